@@ -1,0 +1,18 @@
+# A worker, or any other `trustfold` command. Python 3.12: every compiled dependency ships wheels for it.
+FROM python:3.12-slim AS build
+WORKDIR /src
+COPY . .
+RUN python -m venv /opt/trustfold \
+    && /opt/trustfold/bin/pip install --no-cache-dir '.[kafka,rocksdb,metrics,otel]'
+
+FROM python:3.12-slim
+RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/trustfold trustfold
+COPY --from=build /opt/trustfold /opt/trustfold
+ENV PATH=/opt/trustfold/bin:$PATH \
+    PYTHONUNBUFFERED=1
+USER trustfold
+WORKDIR /var/lib/trustfold
+# Local state of a worker (RocksDB, where it is used). Kafka's changelog topics are its home; losing this costs a recovery.
+VOLUME /var/lib/trustfold
+ENTRYPOINT ["trustfold"]
+CMD ["--help"]

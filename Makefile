@@ -1,0 +1,117 @@
+# `make` lists what there is. Everything runs in a virtual environment of its own; a fresh machine needs Python 3.11+ and make.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+# The package is installed as a tree of links (editable, strict), so that nothing but the package can be imported from
+# the flat root. An edit passes through the links; a new file needs them made again, hence the list of files.
+PACKAGE_DIRS := $(wildcard schemas projections streams guard history)
+PACKAGE_FILES := $(sort $(wildcard *.py) py.typed $(shell find $(PACKAGE_DIRS) -type f -not -name '*.pyc'))
+LINKED := --no-build-isolation --config-settings editable_mode=strict --editable
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# --- install ---------------------------------------------------------------------------------------------------------
+
+.PHONY: install
+install: $(VENV)/dev ## Install everything for work on trustfold into .venv
+
+$(VENV)/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is too old or missing: trustfold needs Python 3.11 or newer. Try: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -m venv --clear $(VENV) || \
+		{ echo "No virtual environment could be made. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+	@touch $@
+
+$(VENV)/files: FORCE | $(VENV)/created
+	@printf '%s\n' $(PACKAGE_FILES) | cmp -s - $@ || printf '%s\n' $(PACKAGE_FILES) > $@
+
+$(VENV)/base: $(VENV)/created $(VENV)/files pyproject.toml
+	@echo "installing trustfold into $(VENV)"
+	@$(PIP) $(LINKED) .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/created $(VENV)/files pyproject.toml
+	@echo "installing trustfold with all extras and the tools into $(VENV)"
+	@$(PIP) $(LINKED) '.[all,dev]'
+	@touch $(VENV)/base $@
+
+.PHONY: FORCE
+FORCE:
+
+# --- try it ----------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(VENV)/base ## See it decide: the real pipeline on recorded agent runs, no Kafka needed
+	@$(BIN)/trustfold demo $(ARGS)
+
+.PHONY: up
+up: ## Start Kafka, topics and two workers in containers (docker-compose.yml)
+	docker compose up --build --detach --wait $(ARGS)
+
+.PHONY: down
+down: ## Stop those containers; their data stays
+	docker compose down $(ARGS)
+
+.PHONY: kafka
+kafka: $(VENV)/created ## Run a Kafka broker on this machine without containers (needs Java 17 and Maven)
+	@$(BIN)/python ops/kafka/local_kafka.py run $(ARGS)
+
+# --- work on it ------------------------------------------------------------------------------------------------------
+
+.PHONY: check
+check: lint typecheck imports generated test ## Everything a change must pass
+
+.PHONY: test
+test: $(VENV)/dev ## Run the tests (ARGS="-k breaker" for some of them)
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/dev ## Style: ruff, all rules, and the formatter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+.PHONY: format
+format: $(VENV)/dev ## Format the code and apply safe fixes
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: typecheck
+typecheck: $(VENV)/dev ## Types: mypy --strict on the package and the scripts
+	@$(BIN)/mypy
+	@$(BIN)/mypy ops/kafka
+
+.PHONY: imports
+imports: $(VENV)/dev ## Direction of dependencies: import-linter
+	@$(BIN)/lint-imports
+
+.PHONY: generated
+generated: $(VENV)/dev ## Compare the generated files with the code
+	@$(BIN)/python -m trustfold.schemas.generate --check
+
+.PHONY: schemas
+schemas: $(VENV)/dev ## Write the generated files: JSON Schemas and AsyncAPI
+	@$(BIN)/python -m trustfold.schemas.generate
+
+.PHONY: docs
+docs: $(VENV)/dev ## Check the documents: links lead somewhere
+	@$(BIN)/pytest tests/docs $(ARGS)
+
+.PHONY: bench
+bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
+	@$(BIN)/python tests/bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove the environment, builds and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

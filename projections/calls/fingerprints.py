@@ -1,0 +1,100 @@
+"""Fingerprints: when are two calls the same call, and two results the same result? (design 3, Behaviour)
+
+A call is its tool and its canonical arguments. A result is its content with the volatile parts masked:
+times, durations, UUIDs, process ids, hex addresses, temporary paths. Other numbers are kept: a counter that
+moves is progress. Fingerprints are 64-bit integers.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+MAX_RESULT_BYTES = 16_384
+"""Longer results are judged by their first and last half of this and their length class; bounds the cost per event."""
+
+VOLATILE_FIELDS = frozenset(
+    """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
+    timestamp time date created_at updated_at started_at finished_at request_id requestid trace_id traceid
+    span_id session_id sessionid message_id messageid call_id callid run_id runid uuid nonce etag""".split()
+)
+"""Result fields that say when or where a call ran, not what it found."""
+
+_UUID_HINT = re.compile(rb"-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
+_UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+_PATH_HINT = re.compile(rb"/(?:tmp|var/folders|private/var)/")
+_TEMPORARY = re.compile(rb"/(?:tmp|var/folders|private/var/folders|private/tmp)/[^\s\"'\\,;:)]+")
+_PID = re.compile(rb"([pP][iI][dD]|process|PID)([\"']?\s*[:=#]?\s*|\s+id\s*[:=]?\s*)\d+")
+# One digit, then alternatives that each start with a plain character set: the engine skips to digits at C speed and
+# drops an alternative at its first character. The look-behinds refuse to start inside a number or a word.
+_NUMERIC = re.compile(
+    rb"""[0-9](?:
+      x(?<=0x)[0-9a-fA-F]+                                                                          # address
+    | [0-9](?<![\w.][0-9]{2})[0-9]{2}-[0-9]{2}-[0-9]{2}(?:[T\ ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?
+        (?:Z|\ ?[+-][0-9]{2}:?[0-9]{2})?)?(?![0-9])                                                 # date, time
+    | [0-9:](?<![\w:.][0-9].)(?:(?<=:)|:)[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?:\ ?[AaPp][Mm])?(?![:0-9])  # clock
+    | [4-9](?<![\w.][0-9].)(?<=1.)[0-9]{8}(?:[0-9]{3}|\.[0-9]+)?(?![0-9])                           # Unix time
+    | [0-9.\ mnus\xc2](?<![\w.][0-9].)(?:(?<=[0-9])[0-9]*(?:\.[0-9]+)?\ ?|(?<=\.)[0-9]+\ ?|(?<=\ ))
+        (?:ms|msec|[nu]s|\xc2\xb5s|s|secs?|seconds?|milliseconds?|minutes?|mins?)(?!\w)             # duration
+    | (?<=[0-9])(?<![\w.][0-9])(?:ms|msec|[nu]s|\xc2\xb5s|s|secs?|seconds?|mins?|minutes?)(?!\w)   # one digit
+    )""",
+    re.VERBOSE,
+)
+
+
+def digest(data: bytes) -> int:
+    """64-bit digest of bytes; stable across processes and releases."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys: equal arguments give equal bytes whatever their key order."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+
+
+def call_fingerprint(tool_name: str, canonical_args: bytes) -> int:
+    """Fingerprint of a call: its tool and its canonical arguments (or the publisher's digest of them)."""
+    return digest(tool_name.encode() + b"\x00" + canonical_args)
+
+
+def mask(text: bytes) -> bytes:
+    """Replace the volatile parts of a result by fixed marks."""
+    if len(text) > MAX_RESULT_BYTES:
+        half = MAX_RESULT_BYTES // 2
+        text = text[:half] + b"\x00" + text[-half:]
+    if _UUID_HINT.search(text):
+        text = _UUID.sub(b"<uuid>", text)
+    if _PATH_HINT.search(text):
+        text = _TEMPORARY.sub(b"<tmp>", text)
+    if b"pid" in text or b"PID" in text or b"Pid" in text or b"process" in text:
+        text = _PID.sub(rb"\1 <pid>", text)
+    return _NUMERIC.sub(b"<#>", text)
+
+
+def without_volatile_fields(value: Any) -> Any:
+    """A JSON value without the fields that only say when or where it was made, at any depth."""
+    if isinstance(value, dict):
+        return {
+            name: without_volatile_fields(inner)
+            for name, inner in value.items()
+            if name.lower().replace("-", "_") not in VOLATILE_FIELDS
+        }
+    if isinstance(value, list):
+        return [without_volatile_fields(inner) for inner in value]
+    return value
+
+
+def result_fingerprint(raw: bytes, parsed: Any) -> int:
+    """Fingerprint of a result, given both as JSON bytes and parsed (None where it is not an object or list)."""
+    if parsed is not None:
+        raw = canonical(without_volatile_fields(parsed))
+    return digest(mask(raw))
+
+
+def error_fingerprint(status: str, error_type: str, http_status: int | None, code: str, message: str) -> int:
+    """Fingerprint of a failure: two calls fail the same way when status, type, codes and masked message agree."""
+    head = f"{status}\x00{error_type}\x00{http_status or ''}\x00{code}\x00".encode()
+    return digest(head + mask(message.encode(errors="replace")))

@@ -1,0 +1,159 @@
+"""Failure keys: which tool, on what kind of target (seed 2 decision 2, design 3 Keys).
+
+A key must accumulate: it names the family of targets that fail together (a directory, a domain, an MCP
+server, a command word), never the whole arguments, and never a credential.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from .shell import command_word
+
+MAX_VALUE_CHARS = 120
+"""Longest parameter value kept in a key; keys are record keys and table keys."""
+
+SHELL_TOOLS = frozenset(
+    """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
+    shell_command local_shell run_terminal_cmd run_in_terminal bash_command""".split()
+)
+FILE_TOOLS = frozenset(
+    """readfile writefile updatefile removefile read write edit multiedit notebookedit notebookread read_file
+    write_file edit_file update_file remove_file create_file delete_file append_file move_file
+    str_replace_editor str_replace_based_edit_tool view view_file open_file writenewfile create replace
+    search_replace patch""".split()
+)
+DIRECTORY_TOOLS = frozenset("grep glob ls list_directory list_dir listdirectory search_files find_files".split())
+HTTP_TOOLS = frozenset(
+    """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
+    read_url download""".split()
+)
+
+_PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
+_DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="})
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+class CallKey(NamedTuple):
+    """Where one call counts.
+
+    Attributes:
+        fine: tool and normalised key parameters, e.g. `http_request|domain=api.example.com|path_prefix=v1`.
+        service: MCP server or domain, empty if neither.
+        kind: `mcp`, `domain` or empty: which rule table the service follows.
+    """
+
+    fine: str
+    service: str
+    kind: str
+
+
+def escape(value: str) -> str:
+    """Make a value safe inside a key: one line, bounded, `|` and `=` escaped."""
+    return _CONTROL.sub(" ", value[:MAX_VALUE_CHARS]).translate(_ESCAPES)
+
+
+def make_key(tool_name: str, params: Mapping[str, str]) -> str:
+    """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
+    parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]
+    return "|".join([escape(tool_name), *parts])
+
+
+def parse_key(key: str) -> tuple[str, str]:
+    """Tool name and parameter signature of a key, as they stand in it (escapes kept)."""
+    head, _, signature = key.partition("|")
+    return head, signature
+
+
+@lru_cache(maxsize=8192)
+def parent_directory(path: str) -> str:
+    """Parent directory of a path after normalisation; `.` for a bare file name."""
+    plain = path.strip().replace("\\", "/")
+    return posixpath.dirname(posixpath.normpath(plain)) or "."
+
+
+@lru_cache(maxsize=8192)
+def split_url(url: str) -> tuple[str, str]:
+    """Domain (lower case, without credentials or default port) and first path segment of a URL.
+
+    A URL without a scheme is read as `https`. What is no URL gives two empty strings.
+    """
+    text = url.strip()
+    if "://" not in text:
+        text = f"https://{text}"
+    try:
+        parts = urlsplit(text)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return "", ""
+    if not host or any(c.isspace() for c in host):
+        return "", ""
+    if port is not None and port != _DEFAULT_PORTS.get(parts.scheme.lower()):
+        host = f"{host}:{port}"
+    return host, parts.path.lstrip("/").partition("/")[0]
+
+
+def mcp_server(tool_name: str) -> str:
+    """MCP server in a tool's name: `mcp__server__tool` or `mcp_server_tool`; empty if there is none."""
+    if tool_name.startswith("mcp__"):
+        return tool_name[5:].partition("__")[0]
+    if tool_name.startswith("mcp_"):
+        server, separator, _ = tool_name[4:].partition("_")
+        return server if separator else ""
+    return ""
+
+
+def shell_command(args: Mapping[str, Any]) -> str:
+    """Command line of a shell tool's arguments: `command`, `cmd` or `script`, text or a list of words."""
+    for name in ("command", "cmd", "script", "commands"):
+        value = args.get(name)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list):
+            words = [str(word) for word in value]
+            if len(words) >= 3 and words[1].startswith("-") and words[1].endswith("c"):
+                return words[2]
+            return " ".join(words)
+    return ""
+
+
+def is_shell(tool_name: str) -> bool:
+    """Whether a tool runs shell commands, by its name."""
+    return tool_name.lower() in SHELL_TOOLS
+
+
+def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    for name in names:
+        value = args.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> CallKey:
+    """Key of a call from its tool name and arguments; `service` names the MCP server where the event does."""
+    lower = tool_name.lower()
+    server = service or mcp_server(tool_name)
+    if not server and isinstance(named := args.get("_mcp_server"), str):
+        server = named
+    if server:
+        return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
+    if lower in SHELL_TOOLS:
+        return CallKey(make_key(tool_name, {"command": command_word(shell_command(args))}), "", "")
+    if lower in FILE_TOOLS and (path := _text(args, _PATH_ARGS)):
+        return CallKey(make_key(tool_name, {"path_prefix": parent_directory(path)}), "", "")
+    if lower in DIRECTORY_TOOLS and (path := _text(args, _DIRECTORY_ARGS)):
+        normal = posixpath.normpath(path.replace("\\", "/"))
+        return CallKey(make_key(tool_name, {"path_prefix": normal}), "", "")
+    if lower in HTTP_TOOLS and (url := _text(args, ("url", "uri", "endpoint"))):
+        domain, prefix = split_url(url)
+        if domain:
+            return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
+    return CallKey(escape(tool_name), "", "")

@@ -1,0 +1,192 @@
+"""The pure core of both engines: records in, outputs and touched states out.
+
+One StageProcessor folds one stage over one partition. It reads no clock and does no I/O: the engine hands it
+records, persists what it returns, and asks it what is due. Re-delivered records are recognised by the position
+kept in each key's state and change nothing (design 1, Why it can be fast and exact at once).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from ..schemas.envelope import traceparent_of
+from ..schemas.errors import EventRejected, RejectReason
+from ..schemas.rules import Rules
+from .dead_letters import dead_letter
+from .emit import Emitter, Output
+from .snapshot import SnapshotCodec, header
+from .stage import KeyState, Stage
+
+CLOCK_TOLERANCE_MS = 60_000
+"""How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
+
+
+ORIGIN_BITS = 10
+"""Room for the ordinals of one record's outcomes: more than a session may have open calls, three scopes each."""
+
+
+class SourceRecord(Protocol):
+    """A record as aiokafka gives it; the embedded engine makes its own of the same shape."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    offset: int
+    headers: Sequence[tuple[str, bytes]]
+
+
+class StageProcessor:
+    """Folds one stage over one partition.
+
+    Attributes:
+        stream_time: largest effective time seen, milliseconds; 0 before the first event.
+        folded: events folded since the start.
+        duplicates: re-delivered records dropped by position.
+        rejected: records that became dead letters.
+    """
+
+    def __init__(
+        self,
+        stage: Stage[Any],
+        *,
+        partition: int,
+        rules: Rules,
+        load: Callable[[bytes], bytes | None] = lambda _key: None,
+    ) -> None:
+        """Start with no live state; `load` gives the stored snapshot of a key, or None."""
+        self.stage = stage
+        self.partition = partition
+        self.rules = rules
+        self.stream_time = 0
+        self.folded = self.duplicates = self.rejected = 0
+        self._load = load
+        self._codec: SnapshotCodec[KeyState] = SnapshotCodec(stage.state_type, stage.state_version)
+        self._slots = {topic: slot for slot, topic in enumerate(stage.sources)}
+        self._live: dict[str, KeyState] = {}
+        self._dirty: dict[str, KeyState] = {}
+        self._emit = Emitter()
+        self._emit.origin_partition = partition
+        self._due_heap: list[tuple[int, str]] = []
+        self._due_known: dict[str, int] = {}
+
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:
+        """Fold records of one source topic, in order, and return what they cause.
+
+        Bad input never raises: it comes back as an output on `dead-letters`.
+        """
+        slot = self._slots[topic]
+        stage, rules, emit = self.stage, self.rules, self._emit
+        decode, envelope, fold = stage.decode, stage.envelope, stage.fold
+        live, dirty = self._live, self._dirty
+        outputs = emit.outputs = []
+        for record in records:
+            try:
+                if record.value is None:
+                    raise EventRejected(RejectReason.NULL_VALUE, "$", f"a record of {topic} must have a value")
+                event = decode(topic, record.value)
+                key, event_id, at = envelope(event)
+            except EventRejected as rejected:
+                self.rejected += 1
+                outputs.append(dead_letter(record, topic, self.partition, rejected))
+                continue
+            state = live.get(key) or self._state_of(key)
+            if record.offset <= state.positions[slot]:
+                self.duplicates += 1
+                continue
+            state.positions[slot] = record.offset
+            dirty[key] = state
+            if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
+                at = record.timestamp + CLOCK_TOLERANCE_MS
+            at = max(at, state.clock)
+            if at > self.stream_time:
+                self.stream_time = at
+            emit.origin = record.offset << ORIGIN_BITS
+            emit.begin(event_id, at, traceparent_of(record.headers) if record.headers else None)
+            before = len(outputs)
+            try:
+                fold(state, event, at, rules, emit)
+            except Exception as fault:  # noqa: BLE001 - a fault of ours must not stop the partition; the event is kept
+                del outputs[before:]
+                self.rejected += 1
+                outputs.append(dead_letter(record, topic, self.partition, _fault(fault)))
+            state.clock = max(state.clock, at)
+            self.folded += 1
+            due = stage.due_at(state)
+            if due is not None and self._due_known.get(key) != due:
+                self._due_known[key] = due
+                heapq.heappush(self._due_heap, (due, key))
+        return outputs
+
+    def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Learn stream time and due times of stored states after a restart, from their headers alone."""
+        for raw_key, snapshot in items:
+            _, clock, due = header(snapshot)
+            self.stream_time = max(self.stream_time, clock)
+            if due is not None:
+                key = raw_key.decode()
+                self._due_known[key] = due
+                heapq.heappush(self._due_heap, (due, key))
+
+    def next_due(self) -> int | None:
+        """Earliest time at which something falls due, milliseconds; None if nothing is."""
+        heap = self._due_heap
+        while heap:
+            due, key = heap[0]
+            if self._due_known.get(key) == due and self.stage.due_at(self._state_of(key)) == due:
+                return due
+            heapq.heappop(heap)
+            if self._due_known.get(key) == due:
+                del self._due_known[key]
+        return None
+
+    def due(self, now: int) -> list[Output]:
+        """Events to append to the stage's own source topic for all that is due at or before `now`.
+
+        Each is given once; it takes effect when it is read back from the log.
+        """
+        emit = self._emit
+        outputs = emit.outputs = []
+        while (due := self.next_due()) is not None and due <= now:
+            _, key = heapq.heappop(self._due_heap)
+            emit.begin(f"{key}@{due}", due)
+            self.stage.due(self._state_of(key), key, due, self.rules, emit)
+        return outputs
+
+    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+        """Snapshots of the states touched since the last call; they count as clean from now on."""
+        due_at, encode = self.stage.due_at, self._codec.encode
+        taken: list[tuple[bytes, bytes | None]] = [
+            (key.encode(), encode(state, due_at(state))) for key, state in self._dirty.items()
+        ]
+        self._dirty.clear()
+        return taken
+
+    def forget_clean(self, keep: int) -> None:
+        """Drop decoded states beyond the `keep` most recently loaded that have no unsaved change."""
+        excess = len(self._live) - keep
+        if excess <= 0:
+            return
+        for key in [key for key in self._live if key not in self._dirty][:excess]:
+            del self._live[key]
+
+    def state(self, key: str) -> KeyState | None:
+        """Live or stored state of a key, for views; None if the key was never seen."""
+        if key in self._live or self._load(key.encode()) is not None:
+            return self._state_of(key)
+        return None
+
+    def _state_of(self, key: str) -> KeyState:
+        state = self._live.get(key)
+        if state is None:
+            stored = self._load(key.encode())
+            state = self._codec.decode(stored) if stored is not None else self.stage.state_type()
+            state.positions.extend([-1] * (len(self._slots) - len(state.positions)))
+            self._live[key] = state
+        return state
+
+
+def _fault(fault: Exception) -> EventRejected:
+    message = f"trustfold failed on this event ({type(fault).__name__}: {fault}); please report it, then republish"
+    return EventRejected(RejectReason.INTERNAL_ERROR, "$", message)

@@ -1,0 +1,193 @@
+"""Pairing: which finish belongs to which start, and what is neither (design 2, Time and order).
+
+Call ids are not unique in a session, finishes may come alone, twice or never, and starts of a parallel batch
+interleave. A finish belongs to the latest open start of its id; a start that is never finished is closed at its
+deadline by an appended event of our own.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from ...schemas.envelope import output_id
+from ...schemas.events import ToolCallFinished, ToolCallStarted, json_of
+from ...schemas.rules import Rules
+from ...schemas.vocabulary import Status, ToolClass
+from ..calls import fingerprints, keys, security, tool_class
+from ..emit import Emitter
+from .state import MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
+
+TIMEOUT_TYPE = "tool_call.finished"
+MAX_LONE_CALLS = 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_ARGS = b"{}"
+
+
+def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -> OpenCall:
+    """All that follows from a call's own event: key, class, fingerprint, danger, deadline."""
+    args = (json_of(event.args) if isinstance(event, ToolCallStarted) else None) or {}
+    if not isinstance(args, dict):
+        args = {"args": args}
+    name, service = event.tool_name, getattr(event, "service", None) or ""
+    private_digest = getattr(event, "args_digest", None)
+    if args or not private_digest:
+        canonical = fingerprints.canonical(args) if args else _NO_ARGS
+        key = keys.call_key(name, args, service)
+    else:
+        canonical = private_digest.encode()
+        key = keys.call_key(name, {}, service)
+    if failure_key := getattr(event, "failure_key", None):
+        key = key._replace(fine=failure_key)
+    elif rules.tools.key_by == "args" and args:
+        key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
+    found, declared = _class_of(event, args, rules)
+    deadline_ms = getattr(event, "deadline_ms", None) or rules.calls.deadline_ms
+    recursive = bool(getattr(event, "recursion_depth", None))
+    return OpenCall(
+        call_id=event.call_id,
+        event_id=event.id,
+        tool_name=name,
+        started_ms=at,
+        deadline_ms=at + int(deadline_ms),
+        step=0,
+        fingerprint=fingerprints.call_fingerprint(name, canonical),
+        fine_key=key.fine,
+        service=key.service,
+        kind=key.kind,
+        tool_class=found,
+        class_declared=declared,
+        dangerous=bool(args) and _is_dangerous(name, args, rules),
+        plugin_name=event.plugin_name or "",
+        tier=(event.model_tier or "") if recursive else "",
+    )
+
+
+def _class_of(
+    event: ToolCallStarted | ToolCallFinished, args: dict[str, object], rules: Rules
+) -> tuple[ToolClass, bool]:
+    configured = rules.tools.classes.get(event.tool_name)
+    if configured is not None:
+        return configured, True
+    annotations = getattr(event, "annotations", None)
+    if annotations and (declared := tool_class.class_by_annotations(annotations)) is not None:
+        return declared, True
+    if keys.is_shell(event.tool_name):
+        return tool_class.class_of_command(keys.shell_command(args)), False
+    named = tool_class.class_by_name(event.tool_name)
+    if named is ToolClass.UNKNOWN and args:
+        named = tool_class.class_by_args(args)
+    return named, False
+
+
+def _is_dangerous(tool_name: str, args: dict[str, object], rules: Rules) -> bool:
+    if keys.is_shell(tool_name):
+        command = keys.shell_command(args)
+        own = rules.calls.security_patterns
+        return bool(security.danger(command)) or (bool(own) and security.matches_any(command, own))
+    path = args.get("path") or args.get("file_path")
+    if isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION:
+        return security.writes_credentials(path)
+    if rules.calls.security_patterns:
+        return security.matches_any(fingerprints.canonical(args).decode(), rules.calls.security_patterns)
+    return False
+
+
+def open_call(state: SessionState, event: ToolCallStarted, at: int, rules: Rules) -> OpenCall | None:
+    """Remember a started call; None when it is a repeated start, or a late one whose finish came first."""
+    if event.call_id in state.lone_calls:
+        state.lone_calls.remove(event.call_id)
+        return None
+    call = describe(event, at, rules)
+    for known in state.open_calls:
+        if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
+            return None
+    if state.step_sealed:
+        state.step += 1
+        state.step_open = state.step_mix = 0
+        state.step_sealed = False
+    call.step = state.step
+    state.step_open += 1
+    state.open_calls.append(call)
+    if len(state.open_calls) > MAX_OPEN_CALLS:
+        _remember_closed(state, state.open_calls.pop(0).call_id)
+    if not state.next_deadline or call.deadline_ms < state.next_deadline:
+        state.next_deadline = call.deadline_ms
+    return call
+
+
+def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rules) -> OpenCall | None:
+    """The open call that a finish belongs to, now closed; None when the finish is a duplicate.
+
+    A finish without a start is folded as both.
+    """
+    calls = state.open_calls
+    for position in range(len(calls) - 1, -1, -1):
+        call = calls[position]
+        if call.call_id != event.call_id:
+            continue
+        if event.status is Status.TIMEOUT and event.id != timeout_id(call) and _is_timeout_of(calls, event):
+            continue
+        del calls[position]
+        if call.deadline_ms == state.next_deadline:
+            state.next_deadline = min((other.deadline_ms for other in calls), default=0)
+        _remember_closed(state, call.call_id)
+        return call
+    if fingerprints.digest(event.call_id.encode()) in state.closed_calls:
+        return None
+    call = describe(event, at, rules)
+    if event.duration_ms:
+        call.started_ms = at - int(event.duration_ms)
+    state.step += 1
+    state.step_open, state.step_mix, state.step_sealed = 1, 0, True
+    call.step = state.step
+    _remember_closed(state, call.call_id)
+    state.lone_calls.append(call.call_id)
+    del state.lone_calls[:-MAX_LONE_CALLS]
+    return call
+
+
+def _remember_closed(state: SessionState, call_id: str) -> None:
+    state.closed_calls.append(fingerprints.digest(call_id.encode()))
+    del state.closed_calls[:-MAX_CLOSED_CALLS]
+
+
+def timeout_id(call: OpenCall) -> str:
+    """Id of the finish that we append when a call's deadline passes; derived from its start."""
+    return output_id(call.event_id, TIMEOUT_TYPE, 0)
+
+
+def _is_timeout_of(calls: list[OpenCall], event: ToolCallFinished) -> bool:
+    return any(timeout_id(call) == event.id for call in calls)
+
+
+def timeout_of(state: SessionState, session_id: str, call: OpenCall) -> ToolCallFinished:
+    """The finish that closes a call at its deadline."""
+    return ToolCallFinished(
+        schema_version="1.0",
+        id=timeout_id(call),
+        time=_EPOCH + timedelta(milliseconds=call.deadline_ms),
+        session_id=session_id,
+        workspace_id=state.workspace_id or None,
+        user_id=state.user_id or None,
+        model=state.model or None,
+        turn_index=state.turn_index,
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        plugin_name=call.plugin_name or None,
+        status=Status.TIMEOUT,
+        duration_ms=float(call.deadline_ms - call.started_ms),
+    )
+
+
+def append_timeouts(state: SessionState, session_id: str, now: int, emit: Emitter) -> list[ToolCallFinished]:
+    """Emit onto the log, oldest deadline first, the finish of every call whose deadline has passed."""
+    late = sorted((c for c in state.open_calls if c.deadline_ms <= now), key=lambda c: (c.deadline_ms, c.event_id))
+    appended = []
+    for call in late:
+        event = timeout_of(state, session_id, call)
+        emit.begin(event.id, call.deadline_ms)
+        emit.record("events", session_id, event, event.id, own_partition=True)
+        appended.append(event)
+    return appended
+
+

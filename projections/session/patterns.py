@@ -1,0 +1,123 @@
+"""The life of a detected pattern: raised once per severity step, repeated, cleared (design 3, Behaviour)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ...schemas.decisions import PatternCleared, PatternDetected
+from ...schemas.rules import Rules
+from ...schemas.vocabulary import Pattern, PatternSeverity
+from ..emit import MAX_CAUSES, Emitter
+from .state import MAX_ACTIVE_PATTERNS, ActivePattern, SessionState
+
+SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
+
+PRECEDENCE = (
+    Pattern.ERROR_RETRY_LOOP,
+    Pattern.ALTERNATING_LOOP,
+    Pattern.REPETITIVE_CALLS,
+    Pattern.INTROSPECTION_LOOP,
+    Pattern.TOOL_AVOIDANCE,
+    Pattern.READ_ONLY_LOOP,
+    Pattern.PLANNING_LOOP,
+    Pattern.ANNOUNCE_NO_ACTION,
+    Pattern.MONOLOGUE,
+)
+"""One nudge at a time: where one event raises several patterns, the first of these is nudged."""
+
+
+class Sighting(NamedTuple):
+    """A detector saw its pattern at some severity (1 minor to 3 severe), now.
+
+    Attributes:
+        fingerprint: what repeats; 0 for patterns without one. With the pattern it names the streak.
+        count: repetitions so far.
+        tools: tools of the repetition, oldest first.
+        event_ids: evidence, newest last.
+        expected_action: what the model should do instead, if the pattern knows.
+    """
+
+    pattern: Pattern
+    severity: int
+    fingerprint: int
+    count: int
+    tools: Sequence[str]
+    event_ids: Sequence[str]
+    expected_action: str = ""
+
+
+def find(state: SessionState, pattern: str, fingerprint: int) -> ActivePattern | None:
+    """The open streak of a pattern and fingerprint."""
+    for active in state.active:
+        if active.pattern == pattern and active.fingerprint == fingerprint:
+            return active
+    return None
+
+
+def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitter) -> ActivePattern:
+    """Record a sighting; emits `pattern.detected` when it is new or has grown more severe."""
+    active = find(state, sighting.pattern, sighting.fingerprint)
+    if active is None:
+        active = ActivePattern(
+            pattern=sighting.pattern,
+            fingerprint=sighting.fingerprint,
+            pattern_id="",
+            severity=0,
+            count=0,
+            first_ms=emit.at,
+            last_step=state.step,
+            tool_name=sighting.tools[-1] if sighting.tools else "",
+            expected_action=sighting.expected_action,
+        )
+        state.active.append(active)
+        del state.active[:-MAX_ACTIVE_PATTERNS]
+    active.count = sighting.count
+    active.last_step = state.step
+    if sighting.severity > active.severity:
+        active.severity = sighting.severity
+        active.pattern_id = emit.decision(
+            "nudges",
+            session_id,
+            PatternDetected,
+            session_id=session_id,
+            workspace_id=state.workspace_id or None,
+            caused_by=tuple(sighting.event_ids[-MAX_CAUSES:]),
+            pattern=sighting.pattern,
+            severity=SEVERITIES[active.severity - 1],
+            repetitions=sighting.count,
+            tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
+            fingerprint=f"{sighting.fingerprint:016x}",
+            duration_ms=emit.at - active.first_ms,
+            model=state.model or None,
+            expected_action=sighting.expected_action or None,
+        )
+    return active
+
+
+def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], emit: Emitter) -> list[ActivePattern]:
+    """Close streaks the model has broken out of; emits `pattern.cleared` for each."""
+    closed = list(gone)
+    for active in closed:
+        state.active.remove(active)
+        emit.decision(
+            "nudges",
+            session_id,
+            PatternCleared,
+            session_id=session_id,
+            workspace_id=state.workspace_id or None,
+            caused_by=(emit.cause,),
+            pattern=Pattern(active.pattern),
+            severity=SEVERITIES[active.severity - 1],
+            repetitions=active.count,
+            fingerprint=f"{active.fingerprint:016x}",
+            duration_ms=emit.at - active.first_ms,
+            model=state.model or None,
+        )
+    return closed
+
+
+def outgrown(state: SessionState, rules: Rules) -> list[ActivePattern]:
+    """Streaks that have not repeated for a whole window of steps."""
+    oldest = state.step - rules.behaviour.window_steps
+    return [active for active in state.active if active.last_step < oldest]

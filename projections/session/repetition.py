@@ -1,0 +1,143 @@
+"""Detectors of repetition: the same call with the same result, the same failure again, the same cycle again.
+
+All three compare fingerprints of calls and results (calls/fingerprints.py). A changed result is polling, not a loop;
+progress (a successful action that is new) starts the count afresh; a parallel batch is one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...schemas.rules import BehaviourRules
+from ...schemas.vocabulary import Pattern, ToolClass
+from ..calls.fingerprints import digest
+from ..emit import MAX_CAUSES
+from .patterns import Sighting
+from .state import MAX_CYCLE, MAX_RETRIES, Done, OpenCall, Retry, SessionState
+from .verdicts import Verdict
+
+
+def is_news(state: SessionState, call: OpenCall, verdict: Verdict) -> bool:
+    """Whether this call with this result has not been seen within the window."""
+    return not any(done.call == call.fingerprint and done.result == verdict.result for done in state.window)
+
+
+def remember(state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules) -> None:
+    """Add a finished call to the window and drop what has left it."""
+    window = state.window
+    window.append(Done(call.step, call.fingerprint, verdict.result, call.tool_name, event_id))
+    oldest = state.step - rules.window_steps
+    if window[0].step <= oldest:
+        state.window = [done for done in window if done.step > oldest]
+    elif len(window) > 4 * rules.window_steps:
+        del window[0]
+
+
+def repetitive_calls(state: SessionState, call: OpenCall, rules: BehaviourRules) -> Sighting | None:
+    """The call just remembered, with the same result, in several steps since progress or a changed result."""
+    last = state.window[-1]
+    ladder = rules.poll_no_progress if call.tool_class is ToolClass.POLL else rules.repetitive_calls
+    repeats: list[Done] = []
+    step = -1
+    for done in reversed(state.window):
+        if done.call != last.call:
+            continue
+        if done.result != last.result or done.step < state.progress_step:
+            break
+        if done.step != step:
+            repeats.append(done)
+            step = done.step
+    severity = ladder.step(len(repeats))
+    if not severity:
+        return None
+    repeats.reverse()
+    return Sighting(
+        Pattern.REPETITIVE_CALLS,
+        severity,
+        last.call,
+        len(repeats),
+        [done.tool_name for done in repeats[-MAX_CAUSES:]],
+        [done.event_id for done in repeats],
+    )
+
+
+def error_retry_loop(
+    state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules
+) -> Sighting | None:
+    """The same call failing the same way, with no successful action between."""
+    retries = state.retries
+    known = next((retry for retry in retries if retry.call == call.fingerprint), None)
+    if not verdict.failed:
+        if known is not None:
+            retries.remove(known)
+        return None
+    if known is None or known.error != verdict.result:
+        if known is not None:
+            retries.remove(known)
+        retries.append(Retry(call.fingerprint, verdict.result, call.step, call.tool_name, [event_id]))
+        del retries[:-MAX_RETRIES]
+        known = retries[-1]
+    elif known.step != call.step:
+        known.step = call.step
+        known.count += 1
+        known.event_ids.append(event_id)
+        del known.event_ids[:-MAX_CAUSES]
+    severity = rules.error_retry_loop.step(known.count)
+    if not severity:
+        return None
+    tools = [known.tool_name] * min(known.count, MAX_CAUSES)
+    return Sighting(
+        Pattern.ERROR_RETRY_LOOP, severity, call.fingerprint, known.count, tools, known.event_ids,
+        "change the arguments or the approach before trying again",
+    )  # fmt: skip
+
+
+def _step_fingerprint(state: SessionState, call: OpenCall, verdict: Verdict) -> int | None:
+    """Fingerprint of the step this finish completes; None while calls of its batch are open."""
+    mine = digest(call.fingerprint.to_bytes(8, "big") + verdict.result.to_bytes(8, "big"))
+    if call.step != state.step:
+        return None  # a straggler of an earlier batch: its step was judged without it
+    state.step_mix ^= mine
+    state.step_open -= 1
+    return state.step_mix if state.step_open <= 0 else None
+
+
+def alternating_loop(
+    state: SessionState, call: OpenCall, verdict: Verdict, rules: BehaviourRules
+) -> Sighting | None:
+    """A cycle of two to six steps with the same results that repeats without a break."""
+    fingerprint = _step_fingerprint(state, call, verdict)
+    if fingerprint is None:
+        return None
+    tail, runs = state.cycle_tail, state.cycle_runs
+    for period in range(1, MAX_CYCLE + 1):
+        same = len(tail) >= period and tail[-period] == fingerprint
+        runs[period - 1] = runs[period - 1] + 1 if same else 0
+    tail.append(fingerprint)
+    del tail[:-MAX_CYCLE]
+    for period in range(2, MAX_CYCLE + 1):
+        run = runs[period - 1]
+        laps = run // period + 1
+        if run % period or not rules.alternating_loop.step(laps):
+            continue
+        if any(runs[shorter - 1] >= run for shorter in _divisors(period)):
+            continue  # a shorter cycle explains it; one call repeated is not a cycle
+        cycle = sorted(tail[-period:])
+        done = _latest_steps(state, period * min(laps, MAX_CAUSES // period or 1))
+        return Sighting(
+            Pattern.ALTERNATING_LOOP,
+            rules.alternating_loop.step(laps),
+            digest(b"".join(part.to_bytes(8, "big") for part in cycle)),
+            laps,
+            [entry.tool_name for entry in done],
+            [entry.event_id for entry in done],
+        )
+    return None
+
+
+def _divisors(period: int) -> Iterator[int]:
+    return (shorter for shorter in range(1, period) if period % shorter == 0)
+
+
+def _latest_steps(state: SessionState, steps: int) -> list[Done]:
+    return [done for done in state.window if done.step > state.step - steps][-MAX_CAUSES:]

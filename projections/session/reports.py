@@ -1,0 +1,63 @@
+"""The reporter API as events: a plugin says that a tool failed or worked, without a call (seed 1, design 2)."""
+
+from __future__ import annotations
+
+from ...schemas.events import FailureReported, SuccessReported
+from ...schemas.outcomes import DEFAULT_WORKSPACE, CallOutcome
+from ...schemas.rules import Rules
+from ..calls.classify import Failure, classify
+from ..calls.keys import escape, make_key, mcp_server
+from ..emit import Emitter
+from .state import SessionState
+
+
+def reported_outcomes(
+    state: SessionState, event: FailureReported | SuccessReported, at: int, rules: Rules, emit: Emitter
+) -> list[CallOutcome]:
+    """Outcomes of a report: for the tool, and for its domain or service where it names one."""
+    workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
+    service = event.service or mcp_server(event.tool_name)
+    domain = (event.domain or "").lower()
+    fine_key = make_key(event.tool_name, {"mcp_server": service} if service else {"domain": domain})
+    severity = http_status = None
+    if isinstance(event, FailureReported):
+        error = event.error or None
+        failure = Failure(
+            type=(error.type or "") if error else "",
+            message=(error.message or "") if error else "",
+            http_status=error.http_status if error else None,
+            code=str(error.code or "") if error else "",
+        )
+        http_status = failure.http_status
+        override = event.severity or (error.severity if error else None) or None
+        severity = classify(failure, status="error", dangerous=False, override=override)
+    scopes = [f"tool:{event.tool_name}"]
+    if service or domain:
+        scopes.append(f"service:{escape(service or domain)}")
+    return [
+        CallOutcome(
+            id=f"{event.id}/{scope.partition(':')[0]}",
+            time_ms=at,
+            workspace_id=workspace,
+            scope=scope,
+            session_id=event.session_id,
+            cause=event.id,
+            origin_partition=emit.origin_partition,
+            origin=emit.next_origin(),
+            call_id="",
+            tool_name=event.tool_name,
+            fine_key=fine_key,
+            verdict="failure" if severity else "success",
+            severity=severity,
+            http_status=http_status,
+            expected=event.tool_name in rules.tools.expected_failures,
+            started_ms=at,
+            plugin_name=event.plugin_name or "",
+            domain=domain,
+            service=service,
+            kind="mcp" if service else "domain" if domain else "",
+            user_id=event.user_id or state.user_id,
+            model=event.model or state.model,
+        )
+        for scope in scopes
+    ]

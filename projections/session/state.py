@@ -1,0 +1,151 @@
+"""State of one session. Everything is bounded: what a session keeps does not grow with its length.
+
+Fields are only ever appended: older snapshots are shorter and still load.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...schemas.vocabulary import ToolClass
+from ..stage import KeyState
+
+MAX_OPEN_CALLS = 256
+"""Calls in flight remembered per session; the oldest beyond that is given up as cancelled."""
+
+MAX_CLOSED_CALLS = 64
+"""Closed call ids remembered to recognise a second finish."""
+
+MAX_RECENT_IDS = 128
+"""Event ids remembered to recognise a repeated event that no offset gives away (a publisher's retry)."""
+
+MAX_ACTIVE_PATTERNS = 32
+MAX_RETRIES = 16
+MAX_CYCLE = 6
+"""Longest cycle of steps that the alternating detector sees."""
+
+
+class OpenCall(msgspec.Struct, array_like=True):
+    """A call that has started and not finished, with all its finish will need."""
+
+    call_id: str
+    event_id: str
+    tool_name: str
+    started_ms: int
+    deadline_ms: int
+    step: int
+    fingerprint: int
+    fine_key: str
+    service: str = ""
+    kind: str = ""
+    tool_class: ToolClass = ToolClass.UNKNOWN
+    class_declared: bool = False
+    dangerous: bool = False
+    plugin_name: str = ""
+    tier: str = ""
+
+
+class Done(msgspec.Struct, array_like=True):
+    """One finished call in the window of steps: what it was and what it gave."""
+
+    step: int
+    call: int
+    result: int
+    tool_name: str
+    event_id: str
+
+
+class Retry(msgspec.Struct, array_like=True):
+    """A call that keeps failing the same way."""
+
+    call: int
+    error: int
+    step: int
+    tool_name: str
+    event_ids: list[str]
+    count: int = 1
+
+
+class ActivePattern(msgspec.Struct, array_like=True):
+    """A detected pattern the model has not broken out of.
+
+    Attributes:
+        severity: highest step reported, 1 minor to 3 severe.
+        raised: 1 when the last nudge was ignored: at the same severity the next one is a step stronger.
+        nudged_at: calls made when it was last nudged; -1 never.
+        nudged_severity: severity of that nudge.
+    """
+
+    pattern: str
+    fingerprint: int
+    pattern_id: str
+    severity: int
+    count: int
+    first_ms: int
+    last_step: int
+    tool_name: str
+    raised: int = 0
+    nudged_at: int = -1
+    nudged_severity: int = 0
+    expected_action: str = ""
+
+
+class PendingNudge(msgspec.Struct, array_like=True):
+    """A nudge whose effect is still open."""
+
+    nudge_id: str
+    pattern: str
+    fingerprint: int
+    at_call: int
+    wants_action: bool = False
+
+
+class SessionState(KeyState):
+    """All that is remembered of one session.
+
+    Attributes:
+        recent_ids: 8-byte digests of the latest event ids, oldest first.
+        step: number of the current step; calls that start before any of a batch has finished share one.
+        step_open: calls of the current step still open.
+        step_sealed: a call of the current step has finished, so the next start begins a new step.
+        progress_step: step of the last progress; repetition before it does not count.
+        cycle_tail: fingerprints of the latest steps, newest last.
+        cycle_runs: for periods 1 to 6, how many steps in a row equalled the step one period earlier.
+    """
+
+    workspace_id: str = ""
+    user_id: str = ""
+    model: str = ""
+    model_tier: str = ""
+    turn_index: int = 0
+    recent_ids: bytes = b""
+    open_calls: list[OpenCall] = []
+    closed_calls: list[int] = []
+    lone_calls: list[str] = []
+    next_deadline: int = 0
+    calls: int = 0
+    step: int = 0
+    step_open: int = 0
+    step_sealed: bool = True
+    step_mix: int = 0
+    progress_step: int = 0
+    window: list[Done] = []
+    retries: list[Retry] = []
+    cycle_tail: list[int] = []
+    cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
+    introspections: list[str] = []
+    introspection_step: int = -1
+    introspection_count: int = 0
+    stale_reads: int = 0
+    reads: int = 0
+    read_step: int = -1
+    read_ids: list[str] = []
+    announced: int = 0
+    announce_ids: list[str] = []
+    announced_this_turn: bool = False
+    active: list[ActivePattern] = []
+    pending_nudges: list[PendingNudge] = []
+    nudge_level: str = ""
+    nudge_enabled: bool | None = None
+    detection_enabled: bool | None = None
+    turn_open: bool = False

@@ -1,0 +1,71 @@
+"""Detectors of calls that lead nowhere: looking at the tools instead of using them, reading without news."""
+
+from __future__ import annotations
+
+from ...schemas.rules import BehaviourRules
+from ...schemas.vocabulary import Pattern, ToolClass
+from ..emit import MAX_CAUSES
+from .patterns import Sighting
+from .state import OpenCall, SessionState
+
+
+def introspection_loop(
+    state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules
+) -> Sighting | None:
+    """Introspection calls since the last other call."""
+    if call.tool_class is not ToolClass.INTROSPECTION:
+        state.introspection_count = 0
+        state.introspections = []
+        return None
+    if state.introspection_step != call.step or not state.introspection_count:
+        state.introspection_count += 1
+        state.introspection_step = call.step
+    state.introspections = [*state.introspections[1 - MAX_CAUSES :], event_id]
+    severity = rules.introspection_loop.step(state.introspection_count)
+    if not severity:
+        return None
+    return Sighting(
+        Pattern.INTROSPECTION_LOOP, severity, 0, state.introspection_count,
+        [call.tool_name] * min(state.introspection_count, MAX_CAUSES), state.introspections,
+        "proceed with the actual task",
+    )  # fmt: skip
+
+
+def read_only_loop(
+    state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules, *, failed: bool, news: bool
+) -> Sighting | None:
+    """Reads since the last action that bring nothing new; beyond a cap, reads in a row whatever they bring.
+
+    A read with news is work and starts the count of stale ones afresh; an unknown call with news breaks the row.
+    """
+    if call.tool_class is not ToolClass.READ:
+        if not failed and news:
+            state.stale_reads = state.reads = 0
+            state.read_ids = []
+        return None
+    if state.read_step == call.step and state.reads:
+        return None
+    state.read_step = call.step
+    state.reads += 1
+    if news:
+        state.stale_reads = 0
+        state.read_ids = []
+    else:
+        state.stale_reads += 1
+        state.read_ids = [*state.read_ids[1 - MAX_CAUSES :], event_id]
+    stale = rules.read_only_loop.step(state.stale_reads)
+    capped = rules.read_only_cap.step(state.reads)
+    severity = max(stale, capped)
+    if not severity:
+        return None
+    count = state.stale_reads if stale >= capped else state.reads
+    return Sighting(
+        Pattern.READ_ONLY_LOOP, severity, 0, count,
+        [call.tool_name], state.read_ids or [event_id], "act on what has been read",
+    )  # fmt: skip
+
+
+def forget_reads(state: SessionState) -> None:
+    """Start the counts afresh: the user spoke, or the model acted."""
+    state.stale_reads = state.reads = 0
+    state.read_ids = []

@@ -1,0 +1,143 @@
+"""What a finished call means: success, failure with a severity, or neither; and what it is told to the tool stage."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from msgspec import UNSET, Raw
+
+from ...schemas.events import ToolCallFinished, json_of
+from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
+from ...schemas.rules import Rules
+from ...schemas.vocabulary import Severity, Status
+from ..calls import fingerprints
+from ..calls.classify import Failure, classify, failure_in_result
+from ..calls.errors import neutral_reason
+from ..emit import Emitter
+from .state import OpenCall, SessionState
+
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
+
+
+class Verdict(NamedTuple):
+    """How a finished call is judged.
+
+    Attributes:
+        result: fingerprint of what it gave, or of how it failed.
+        failed: a failure that counts as one for behaviour.
+        neutral: neither; detectors skip it.
+    """
+
+    word: Literal["success", "failure", "neutral"]
+    severity: Severity | None
+    http_status: int | None
+    result: int
+    expected: bool
+    denied: bool
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call failed."""
+        return self.word == "failure"
+
+    @property
+    def neutral(self) -> bool:
+        """Whether the call says nothing about tool or model."""
+        return self.word == "neutral"
+
+
+def _parsed(raw: bytes) -> Any:
+    return json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
+
+
+def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
+    """Judge one finish: status first, then what the error or the raw result reports."""
+    error = event.error or None
+    raw = b"" if event.result is UNSET else bytes(event.result)
+    if raw == b"null":
+        raw = b""
+    parsed = _parsed(raw) if raw else None
+    status = event.status
+    if error is not None:
+        failure: Failure | None = Failure(
+            type=error.type or "",
+            message=error.message or "",
+            http_status=error.http_status,
+            code=str(error.code or ""),
+        )
+    else:
+        failure = failure_in_result(parsed)
+    if status is Status.SUCCESS and failure is None:
+        return Verdict(
+            "success" if not event.from_cache else "neutral", _danger_of_success(call, rules), None,
+            _result(event, raw, parsed), expected=False, denied=False,
+        )  # fmt: skip
+    failure = failure or Failure()
+    reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type)
+    if reason or event.from_cache:
+        return Verdict("neutral", None, None, 0, expected=False, denied=reason == "denied")
+    severity = classify(
+        failure, status=str(status), dangerous=call.dangerous, override=(error.severity or None) if error else None
+    )
+    if error is None and raw:
+        digest = fingerprints.result_fingerprint(raw, parsed)
+    else:
+        digest = fingerprints.error_fingerprint(
+            str(status), failure.type, failure.http_status, failure.code, failure.message
+        )
+    expected = bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
+    return Verdict("failure", severity, failure.http_status, digest, expected=expected, denied=False)
+
+
+def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
+    return Severity.SECURITY if call.dangerous and rules.calls.security_on_attempt else None
+
+
+def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
+    if raw:
+        return fingerprints.result_fingerprint(raw, parsed)
+    if event.result_digest:
+        return fingerprints.digest(event.result_digest.encode())
+    return 0
+
+
+def tell_tools(state: SessionState, event: ToolCallFinished, call: OpenCall, verdict: Verdict, emit: Emitter) -> None:
+    """Emit the outcome once per scope: the tool, its service if it has one, its model tier if it was recursive."""
+    workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
+    scopes = [f"tool:{call.tool_name}"]
+    if call.service:
+        scopes.append(f"service:{call.service}")
+    if call.tier:
+        scopes.append(f"tier:{call.tier}")
+    # Attempting a dangerous command is judged a failure only where the operator asked for that.
+    word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
+    for scope in scopes:
+        outcome = CallOutcome(
+            id=f"{event.id}/{scope.partition(':')[0]}",
+            time_ms=emit.at,
+            workspace_id=workspace,
+            scope=scope,
+            session_id=event.session_id,
+            cause=event.id,
+            origin_partition=emit.origin_partition,
+            origin=emit.next_origin(),
+            call_id=event.call_id,
+            tool_name=call.tool_name,
+            fine_key=call.fine_key,
+            verdict=word,
+            severity=verdict.severity,
+            http_status=verdict.http_status,
+            expected=verdict.expected,
+            started_ms=call.started_ms,
+            duration_ms=event.duration_ms,
+            plugin_name=call.plugin_name,
+            domain=call.service if call.kind == "domain" else "",
+            service=call.service if call.kind == "mcp" else "",
+            kind=call.kind,  # type: ignore[arg-type]
+            tool_class=call.tool_class,
+            class_declared=call.class_declared,
+            user_id=event.user_id or state.user_id,
+            model=event.model or state.model,
+            denied=verdict.denied,
+        )
+        emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

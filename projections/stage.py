@@ -1,0 +1,65 @@
+"""What a stage is: a key function and a fold over its own state (design 1, The flow).
+
+The engines know stages only through this face; they own time, transport and durability.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from ..schemas.rules import Rules
+from .emit import Emitter
+
+
+class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
+    """What every keyed state carries; the position is part of the state.
+
+    Subclasses append fields with defaults and never reorder or remove them: an older, shorter snapshot then still loads.
+
+    Attributes:
+        positions: last offset folded, per source topic of the stage; -1 before the first.
+        clock: the key's stream time, milliseconds: the largest effective time it has seen.
+    """
+
+    positions: list[int] = msgspec.field(default_factory=list)
+    clock: int = 0
+
+
+StateT = TypeVar("StateT", bound=KeyState)
+
+
+class Stage(Protocol[StateT]):
+    """One step of the topology.
+
+    Attributes:
+        name: names the state table and its changelog.
+        sources: catalogue names of the topics it reads, co-partitioned.
+        state_type: its state; a KeyState.
+        state_version: raised when the meaning of stored fields changes; snapshots of another version are refused.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    state_type: type[StateT]
+    state_version: int
+
+    def decode(self, topic: str, value: bytes) -> Any:
+        """Read one record of a source topic.
+
+        Raises:
+            EventRejected: with a reason code, when the record cannot be processed.
+        """
+
+    def envelope(self, event: Any) -> tuple[str, str, int]:
+        """State key, id and time (milliseconds) of an event."""
+
+    def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
+        """Fold one event into its key's state at stream time `at`, emitting what it decides."""
+
+    def due_at(self, state: StateT) -> int | None:
+        """When the state would change by itself, milliseconds; None if never."""
+
+    def due(self, state: StateT, key: str, now: int, rules: Rules, emit: Emitter) -> None:
+        """Emit, onto the stage's own source topic, the events for everything due at or before `now`."""

@@ -1,0 +1,209 @@
+"""Circuit breaker: should traffic be sent at all? (seed 3 §1.5, seed 5 §10.3, design 3 Circuit breaker)
+
+Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough failures in a row,
+or a high enough share of them, open the circuit. After `open_s` it is half-open *for whoever reads the state*: that
+follows from `open_until`, so no timer is needed and the result is the same with and without one. Half-open, one probe is
+in flight for the whole fleet, granted as a lease; enough successful probes close, a failed or lost one opens for longer.
+
+Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
+found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from ...schemas.outcomes import CallOutcome
+from ...schemas.rules import BreakerPolicy
+from ...schemas.vocabulary import BreakerState, Severity
+from .state import BreakerRecord, Lease
+
+HEALTH_FAILURES = frozenset(
+    {Severity.SERVER_ERROR, Severity.CRASH, Severity.CORRUPTION, Severity.TIMEOUT, Severity.TRANSIENT}
+)
+
+
+class Move(StrEnum):
+    """What can move a circuit."""
+
+    CONSECUTIVE = "consecutive"
+    RATE = "rate"
+    SLOW_RATE = "slow_rate"
+    COOLDOWN_OVER = "cooldown_over"
+    PROBES_SUCCEEDED = "probes_succeeded"
+    PROBE_FAILED = "probe_failed"
+    PROBE_LOST = "probe_lost"
+    FORCE_OPEN = "force_open"
+    RESET = "reset"
+
+
+_C, _O, _H, _F = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN
+STATES = (_C, _O, _H, _F)
+
+TRANSITIONS: Mapping[tuple[BreakerState, Move], BreakerState] = {
+    (_C, Move.CONSECUTIVE): _O,
+    (_C, Move.RATE): _O,
+    (_C, Move.SLOW_RATE): _O,
+    (_O, Move.COOLDOWN_OVER): _H,
+    (_H, Move.PROBES_SUCCEEDED): _C,
+    (_H, Move.PROBE_FAILED): _O,
+    (_H, Move.PROBE_LOST): _O,
+    **{(state, Move.FORCE_OPEN): _F for state in (_C, _O, _H)},
+    **{(state, Move.RESET): _C for state in (_O, _H, _F)},
+}
+
+
+class Change(NamedTuple):
+    """A transition that happened, and when (milliseconds)."""
+
+    before: BreakerState
+    after: BreakerState
+    move: Move
+    at: int
+
+
+class Verdict(NamedTuple):
+    """Answer to a probe request."""
+
+    granted: bool
+    lease_until: int
+
+
+def catch_up(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Apply what time alone has done by `at`, each at its own time: a lost probe, an expired cooldown or order."""
+    changes: list[Change] = []
+    while True:
+        lease = record.lease
+        if lease is not None and lease.until <= at:
+            record.lease = None
+            changes += move(record, Move.PROBE_LOST, policy, lease.until)
+        elif record.state is _O and record.open_until <= at:
+            changes += move(record, Move.COOLDOWN_OVER, policy, record.open_until)
+        elif record.state is _F and 0 < record.open_until <= at:
+            changes += move(record, Move.RESET, policy, record.open_until)
+        else:
+            return changes
+
+
+def fold_call(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Fold one finished call into the circuit; time must have been caught up before."""
+    failed, answered, measured = _health(outcome)
+    if record.state is _H:
+        return _settle_probe(record, outcome, policy, at, failed=failed, answered=answered)
+    if record.state is not _C or not answered:
+        return []
+    if not measured:
+        record.consecutive = []
+        return []
+    slow = policy.slow_call_ms is not None and (outcome.duration_ms or 0) >= policy.slow_call_ms
+    since = at - int(policy.window_s * 1000)
+    record.results = [
+        *(result for result in record.results[1 - policy.rate_window_calls :] if result >> 2 > since),
+        at << 2 | slow << 1 | failed,
+    ]
+    if failed:
+        keep = policy.consecutive_failures or 1
+        record.consecutive = [*(seen for seen in record.consecutive[1 - keep :] if seen > since), at] if keep > 1 else [at]
+    else:
+        record.consecutive = []
+    return _test(record, policy, at)
+
+
+def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
+    """Whether a call failed, whether it says anything at all, and whether it is measured."""
+    if outcome.verdict == "neutral" or outcome.expected:
+        return False, False, False
+    if outcome.verdict == "success":
+        return False, True, True
+    failed = outcome.severity in HEALTH_FAILURES
+    return failed, True, failed
+
+
+def _test(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+    if policy.consecutive_failures is not None and len(record.consecutive) >= policy.consecutive_failures:
+        return move(record, Move.CONSECUTIVE, policy, at)
+    measured = len(record.results)
+    if measured < policy.rate_min_calls:
+        return []
+    failures = sum(result & 1 for result in record.results)
+    if policy.rate_threshold is not None and failures / measured >= policy.rate_threshold - 1e-9:
+        return move(record, Move.RATE, policy, at)
+    slow = sum(result >> 1 & 1 for result in record.results)
+    if policy.slow_rate_threshold is not None and slow / measured >= policy.slow_rate_threshold - 1e-9:
+        return move(record, Move.SLOW_RATE, policy, at)
+    return []
+
+
+def _settle_probe(
+    record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, failed: bool, answered: bool
+) -> list[Change]:
+    """A call finished while half-open: is it the probe, and how did it go?
+
+    With a lease out, only the leased call decides; without one (a platform that only publishes), any call that
+    started after the opening does.
+    """
+    if record.lease is not None:
+        if record.lease.call_id != outcome.call_id:
+            return []
+        record.lease = None
+    elif outcome.started_ms < record.opened_at:
+        return []
+    if not answered:
+        return []
+    if failed:
+        return move(record, Move.PROBE_FAILED, policy, at)
+    record.successes += 1
+    return move(record, Move.PROBES_SUCCEEDED, policy, at) if record.successes >= policy.close_after else []
+
+
+def request_probe(
+    record: BreakerRecord, policy: BreakerPolicy, *, holder: str, call_id: str, event_id: str, at: int
+) -> Verdict:
+    """Grant the fleet's one probe, or refuse it; a closed circuit needs none and lets the call pass."""
+    if record.mode == "disabled" or record.state is _C:
+        return Verdict(granted=True, lease_until=0)
+    if record.state is not _H:
+        return Verdict(granted=False, lease_until=record.open_until)
+    if record.lease is not None:
+        mine = record.lease.holder == holder and record.lease.call_id == call_id
+        return Verdict(granted=mine, lease_until=record.lease.until)
+    record.lease = Lease(holder, call_id, at + int(policy.lease_s * 1000), event_id)
+    return Verdict(granted=True, lease_until=record.lease.until)
+
+
+def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Make one transition of the table; nothing if the table has none."""
+    before = record.state
+    after = TRANSITIONS.get((before, trigger))
+    if after is None:
+        return []
+    if record.since:
+        record.spent_ms[STATES.index(before)] += max(0, at - record.since)
+    record.since = at
+    record.state = after
+    record.trigger = trigger
+    record.successes = 0
+    record.lease = None
+    if after is _O:
+        factor = min(policy.backoff_cap, policy.backoff**record.reopened)
+        record.opened_at = at
+        record.open_until = at + int(policy.open_s * 1000 * factor)
+        record.reopened += 1
+        record.opened_total += 1
+    elif after is _C:
+        record.results = []
+        record.consecutive = []
+        record.reopened = 0
+        record.opened_at = record.open_until = 0
+    elif after is _F:
+        record.opened_at = at
+        record.open_until = 0
+    return [Change(before, after, trigger, at)]
+
+
+def failure_rate(record: BreakerRecord) -> tuple[float, int]:
+    """Failed share of the measured calls in the window, and their number."""
+    measured = len(record.results)
+    return (sum(result & 1 for result in record.results) / measured if measured else 0.0), measured

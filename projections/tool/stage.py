@@ -1,0 +1,273 @@
+"""The tool stage: breaker and trust of one tool, service or model tier in one workspace.
+
+Folds each outcome into the circuit of its scope and into up to two trust records: the fine key's and the scope's own,
+each with its own rule. Breaker and trust fold from the same outcome, never from each other's output (design 3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...schemas import commands as cmd
+from ...schemas.codec import decode_command
+from ...schemas.errors import EventRejected, RejectReason
+from ...schemas.events import epoch_ms
+from ...schemas.outcomes import (
+    DEFAULT_WORKSPACE,
+    US,
+    CallOutcome,
+    Outcome,
+    ProbeLost,
+    ProbeRequest,
+    decode_outcome,
+)
+from ...schemas.rules import Rules
+from ...schemas.vocabulary import TrustState
+from ..calls.fingerprints import digest
+from ..calls.keys import parse_key
+from ..emit import Emitter
+from . import breaker, trust
+from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
+from .layers import RuleBook, breaker_policy
+from .state import ToolState, TrustRecord
+
+MAX_RECENT_IDS = 64
+
+_TRUST_MOVES: dict[type, trust.Move] = {
+    cmd.TrustReset: trust.Move.RESET,
+    cmd.TrustRecover: trust.Move.RECOVER,
+    cmd.ToolRemove: trust.Move.REMOVE,
+    cmd.ToolRestore: trust.Move.RESTORE,
+}
+
+
+def scope_of_key(key: str) -> str:
+    """Scope whose state holds a trust or breaker key: `bash|command=rm` lives with `tool:bash`."""
+    if key.startswith(("tool:", "service:", "tier:")):
+        return key
+    return f"tool:{parse_key(key)[0]}"
+
+
+def _seen_before(state: ToolState, event: Any) -> bool:
+    """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
+    origin = getattr(event, "origin", -1)
+    if origin >= 0:
+        if origin <= state.origins.get(event.origin_partition, -1):
+            return True
+        state.origins[event.origin_partition] = origin
+        return False
+    mark = digest(event.id.encode())
+    if mark in state.recent_ids:
+        return True
+    state.recent_ids.append(mark)
+    del state.recent_ids[:-MAX_RECENT_IDS]
+    return False
+
+
+class ToolStage:
+    """Stage of the topology that is keyed by workspace and scope."""
+
+    name = "tool"
+    sources = ("outcomes", "commands")
+    state_type = ToolState
+    state_version = 1
+
+    def __init__(self) -> None:
+        """Start with no resolved rules."""
+        self._book: RuleBook | None = None
+
+    def decode(self, topic: str, value: bytes) -> Outcome | cmd.Command:
+        """Read an outcome or an operator's command."""
+        if topic == "commands":
+            return decode_command(value)
+        try:
+            return decode_outcome(value)
+        except msgspec.DecodeError as error:
+            message = f"not an outcome of this version of trustfold: {error}; drain the topic before upgrading"
+            raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
+
+    def envelope(self, event: Any) -> tuple[str, str, int]:
+        """State key, id and time of a record."""
+        if isinstance(event, (CallOutcome, ProbeRequest, ProbeLost)):
+            return f"{event.workspace_id}{US}{event.scope}", event.id, event.time_ms
+        workspace = event.workspace_id or DEFAULT_WORKSPACE
+        return f"{workspace}{US}{scope_of_key(event.key)}", event.id, epoch_ms(event.time)
+
+    def fold(self, state: ToolState, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
+        """Fold one record; one that was seen before changes nothing."""
+        if _seen_before(state, event):
+            return
+        if not state.scope:
+            state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
+        if self._book is None or self._book.rules is not rules:
+            self._book = RuleBook(rules)
+        self._catch_up(state, at, rules, emit)
+        if isinstance(event, CallOutcome):
+            self._call(state, event, at, rules, emit)
+        elif isinstance(event, ProbeRequest):
+            self._probe(state, event, at, rules, emit)
+        elif not isinstance(event, ProbeLost):  # a lost probe has taken effect by its time alone
+            self._command(state, event, at, rules, emit)
+
+    def due_at(self, state: ToolState) -> int | None:
+        """When the probe's lease runs out."""
+        lease = state.breaker.lease
+        return lease.until if lease is not None else None
+
+    def due(self, state: ToolState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
+        """Append the loss of the probe; it takes effect when it is read back."""
+        del now, rules
+        lease = state.breaker.lease
+        if lease is None:
+            return
+        lost = ProbeLost(
+            id=f"{key}@{lease.until}/probe",
+            time_ms=lease.until,
+            workspace_id=state.workspace_id,
+            scope=state.scope,
+            cause=lease.event_id,
+            call_id=lease.call_id,
+            lease_until_ms=lease.until,
+        )
+        emit.record("outcomes", key, lost, lost.id, own_partition=True)
+
+    def _catch_up(self, state: ToolState, at: int, rules: Rules, emit: Emitter) -> None:
+        """What time alone has done to the circuit, told at its own time, under ids that follow from that time."""
+        record = state.breaker
+        policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
+        evidence = (record.lease.event_id,) if record.lease is not None else ()
+        changes = breaker.catch_up(record, policy, at)
+        if not changes:
+            return
+        cause, now, traceparent = emit.cause, emit.at, emit.traceparent
+        for change in changes:
+            emit.begin(f"{state.workspace_id}{US}{state.scope}@{change.at}", change.at)
+            breaker_changed(state, change, evidence, emit)
+        breaker_state(state, emit)
+        emit.begin(cause, now, traceparent)
+
+    def _call(self, state: ToolState, outcome: CallOutcome, at: int, rules: Rules, emit: Emitter) -> None:
+        record = state.breaker
+        if outcome.class_declared:
+            record.tool_class = outcome.tool_class
+        if not record.since:
+            record.since = at
+        policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
+        if record.mode != "disabled":
+            leased = record.lease
+            changes = breaker.fold_call(record, outcome, policy, at)
+            for change in changes:
+                breaker_changed(state, change, (outcome.cause,), emit)
+            if changes or record.lease is not leased:
+                breaker_state(state, emit)
+        if state.scope.startswith("tier:"):
+            return
+        for trusted in self._records(state, outcome, rules):
+            rule = self._rule(trusted, outcome)
+            moved = trust.fold_call(trusted, outcome, rule, at, rules.trust.recovery_mode)
+            for move in moved:
+                trust_changed(state, trusted, move, rule, outcome, emit)
+            if moved or outcome.verdict == "failure" or (trusted.published and trust.is_worth_telling(trusted, rule, at)):
+                trust_state(state, trusted, rule, at, emit)
+
+    def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
+        assert self._book is not None  # noqa: S101 - set by fold before any record is touched
+        return self._book.trust_rule(outcome, for_service=record.scope == "service")
+
+    def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules) -> list[TrustRecord]:
+        """Trust records an outcome counts in: the scope's own, and the fine key's where it differs."""
+        if state.trust is None:
+            kind = state.scope.partition(":")[0]
+            key = outcome.tool_name if kind == "tool" else state.scope
+            state.trust = TrustRecord(key=key, scope=kind)
+        records = [state.trust]
+        if state.trust.scope != "tool" or outcome.fine_key in {"", outcome.tool_name}:
+            return records
+        fine = state.fine.get(outcome.fine_key)
+        if fine is None:
+            if outcome.verdict == "success":
+                return records  # a fine key is remembered from its first failure on
+            if len(state.fine) >= rules.trust.max_fine_keys:
+                state.folded_keys += 1
+                return records
+            fine = state.fine[outcome.fine_key] = TrustRecord(key=outcome.fine_key, scope="key")
+        return [fine, *records]
+
+    def _probe(self, state: ToolState, request: ProbeRequest, at: int, rules: Rules, emit: Emitter) -> None:
+        policy = breaker_policy(rules.breakers, state.scope, state.breaker.tool_class)
+        answer = breaker.request_probe(
+            state.breaker, policy, holder=request.guard_id, call_id=request.call_id, event_id=request.cause, at=at
+        )
+        probe_answered(state, request, answer, emit)
+        if answer.granted and state.breaker.lease is not None:
+            breaker_state(state, emit)
+
+    def _command(self, state: ToolState, event: cmd.Command, at: int, rules: Rules, emit: Emitter) -> None:
+        move = _TRUST_MOVES.get(type(event))
+        if move is not None:
+            self._trust_command(state, event, move, at, rules, emit)
+            return
+        record = state.breaker
+        if not record.since:
+            record.since = at
+        policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
+        changes: list[breaker.Change] = []
+        if isinstance(event, cmd.BreakerForceOpen):
+            record.mode = "enforce"
+            changes = breaker.move(record, breaker.Move.FORCE_OPEN, policy, at)
+            if event.duration_s:
+                record.open_until = at + int(event.duration_s * 1000)
+        elif isinstance(event, cmd.BreakerClose):
+            record.mode = "enforce"
+            changes = breaker.move(record, breaker.Move.RESET, policy, at)
+        elif isinstance(event, cmd.BreakerDisable):
+            record.mode = "disabled"
+            changes = breaker.move(record, breaker.Move.RESET, policy, at)
+        elif isinstance(event, cmd.BreakerObserve):
+            record.mode = "observe"
+        else:
+            return  # quality commands belong to the quality projection
+        for change in changes:
+            breaker_changed(state, change, (event.id,), emit)
+        breaker_state(state, emit)
+
+    def _trust_command(
+        self, state: ToolState, event: Any, move: trust.Move, at: int, rules: Rules, emit: Emitter
+    ) -> None:
+        """Apply an order to the key it names; an order for the tool as a whole reaches its fine keys too."""
+        assert self._book is not None  # noqa: S101 - set by fold before any record is touched
+        name = event.key
+        whole = scope_of_key(name) == name or (state.scope == f"tool:{name}")
+        kind, _, own = state.scope.partition(":")
+        own_key = own if kind == "tool" else state.scope
+        if whole:
+            if state.trust is None:
+                state.trust = TrustRecord(key=own_key, scope=kind)
+            records = [state.trust, *state.fine.values()]
+        else:
+            fine = state.fine.get(name)
+            if fine is None:
+                fine = state.fine[name] = TrustRecord(key=name, scope="key")
+            records = [fine]
+        outcome = CallOutcome(
+            id=event.id,
+            time_ms=at,
+            workspace_id=state.workspace_id,
+            scope=state.scope,
+            cause=event.id,
+            call_id="",
+            tool_name=own if kind == "tool" else "",
+            fine_key=name,
+            verdict="neutral",
+            service=own if kind == "service" else "",
+            kind="mcp" if kind == "service" else "",
+        )
+        for record in records:
+            if record.state is TrustState.TRUSTED and record is not records[0] and move is not trust.Move.RESET:
+                continue
+            rule = self._rule(record, outcome)
+            for change in trust.command(record, move, rule, at):
+                trust_changed(state, record, change, rule, outcome, emit)
+            trust_state(state, record, rule, at, emit)

@@ -1,0 +1,125 @@
+"""State of one tool, service or model tier in one workspace. Bounded; fields are only ever appended."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...schemas.vocabulary import BreakerState, TrustState
+from ..stage import KeyState
+
+MAX_FAILURES = 64
+"""Counted failures remembered per trust key; more than any sensible threshold."""
+
+MAX_RATE_CALLS = 200
+"""Calls remembered for a rate threshold."""
+
+MAX_SESSIONS = 16
+"""Sessions remembered per trust key for the decay by session boundary."""
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """A counted failure: when, how heavy, in which session (ordinal on this key), and the event behind it."""
+
+    at: int
+    weight: float
+    session: int
+    event_id: str
+
+
+class TrustRecord(msgspec.Struct, array_like=True):
+    """Trust in one key.
+
+    Attributes:
+        calls: times (ms) of the calls in the rate window, shifted left by one, lowest bit set for a counted failure.
+        watermark: failures at or before this time never count again (reset or recovery).
+        duration_ms: current escalation duration; doubled by each relapse.
+        last_counted: time of the last counted failure; the cooldown runs from it.
+        failures_since: counted failures since the last success while escalated.
+        sessions: digests of the sessions seen on this key, oldest first.
+        session_count: how many sessions were ever seen; the newest has this ordinal.
+        published: a state record stands on the `state` topic.
+    """
+
+    key: str
+    scope: str
+    state: TrustState = TrustState.TRUSTED
+    failures: list[Failure] = []
+    calls: list[int] = []
+    consecutive: int = 0
+    auth_failures: list[int] = []
+    last_failure: int = 0
+    last_success: int = 0
+    last_counted: int = 0
+    watermark: int = 0
+    escalated_at: int = 0
+    duration_ms: int = 0
+    failures_since: int = 0
+    successes: int = 0
+    successes_needed: int = 0
+    pending: bool = False
+    reason: str = ""
+    trigger: str = ""
+    denials: int = 0
+    sessions: list[int] = []
+    session_count: int = 0
+    published: bool = False
+    evidence: list[str] = []
+
+
+class Lease(msgspec.Struct, array_like=True):
+    """The fleet's one probe of a half-open breaker."""
+
+    holder: str
+    call_id: str
+    until: int
+    event_id: str
+
+
+class BreakerRecord(msgspec.Struct, array_like=True):
+    """One circuit.
+
+    Attributes:
+        mode: `enforce`, `observe` (computes and reports, never blocks) or `disabled`.
+        results: latest measured calls, oldest first: time (ms) shifted left by two, bit 0 failed, bit 1 slow.
+        consecutive: failures in a row; an answered error breaks the row.
+        opened_at: when it opened; calls that started before do not settle a probe.
+        reopened: openings since it last closed; sets the back-off.
+        spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
+        since: when the current state began.
+    """
+
+    state: BreakerState = BreakerState.CLOSED
+    mode: str = "enforce"
+    results: list[int] = []
+    consecutive: list[int] = []
+    opened_at: int = 0
+    open_until: int = 0
+    reopened: int = 0
+    opened_total: int = 0
+    successes: int = 0
+    lease: Lease | None = None
+    since: int = 0
+    spent_ms: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0, 0])
+    trigger: str = ""
+    published: bool = False
+    tool_class: str = ""
+
+
+class ToolState(KeyState):
+    """Everything about one scope: its circuit, its own trust record and those of its fine keys.
+
+    Attributes:
+        fine: trust records of the tool's fine keys; at most `max_fine_keys`, further ones fold into the tool's.
+        recent_ids: digests of the latest commands and appended events, to recognise a repeat.
+        origins: per partition of `events`, the origin of the last outcome folded.
+        folded_keys: fine keys that were folded into the tool's because the bound was reached.
+    """
+
+    workspace_id: str = ""
+    scope: str = ""
+    breaker: BreakerRecord = msgspec.field(default_factory=BreakerRecord)
+    trust: TrustRecord | None = None
+    fine: dict[str, TrustRecord] = {}
+    folded_keys: int = 0
+    recent_ids: list[int] = []
+    origins: dict[int, int] = {}

@@ -1,0 +1,101 @@
+"""Ready-to-show texts of trust decisions, as the seeds word them (seed 1, User Notifications)."""
+
+from __future__ import annotations
+
+from ...schemas.codec import rfc3339
+from ...schemas.rules import EscalationRule
+from ...schemas.vocabulary import TrustState
+from .state import TrustRecord
+from .trust import Change, Move, recovery_at
+
+
+def span(seconds: float) -> str:
+    """A duration as people say it: `90s`, `5m`, `1h`, `2h 30m`."""
+    whole = round(seconds)
+    if whole < 120 and whole % 60:
+        return f"{whole}s"
+    hours, minutes = divmod(whole // 60, 60)
+    if not hours:
+        return f"{minutes}m"
+    return f"{hours}h {minutes}m" if minutes else f"{hours}h"
+
+
+def number(value: float) -> str:
+    """A count without needless decimals: `3`, `2.5`."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def reason(change: Change, rule: EscalationRule) -> str:
+    """Why a key moved, with its counts: `3/3 failures in 1h`."""
+    window = span(rule.window_seconds)
+    limit = number(change.threshold) if change.threshold is not None else ""
+    match change.move:
+        case Move.COUNT:
+            return f"{number(change.count)}/{limit} failures in {window}"
+        case Move.CONSECUTIVE:
+            return f"{number(change.count)}/{limit} consecutive failures"
+        case Move.RATE:
+            return f"{change.count:.0%} failure rate in {window} (limit {change.threshold:.0%})"
+        case Move.REPEATED_AUTH:
+            return f"{number(change.count)} authentication failures in {window}: the credential may be invalid"
+        case Move.SECURITY:
+            return "security concern: a dangerous command was attempted"
+        case Move.EXHAUSTED:
+            return f"{number(change.count)} more failures without a success while escalated"
+        case Move.RELAPSE:
+            return "failed again while recovering"
+        case Move.RECOVERY_STARTED:
+            return "a success after the cooldown"
+        case Move.RECOVERY:
+            return f"{number(change.count)}/{limit} successes since recovery began"
+    return {
+        Move.RESET: "reset by an operator",
+        Move.RECOVER: "recovered by an operator",
+        Move.REMOVE: "removed by an operator",
+        Move.RESTORE: "restored by an operator",
+    }.get(change.move, str(change.move))
+
+
+def recovery_hint(record: TrustRecord, rule: EscalationRule) -> str:
+    """What leads back to trust from here."""
+    match record.state:
+        case TrustState.ESCALATED:
+            when = rfc3339(recovery_at(record, rule))[11:19]
+            return f"{rule.success_count_to_recover} successful calls after {when} UTC restore trust"
+        case TrustState.RECOVERING if record.pending:
+            return f"ready: `trustfold recover '{record.key}'` restores trust"
+        case TrustState.RECOVERING:
+            return f"{record.successes_needed - record.successes} more successful calls restore trust"
+        case TrustState.BLOCKED:
+            return f"manual reset required: `trustfold reset '{record.key}'`"
+        case TrustState.REMOVED:
+            return f"`trustfold restore '{record.key}'` brings the tool back"
+    return ""
+
+
+def notification(record: TrustRecord, change: Change, why: str, rule: EscalationRule) -> str:
+    """What a user is shown when a key moves."""
+    name = record.key
+    if change.pending:
+        return f"Tool '{name}' ready for recovery. Use `trustfold recover '{name}'` to restore trust."
+    match change.after:
+        case TrustState.ESCALATED:
+            until = rfc3339(record.escalated_at + record.duration_ms)[11:19]
+            return (
+                f"⚠️ Tool '{name}' escalated to require approval\n   Reason: {why}\n   Duration: until {until} UTC\n"
+                f"   Recovery: {rule.success_count_to_recover} successful calls after cooldown"
+            )
+        case TrustState.BLOCKED:
+            return f"🛑 Tool '{name}' blocked - {why}\n   {recovery_hint(record, rule)}"
+        case TrustState.RECOVERING:
+            return f"Tool '{name}' is recovering ({record.successes}/{record.successes_needed} successes)"
+        case TrustState.REMOVED:
+            return f"Tool '{name}' removed by an operator"
+    return f"✓ Tool '{name}' recovered" if change.move is not Move.RESTORE else f"✓ Tool '{name}' restored"
+
+
+def permission_warning(record: TrustRecord, change: Change, why: str, rule: EscalationRule) -> str | None:
+    """Warning for a permission prompt while the key is not trusted."""
+    if change.after is TrustState.TRUSTED:
+        return None
+    return f"This tool has been {change.after} due to: {why}\n{recovery_hint(record, rule)}"

@@ -1,0 +1,30 @@
+"""Which fold reads which topic by which key and writes which topics: the one list both engines run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..schemas.rules import Rules
+from .processor import StageProcessor
+from .session.stage import SessionStage
+from .stage import Stage
+from .tool.stage import ToolStage
+
+STAGES: tuple[Stage[Any], ...] = (SessionStage(), ToolStage())
+"""In the order of the flow: a later stage reads what an earlier one writes."""
+
+DECISION_TOPICS = ("escalations", "breakers", "nudges", "suggestions")
+"""Topics whose records are decisions for consumers; `state` repeats them as the latest state per key."""
+
+STAGE_OF_TOPIC: dict[str, Stage[Any]] = {topic: stage for stage in STAGES for topic in stage.sources}
+
+
+def make_processor(
+    stage: Stage[Any],
+    partition: int,
+    rules: Rules,
+    load: Callable[[bytes], bytes | None] = lambda _key: None,
+) -> StageProcessor:
+    """A processor for one stage and partition; `load` gives the stored snapshot of a key."""
+    return StageProcessor(stage, partition=partition, rules=rules, load=load)

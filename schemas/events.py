@@ -1,0 +1,403 @@
+"""Input events: what agent platforms publish on `events` (design 2, Input events).
+
+One frozen struct per wire `type`. Unknown fields are ignored, so a publisher may be newer than the worker; known
+fields are checked while they are decoded. Optional fields are None when absent or null. `args`, `result` and
+`context` stay raw JSON until somebody asks (`json_of`): most events never need them built.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import UNSET, Raw, UnsetType
+
+from .fields import Count, DeadlineMs, Depth, HttpStatus, LongName, Money, Name, Ratio, SpanMs, SpanSeconds, Time, Version
+from .settings import SettingsOverrides
+from .vocabulary import Severity, Status, SynthesisStrategy
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_INT = 300
+
+
+def epoch_ms(time: datetime) -> int:
+    """Milliseconds since the epoch of an aware time, rounded down."""
+    since = time - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def json_of(raw: Raw | UnsetType) -> Any:
+    """The value of a raw field; None when the field is absent.
+
+    Never fails on a field of a decoded event: numbers beyond double precision, which JSON allows, become infinite.
+    """
+    if raw is UNSET:
+        return None
+    view = memoryview(raw)
+    try:
+        return orjson.loads(view)
+    except orjson.JSONDecodeError:
+        return json.loads(bytes(view), parse_int=_whole)
+
+
+def _whole(text: str) -> int | float:
+    return int(text) if len(text) <= _LONGEST_INT else math.copysign(math.inf, float(text[:2] + "0"))
+
+
+class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
+    """The envelope of every input event (design 2, Envelope).
+
+    Attributes:
+        schema_version: "1.x"; another major version is refused.
+        id: unique per event, a UUIDv7 or ULID by custom; a repeated id changes nothing.
+        time: when it happened, RFC 3339 with an offset, UTC by custom.
+        session_id: the conversation; also the record key.
+        turn_index: which turn of the session, from 0.
+        workspace_id: where the tools live; trust and breakers are kept per workspace. Absent: `default`.
+        user_id: who the agent works for; joins workspaces for promotion.
+        tenant_id: for the publisher's own accounting; not read.
+        agent_id: which agent of the session.
+        model: name of the model that is speaking or calling.
+        model_tier: class of the model, e.g. `small`; recursive calls have a breaker per tier.
+        correlation_id: for the publisher's own tracing; not read.
+    """
+
+    schema_version: Version
+    id: Name
+    time: Time
+    session_id: Name
+    turn_index: Count | None = None
+    workspace_id: Name | None = None
+    user_id: Name | None = None
+    tenant_id: Name | None = None
+    agent_id: Name | None = None
+    model: Name | None = None
+    model_tier: Name | None = None
+    correlation_id: Name | None = None
+
+
+class ErrorInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What went wrong, as far as the publisher knows. A plain string is read as the message.
+
+    Attributes:
+        type: exception class or category, e.g. `TimeoutError`, `http_error`.
+        message: free text.
+        http_status: status code of the answer, 0 to 999; 0 when there was none.
+        code: the runtime's own code: `ECONNRESET`, an exit code, a JSON-RPC code.
+        retriable: the publisher's view.
+        severity: overrides the classification.
+    """
+
+    type: str | None = None
+    message: str | None = None
+    http_status: HttpStatus | None = None
+    code: str | int | None = None
+    retriable: bool | None = None
+    severity: Severity | None = None
+
+
+class SessionStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.started"):
+    """A conversation begins.
+
+    Attributes:
+        settings: overrides for this session.
+    """
+
+    settings: SettingsOverrides | None = None
+
+
+class SessionEnded(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.ended"):
+    """A conversation is over; what is open in it is closed.
+
+    Attributes:
+        reason: why, in the publisher's words.
+    """
+
+    reason: str | None = None
+
+
+class SessionSettingsChanged(
+    EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.settings_changed"
+):
+    """The session's overrides are now these; they replace the earlier ones.
+
+    Attributes:
+        settings: the overrides; an absent or null one inherits, an explicit false wins.
+    """
+
+    settings: SettingsOverrides
+
+
+class TurnStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="turn.started"):
+    """The model gets its turn; `turn_index` says which."""
+
+
+class TurnEnded(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="turn.ended"):
+    """The model's turn is over.
+
+    Attributes:
+        stalled: the platform cut the turn off because nothing happened.
+    """
+
+    stalled: bool | None = None
+
+
+class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool_call.started"):
+    """A tool is about to be called.
+
+    Attributes:
+        call_id: pairs the start with its finish; may repeat within a session.
+        tool_name: the tool as the model names it.
+        plugin_name: what provides the tool; a layer of the rules.
+        service: MCP server behind it, if any.
+        args: the arguments, an object; redacted by the publisher.
+        args_digest: in place of `args` where they are private: equal for equal arguments.
+        failure_key: with `args_digest`: the key the publisher derived from the arguments.
+        deadline_ms: milliseconds after which an unfinished call counts as timed out. Absent: 10 minutes.
+        idempotency_key: of the call, for the publisher's deduplication; not read.
+        scenario: what the call is for, in words; tool quality learns from it.
+        recursion_depth: 1 and more for a call made by a called model.
+        annotations: MCP hints of the tool: `readOnlyHint`, `destructiveHint`, `idempotentHint`.
+    """
+
+    call_id: Name
+    tool_name: Name
+    plugin_name: Name | None = None
+    service: Name | None = None
+    args: Raw | UnsetType = UNSET
+    args_digest: Name | None = None
+    failure_key: LongName | None = None
+    deadline_ms: DeadlineMs | None = None
+    idempotency_key: Name | None = None
+    scenario: str | None = None
+    recursion_depth: Depth | None = None
+    annotations: dict[str, Any] | None = None
+
+
+class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool_call.finished"):
+    """A tool call is over, one way or another. Without a start it stands for the whole call.
+
+    Attributes:
+        call_id: of the call that ended: the latest open one of this id.
+        tool_name: again, so that a lone finish is usable.
+        status: how it ended; `circuit_open` means that it was never made, `cancelled` is neither good nor bad.
+        plugin_name: what provides the tool.
+        service: MCP server behind it, if any.
+        duration_ms: milliseconds, as measured by the publisher.
+        attempts: tries, retries included.
+        error: what went wrong.
+        result: what the tool returned, any JSON; digested and classified on arrival, never stored.
+        result_digest: in place of `result` where it is private: equal for equal results.
+        result_size: bytes of the result.
+        from_cache: the tool was not called; touches no count.
+        cost_usd: US dollars spent.
+        expected_failure: a failure that says nothing about the tool (a search without a match).
+    """
+
+    call_id: Name
+    tool_name: Name
+    status: Status
+    plugin_name: Name | None = None
+    service: Name | None = None
+    duration_ms: SpanMs | None = None
+    attempts: Count | None = None
+    error: ErrorInfo | None = None
+    result: Raw | UnsetType = UNSET
+    result_digest: Name | None = None
+    result_size: Count | None = None
+    from_cache: bool | None = None
+    cost_usd: Money | None = None
+    expected_failure: bool | None = None
+
+
+class UserMessage(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="user.message"):
+    """The user said something; ends every streak.
+
+    Attributes:
+        text_digest: equal for equal texts; the text itself is not wanted.
+    """
+
+    text_digest: Name | None = None
+
+
+class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="model.text"):
+    """The model said something: one whole message, not a chunk of a stream.
+
+    Attributes:
+        text: the message.
+        text_digest: in place of `text` where it is private.
+        announces: with `text_digest`: it announces work to come.
+        mentions: with `text_digest`: names of tools it mentions.
+    """
+
+    text: str | None = None
+    text_digest: Name | None = None
+    announces: bool | None = None
+    mentions: tuple[Name, ...] = ()
+
+
+class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.resolved"):
+    """A request for permission was answered.
+
+    Attributes:
+        call_id: of the call that asked.
+        tool_name: the tool it wanted.
+        granted: the answer. A refusal is counted for the key, never as a failure.
+        method: how it was resolved, in the platform's words, e.g. `user`, `policy`, `whitelist`.
+    """
+
+    call_id: Name
+    tool_name: Name
+    granted: bool
+    method: Name | None = None
+
+
+class FailureReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="failure.reported"):
+    """A plugin says that a tool failed, without a call of its own (seed 1, Cross-Plugin Failure Reporting).
+
+    Attributes:
+        tool_name: the tool that failed.
+        error: what went wrong.
+        severity: overrides the classification.
+        domain: for HTTP: the host.
+        service: for MCP: the server.
+        plugin_name: who reports.
+        context: whatever helps an analyst; never read by a fold.
+        recoverable: False: trust does not come back by itself.
+    """
+
+    tool_name: Name
+    error: ErrorInfo | None = None
+    severity: Severity | None = None
+    domain: Name | None = None
+    service: Name | None = None
+    plugin_name: Name | None = None
+    context: Raw | UnsetType = UNSET
+    recoverable: bool | None = None
+
+
+class SuccessReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="success.reported"):
+    """A plugin says that a tool worked, without a call of its own.
+
+    Attributes:
+        tool_name: the tool that worked.
+        domain: for HTTP: the host.
+        service: for MCP: the server.
+        plugin_name: who reports.
+        context: whatever helps an analyst; never read by a fold.
+    """
+
+    tool_name: Name
+    domain: Name | None = None
+    service: Name | None = None
+    plugin_name: Name | None = None
+    context: Raw | UnsetType = UNSET
+
+
+class BreakerProbeRequested(
+    EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_requested"
+):
+    """A guard asks for the fleet's one probe of a half-open circuit.
+
+    Attributes:
+        breaker_key: the circuit: `tool:NAME`, `service:NAME` or `tier:NAME`; a bare name is a tool's.
+        guard_id: who asks; becomes the holder of the lease.
+        call_id: of the call that would be the probe.
+    """
+
+    breaker_key: Name
+    guard_id: Name
+    call_id: Name
+
+
+class GuaranteeLimits(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """New limits of a session; an absent one stays as it is (seed 5, SPEC-10.11).
+
+    Attributes:
+        max_cost_usd: US dollars.
+        max_duration_seconds: seconds.
+        max_recursive_calls: calls.
+    """
+
+    max_cost_usd: Money | None = None
+    max_duration_seconds: SpanSeconds | None = None
+    max_recursive_calls: Count | None = None
+
+
+class GuaranteeOverridden(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.overridden"):
+    """A person allowed a session to go beyond its limits, once (seed 5, SPEC-10.14).
+
+    Attributes:
+        limits: the limits that hold now.
+        confirmed_by: who confirmed.
+    """
+
+    limits: GuaranteeLimits
+    confirmed_by: Name
+
+
+class FeedbackFalseAlarm(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="feedback.false_alarm"):
+    """A platform or a person says that a nudge or an escalation was wrong.
+
+    Attributes:
+        output_id: id of the output.
+        reason: why, in words.
+    """
+
+    output_id: Name
+    reason: str | None = None
+
+
+class SynthesisResult(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One recursive result that went into a synthesis.
+
+    Attributes:
+        confidence: 0 to 1.
+        id: the publisher's name for it.
+        weight: its share in the synthesis, 0 to 1.
+        included: it was used.
+    """
+
+    confidence: Ratio
+    id: Name | None = None
+    weight: Ratio | None = None
+    included: bool | None = None
+
+
+class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="synthesis.completed"):
+    """Recursive results were combined (seed 5 §10.1).
+
+    Attributes:
+        strategy: how.
+        confidence: of the whole, 0 to 1; below 0.3 it is flagged for review.
+        results: what went into it.
+    """
+
+    strategy: SynthesisStrategy
+    confidence: Ratio
+    results: tuple[SynthesisResult, ...] = ()
+
+
+Event = (
+    SessionStarted
+    | SessionEnded
+    | SessionSettingsChanged
+    | TurnStarted
+    | TurnEnded
+    | ToolCallStarted
+    | ToolCallFinished
+    | UserMessage
+    | ModelText
+    | PermissionResolved
+    | FailureReported
+    | SuccessReported
+    | BreakerProbeRequested
+    | GuaranteeOverridden
+    | FeedbackFalseAlarm
+    | SynthesisCompleted
+)
+"""Everything that can stand on the `events` topic."""

@@ -1,0 +1,50 @@
+"""Kinds of field that events, commands and settings share, with their bounds (design 2, Bad input, always)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta
+
+MAX_NAME = 256
+"""Longest id or name, in characters."""
+
+MAX_SPAN_MS = 31_622_400_000
+"""Longest duration or deadline anybody may state: 366 days, in milliseconds."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, extra_json_schema={"pattern": "^[^\\x00-\\x1f]+$"})]
+"""An id or a name: 1 to 256 characters, no control characters (one of them joins the parts of keys)."""
+
+Time = Annotated[datetime, Meta(tz=True)]
+"""RFC 3339 with an offset, from 2000-01-01 up to 2100-01-01; what is below a millisecond is cut off."""
+
+Version = Annotated[str, Meta(extra_json_schema={"pattern": "^1(\\.|$)"})]
+"""`1.x`: any minor version is read, another major version is refused."""
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""A whole number that survives every JSON parser."""
+
+SpanMs = Annotated[float, Meta(ge=0, le=MAX_SPAN_MS)]
+"""Milliseconds."""
+
+SpanSeconds = Annotated[float, Meta(ge=0, le=MAX_SPAN_MS / 1000)]
+"""Seconds."""
+
+Money = Annotated[float, Meta(ge=0, le=1e12)]
+"""US dollars."""
+
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+"""A share or a score."""
+
+Depth = Annotated[int, Meta(ge=0, le=1_000_000)]
+"""How deep calls are nested."""
+
+HttpStatus = Annotated[int, Meta(ge=0, le=999)]
+"""Status code of an HTTP answer; 0 when there was none."""
+
+DeadlineMs = Annotated[int, Meta(ge=0, le=MAX_SPAN_MS)]
+"""Milliseconds from the start; 0 is the default deadline."""
+
+LongName = Annotated[str, Meta(min_length=1, max_length=1024, extra_json_schema={"pattern": "^[^\\x00-\\x1f]+$"})]
+"""A key made of a name and parameters: 1 to 1024 characters."""

@@ -1,0 +1,115 @@
+"""Records of the internal `outcomes` topic: what the session stage tells the tool stage.
+
+Keyed by workspace and scope (`w1␟tool:bash`), so everything about one tool, one service or one model tier
+arrives in one partition, in order. Internal: only trustfold writes and reads them; the shape may change
+with any release that also drains the topic (design 2, topic table).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from .vocabulary import Severity, ToolClass
+
+US = "\x1f"
+"""Joins workspace and scope in record keys."""
+
+DEFAULT_WORKSPACE = "default"
+"""Workspace of events that name none."""
+
+
+class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
+    """What every record of the topic carries.
+
+    Attributes:
+        id: derived from the input event's id and the scope.
+        time_ms: effective time of the cause, milliseconds since the epoch.
+        workspace_id: the workspace, `default` when the event named none.
+        scope: `tool:NAME`, `service:NAME` or `tier:NAME`.
+        session_id: session of the cause; empty for operators.
+        cause: id of the input event behind the record.
+        origin_partition: partition of `events` that the record comes from.
+        origin: place in that partition (offset and ordinal), ever rising. After a crash outcomes are written again at
+            new offsets; the tool stage drops what is not beyond the highest origin it has folded of its partition.
+            -1: not from `events`.
+    """
+
+    id: str
+    time_ms: int
+    workspace_id: str
+    scope: str
+    session_id: str = ""
+    cause: str = ""
+    origin_partition: int = 0
+    origin: int = -1
+
+    @property
+    def key(self) -> str:
+        """Record key: workspace and scope."""
+        return f"{self.workspace_id}{US}{self.scope}"
+
+
+class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="call.outcome"):
+    """One finished call, classified, for one scope.
+
+    Attributes:
+        verdict: `success`, `failure`, or `neutral` (cancelled, refused, served from a cache: counted nowhere).
+        fine_key: failure key with the normalised key parameters, e.g. `bash|command=git`.
+        severity: set when the verdict is a failure.
+        expected: an informational failure that no rule counts (`expected_failure` on the event).
+        started_ms: when the call started; decides whether it may settle a breaker probe.
+        duration_ms: milliseconds, as measured by the publisher; None when unknown.
+        kind: `domain` or `mcp` for service scopes; which rule table applies (design 3, Trust).
+        class_declared: the tool class came from configuration or MCP annotations, not from the name.
+        denied: a user's refusal; counted apart, never as a failure.
+    """
+
+    call_id: str
+    tool_name: str
+    fine_key: str
+    verdict: Literal["success", "failure", "neutral"]
+    severity: Severity | None = None
+    http_status: int | None = None
+    expected: bool = False
+    started_ms: int = 0
+    duration_ms: float | None = None
+    plugin_name: str = ""
+    domain: str = ""
+    service: str = ""
+    kind: Literal["", "domain", "mcp"] = ""
+    tool_class: ToolClass = ToolClass.UNKNOWN
+    class_declared: bool = False
+    user_id: str = ""
+    model: str = ""
+    denied: bool = False
+
+
+class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.request"):
+    """A guard asks for the fleet's one probe of a half-open breaker."""
+
+    guard_id: str
+    call_id: str
+
+
+class ProbeLost(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.lost"):
+    """Appended by the engine when a probe's lease ran out without a result (design 2, Time and order)."""
+
+    call_id: str
+    lease_until_ms: int
+
+
+Outcome = CallOutcome | ProbeRequest | ProbeLost
+"""Everything that can stand on the `outcomes` topic."""
+
+_decoder = msgspec.json.Decoder(Outcome)
+
+
+def decode_outcome(value: bytes) -> Outcome:
+    """Read one record of the `outcomes` topic.
+
+    Raises:
+        msgspec.DecodeError: when the record was not written by this version of trustfold.
+    """
+    return _decoder.decode(value)

@@ -1,0 +1,274 @@
+"""Rules as data: every threshold the folds read, with unit, default and where it comes from.
+
+All of it can be loaded from TOML or JSON; the seed's JSON examples load unchanged. A layer (tool, domain,
+service, plugin, default) sets only the fields it names; `UNSET` means "ask the next layer", while an
+explicit null switches a threshold off (design 3, Trust).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from .vocabulary import NudgeLevel, RecoveryMode, Severity, ToolClass
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+Ratio = Annotated[float, Meta(gt=0, le=1)]
+
+DEFAULT_FILTER = frozenset(
+    {
+        Severity.SERVER_ERROR,
+        Severity.CRASH,
+        Severity.CORRUPTION,
+        Severity.SECURITY,
+        Severity.PERMISSION,
+        Severity.TIMEOUT,
+        Severity.REPEATED_AUTH,
+        Severity.INVALID_INPUT,
+    }
+)
+"""Severities that count towards escalation unless a rule says otherwise (design 3, Trust)."""
+
+
+class RulesBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of everything here: frozen, keyword-only, unknown names refused."""
+
+
+class EscalationPatch(RulesBase):
+    """One layer of an escalation rule: only the fields it sets count. Field meanings: `EscalationRule`."""
+
+    count_threshold: Count | None | UnsetType = UNSET
+    consecutive_threshold: Count | None | UnsetType = UNSET
+    rate_threshold: Ratio | None | UnsetType = UNSET
+    rate_min_calls: Count | UnsetType = UNSET
+    window_seconds: Seconds | UnsetType = UNSET
+    severity_filter: frozenset[Severity] | UnsetType = UNSET
+    escalation_duration_seconds: Seconds | UnsetType = UNSET
+    cooldown_seconds: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    success_count_to_recover: Count | UnsetType = UNSET
+    block_after: Count | None | UnsetType = UNSET
+    notify_user: bool | UnsetType = UNSET
+
+
+class EscalationRule(RulesBase):
+    """A complete rule: when a key loses trust and how it earns it back (seed 1, design 3 Trust).
+
+    Attributes:
+        count_threshold: effective failures in the window that escalate; None switches the test off.
+        consecutive_threshold: counted failures in a row that escalate; off by default.
+        rate_threshold: share of failed calls in the window that escalates (reached, not exceeded); off by default.
+        rate_min_calls: calls in the window before the rate means anything.
+        window_seconds: how far back failures count.
+        severity_filter: which failures count; the others are neutral.
+        escalation_duration_seconds: earliest recovery after an escalation; doubled by a relapse, at most 24 h.
+        cooldown_seconds: time without a counted failure before recovery may start.
+        success_count_to_recover: successes that restore trust once recovery has started.
+        block_after: counted failures without a success while escalated that block the key; None: never.
+        notify_user: False marks the escalation silent; it is still emitted.
+        model_error_weight: what one `invalid_input` failure counts (a model error, not the tool's).
+    """
+
+    count_threshold: Count | None = 3
+    consecutive_threshold: Count | None = None
+    rate_threshold: Ratio | None = None
+    rate_min_calls: Count = 5
+    window_seconds: Seconds = 3600
+    severity_filter: frozenset[Severity] = DEFAULT_FILTER
+    escalation_duration_seconds: Seconds = 1800
+    cooldown_seconds: Annotated[float, Meta(ge=0)] = 900
+    success_count_to_recover: Count = 3
+    block_after: Count | None = 10
+    notify_user: bool = True
+    model_error_weight: Ratio = 0.5
+
+    def overlaid(self, patch: EscalationPatch) -> EscalationRule:
+        """This rule with every field that the patch sets."""
+        changes = {
+            name: value
+            for name in patch.__struct_fields__
+            if (value := getattr(patch, name)) is not UNSET
+        }
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+
+SERVICE_RULE = EscalationPatch(
+    count_threshold=2,
+    window_seconds=300,
+    severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
+)
+"""Shipped for MCP servers: two hard failures in five minutes (seed 1, use case 3)."""
+
+
+class TrustRules(RulesBase):
+    """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
+
+    `service_default` applies to every MCP server that no `service_rules` entry names.
+    """
+
+    default_rule: EscalationPatch = EscalationPatch()
+    plugin_rules: dict[str, EscalationPatch] = {}
+    service_default: EscalationPatch = SERVICE_RULE
+    service_rules: dict[str, EscalationPatch] = {}
+    domain_rules: dict[str, EscalationPatch] = {}
+    tool_rules: dict[str, EscalationPatch] = {}
+    recovery_mode: RecoveryMode = RecoveryMode.AUTO
+    max_fine_keys: Count = 64
+
+
+class BreakerPolicy(RulesBase):
+    """When a circuit opens and how it closes (seed 3 §1.5, design 3 Circuit breaker).
+
+    Attributes:
+        consecutive_failures: failed calls in a row, within the window, that open; None: off.
+        rate_threshold: failed share of the last `rate_window_calls` that opens; None: off.
+        rate_window_calls: how many of the latest calls the rate looks at.
+        rate_min_calls: measured calls before the rate means anything.
+        window_s: results older than this many seconds are forgotten.
+        open_s: seconds a circuit stays open the first time.
+        backoff: factor on `open_s` for each re-opening without a close between; 1 keeps it constant.
+        backoff_cap: largest multiple of `open_s`.
+        close_after: consecutive successful probes that close.
+        lease_s: seconds a probe may take before it counts as failed and its slot is free.
+        slow_call_ms: a call slower than this is slow; None: no slow-call test.
+        slow_rate_threshold: share of slow calls that opens, with the same minimum of calls.
+    """
+
+    consecutive_failures: Count | None = 5
+    rate_threshold: Ratio | None = 0.5
+    rate_window_calls: Annotated[int, Meta(ge=1, le=500)] = 20
+    rate_min_calls: Count = 10
+    window_s: Seconds = 120
+    open_s: Seconds = 30
+    backoff: Annotated[float, Meta(ge=1, le=16)] = 2.0
+    backoff_cap: Annotated[float, Meta(ge=1, le=1000)] = 16.0
+    close_after: Count = 2
+    lease_s: Seconds = 60
+    slow_call_ms: Seconds | None = None
+    slow_rate_threshold: Ratio | None = None
+
+
+TOOL_POLICY = BreakerPolicy()
+RECURSIVE_POLICY = BreakerPolicy(consecutive_failures=3, rate_threshold=None, open_s=60, close_after=1)
+READ_ONLY_POLICY = BreakerPolicy(consecutive_failures=8, open_s=20)
+MUTATING_POLICY = BreakerPolicy(consecutive_failures=3, rate_threshold=0.4)
+
+
+class BreakerRules(RulesBase):
+    """Which policy a breaker follows: by name first, then by declared tool class, then by kind of scope.
+
+    `read_only` and `mutating` apply only where configuration or MCP annotations declare the class: a guess
+    from the tool's name must not make a circuit more nervous.
+    """
+
+    tool: BreakerPolicy = TOOL_POLICY
+    recursive: BreakerPolicy = RECURSIVE_POLICY
+    read_only: BreakerPolicy = READ_ONLY_POLICY
+    mutating: BreakerPolicy = MUTATING_POLICY
+    by_scope: dict[str, BreakerPolicy] = {}
+
+
+class Ladder(RulesBase):
+    """Repetitions at which a pattern is minor, moderate and severe.
+
+    Raises:
+        ValueError: when the steps do not rise, or the first is below two (one call is never a loop).
+    """
+
+    minor: Annotated[int, Meta(ge=1, le=100_000)]
+    moderate: Annotated[int, Meta(ge=1, le=100_000)]
+    severe: Annotated[int, Meta(ge=1, le=100_000)]
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse ladders that cannot rise."""
+        if not self.minor <= self.moderate <= self.severe:
+            msg = f"steps must rise: minor {self.minor} <= moderate {self.moderate} <= severe {self.severe}"
+            raise ValueError(msg)
+
+    def step(self, count: int) -> int:
+        """Severity reached by this many repetitions: 0 none, 1 minor, 2 moderate, 3 severe."""
+        if count < self.minor or not self.enabled:
+            return 0
+        return 3 if count >= self.severe else 2 if count >= self.moderate else 1
+
+
+class BehaviourRules(RulesBase):
+    """Thresholds of the behaviour detectors (design 3, Behaviour table).
+
+    Attributes:
+        enabled: False keeps the outcomes flowing and finds no patterns.
+        window_steps: steps a session remembers for repetition; other steps may lie between repeats.
+        poll_no_progress: takes the place of `repetitive_calls` for polling tools, whose answer may well stay the same.
+        read_only_cap: reads in a row, news or not, that are flagged anyway.
+    """
+
+    enabled: bool = True
+    window_steps: Annotated[int, Meta(ge=6, le=100)] = 30
+    repetitive_calls: Ladder = Ladder(minor=3, moderate=4, severe=6)
+    poll_no_progress: Ladder = Ladder(minor=10, moderate=15, severe=20)
+    error_retry_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
+    alternating_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
+    introspection_loop: Ladder = Ladder(minor=2, moderate=4, severe=6)
+    read_only_loop: Ladder = Ladder(minor=6, moderate=10, severe=15)
+    read_only_cap: Ladder = Ladder(minor=40, moderate=60, severe=90)
+    announce_no_action: Ladder = Ladder(minor=2, moderate=3, severe=4)
+    announce_phrases: tuple[str, ...] = ()
+
+
+class NudgeRules(RulesBase):
+    """How detected patterns are told to the model (design 3, Nudges).
+
+    Attributes:
+        level: strongest nudge allowed; stronger ones are clamped down to it, never dropped. `off`: none.
+        cooldown_calls: calls before the same pattern and fingerprint may be nudged again at the same severity.
+        effective_within_calls: calls in which the pattern must not repeat for a nudge to count as effective.
+        texts: own texts, `pattern.severity` → template with {tool_name}, {count}, {pattern}.
+    """
+
+    enabled: bool = True
+    level: NudgeLevel = NudgeLevel.FULL
+    cooldown_calls: Count = 10
+    effective_within_calls: Count = 5
+    texts: dict[str, str] = {}
+
+
+class ToolRules(RulesBase):
+    """What is known about tools: their classes and how their failure keys are made (design 3, Keys).
+
+    Attributes:
+        classes: tool name → class; beats annotations and names.
+        key_by: `family` (default) or `args` for a key per distinct arguments.
+        expected_failures: tools whose failures are informational and never count.
+    """
+
+    classes: dict[str, ToolClass] = {}
+    key_by: Annotated[str, Meta(pattern="^(family|args)$")] = "family"
+    expected_failures: frozenset[str] = frozenset()
+
+
+class CallRules(RulesBase):
+    """Pairing of started and finished events (design 2, Time and order).
+
+    Attributes:
+        deadline_ms: milliseconds after which an unfinished call is closed as a timeout, where the start names none.
+        security_on_attempt: judge dangerous commands of successful calls too; default: failed calls only.
+        security_patterns: own regular expressions over the command or arguments of a failed call.
+    """
+
+    deadline_ms: Annotated[int, Meta(ge=1, le=604_800_000)] = 600_000
+    security_on_attempt: bool = False
+    security_patterns: tuple[str, ...] = ()
+
+
+class Rules(RulesBase):
+    """Everything the folds may read besides the events; the same rules and events give the same decisions."""
+
+    trust: TrustRules = TrustRules()
+    breakers: BreakerRules = BreakerRules()
+    behaviour: BehaviourRules = BehaviourRules()
+    nudges: NudgeRules = NudgeRules()
+    tools: ToolRules = ToolRules()
+    calls: CallRules = CallRules()

@@ -1,0 +1,5 @@
+"""The engines: they run the topology and own time, transport and durability.
+
+`kafka` runs it as a Faust worker in a consumer group; `embedded` runs it on one machine without Kafka. They
+do not know each other, and both give the same outputs for the same log.
+"""

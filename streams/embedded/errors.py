@@ -1,0 +1,28 @@
+"""What can be wrong with the file of the embedded engine."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ...schemas.errors import TrustfoldError
+
+
+class StoreError(TrustfoldError):
+    """The file cannot be read or written; the message names it, the cause and what to do."""
+
+
+class StoreLocked(StoreError):
+    """Another process runs the engine over this file."""
+
+
+def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
+    """What a fault of SQLite or of the file system means for whoever runs the engine."""
+    text = str(error)
+    if "disk is full" in text or "No space left" in text:
+        return StoreError(f"{path}: the disk is full; nothing of the last batch was kept, free some space and send it again")
+    if "not a database" in text or "malformed" in text:
+        return StoreError(f"{path}: not a trustfold store, or damaged ({text}); restore a copy, or start with a new file")
+    if "readonly" in text or "unable to open" in text or "ermission" in text:
+        return StoreError(f"{path}: cannot be opened ({text}); check that the folder exists and may be written")
+    return StoreError(f"{path}: {text}")

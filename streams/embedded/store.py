@@ -1,0 +1,265 @@
+"""The file of the embedded engine: SQLite, one transaction per batch, one process at a time.
+
+`synchronous=FULL`: a commit is on the disk when it returns, so what was acknowledged survives a power cut as well as a
+killed process. It costs one flush per batch; NORMAL would save a few per cent of a batch of 500 and lose the last
+acknowledged batches of a power cut. Readers (`views`) work beside the writer, thanks to the write-ahead log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ...projections.emit import Output
+from .errors import StoreError, StoreLocked, store_error
+
+APPLICATION_ID = 0x74666C64
+"""`tfld`, in the header of the file."""
+
+FORMAT = 1
+"""Raised when the tables change; a file of another format is refused."""
+
+PAGE_BYTES = 16_384
+"""Events are about a kilobyte: larger pages than SQLite's 4 KiB keep them whole, a third less time per event."""
+
+HEADER_BYTES = 17
+"""Enough of a snapshot for its header (`projections.snapshot`)."""
+
+MAX_REQUESTS = 10_000
+"""Answered requests remembered. A publisher repeats within seconds; this is minutes of small requests."""
+
+OUTPUTS = "outputs"
+"""Name of the outputs' own position."""
+
+
+class Root(NamedTuple):
+    """A record that came from outside the folds: everything else follows from these."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    arrived_ms: int
+
+
+class Answered(NamedTuple):
+    """The answer once given to a request."""
+
+    accepted: int
+    dead_letters: int
+
+
+class Batch(NamedTuple):
+    """All that one transaction writes.
+
+    Attributes:
+        outputs: with the offset of the first; the rest follow on.
+        snapshots: stage, key and snapshot of each touched state; None deletes.
+        positions: next offset of every source topic.
+        requests: token and answer of each request in the batch.
+        republished: offsets of the dead letters that the roots repeat.
+    """
+
+    roots: Sequence[Root]
+    first_output: int
+    outputs: Sequence[Output]
+    snapshots: Sequence[tuple[str, bytes, bytes | None]]
+    positions: dict[str, int]
+    arrived_ms: int
+    requests: Sequence[tuple[bytes, Answered]] = ()
+    republished: Sequence[int] = ()
+
+
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """Open the file and check that it is ours.
+
+    Raises:
+        StoreError: it cannot be opened, is something else, or has another format.
+    """
+    if not writable and not path.is_file():
+        raise StoreError(f"{path}: no such store; `trustfold up --db {path}` makes one")
+    uri = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
+    try:
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
+        found = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    except sqlite3.Error as error:
+        raise store_error(path, error) from error
+    if empty and writable:
+        return connection
+    if found != APPLICATION_ID:
+        connection.close()
+        raise StoreError(f"{path}: not a trustfold store; name another file")
+    if version != FORMAT:
+        connection.close()
+        raise StoreError(
+            f"{path}: store of format {version}, this trustfold reads format {FORMAT}; "
+            "run the version that wrote it, or start with a new file"
+        )
+    return connection
+
+
+class Store:
+    """The writer's side of the file."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open or make the file.
+
+        Raises:
+            StoreLocked: another process has it open for writing.
+            StoreError: it cannot be used; the message says why.
+        """
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(self.path)
+        except OSError as error:
+            raise store_error(self.path, error) from error
+        try:
+            self.connection = connect(self.path, writable=True)
+            self._prepare()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _prepare(self) -> None:
+        run = self.connection.execute
+        try:
+            run(f"PRAGMA page_size={PAGE_BYTES}")
+            run("PRAGMA journal_mode=WAL")
+            run("PRAGMA synchronous=FULL")
+            run("PRAGMA cache_size=-65536")
+            if run("PRAGMA user_version").fetchone()[0] == 0:
+                schema = files(__package__).joinpath("store.sql").read_text()
+                self.connection.executescript(
+                    f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; {schema} COMMIT;"
+                )
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
+
+    def positions(self) -> dict[str, int]:
+        """Next offset of every topic, and of the outputs under `OUTPUTS`; empty for a new file."""
+        return dict(self.connection.execute("SELECT name, next FROM positions"))
+
+    def load(self, stage: str, key: bytes) -> bytes | None:
+        """Stored snapshot of a state."""
+        row = self.connection.execute("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage, key)).fetchone()
+        return row[0] if row is not None else None
+
+    def headers(self, stage: str) -> Iterator[tuple[bytes, bytes]]:
+        """Key and snapshot header of every state of a stage."""
+        return self.connection.execute(
+            "SELECT key, substr(snapshot, 1, ?) FROM states WHERE stage = ?", (HEADER_BYTES, stage)
+        )
+
+    def answered(self, token: bytes) -> Answered | None:
+        """The answer once given to a request; None if it is new, or long ago."""
+        row = self.connection.execute("SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,)).fetchone()
+        return Answered(*row) if row is not None else None
+
+    def note(self, name: str, value: bytes) -> None:
+        """Remember a fact about the store, such as the rules in force."""
+        self.connection.execute(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
+        )
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch, all of it or nothing; it is durable when this returns.
+
+        Raises:
+            StoreError: nothing was written.
+        """
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._write(batch)
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
+
+    def _write(self, batch: Batch) -> None:
+        run, many = self.connection.execute, self.connection.executemany
+        many("INSERT INTO log (topic, key, value, arrived_ms) VALUES (?, ?, ?, ?)", batch.roots)
+        many(
+            "INSERT INTO outputs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (offset, out.topic, out.key, out.value, out.id, out.type, out.time_ms, out.traceparent, batch.arrived_ms)
+                for offset, out in enumerate(batch.outputs, batch.first_output)
+            ),
+        )
+        latest = {out.key: out.value for out in batch.outputs if out.topic == "state"}
+        many(
+            "INSERT INTO public VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            ((key, value) for key, value in latest.items() if value is not None),
+        )
+        many("DELETE FROM public WHERE key = ?", ((key,) for key, value in latest.items() if value is None))
+        many(
+            "INSERT INTO states VALUES (?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET snapshot = excluded.snapshot",
+            (row for row in batch.snapshots if row[2] is not None),
+        )
+        many("DELETE FROM states WHERE stage = ? AND key = ?", (row[:2] for row in batch.snapshots if row[2] is None))
+        many(
+            "INSERT INTO positions VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET next = excluded.next",
+            [*batch.positions.items(), (OUTPUTS, batch.first_output + len(batch.outputs))],
+        )
+        many("INSERT OR IGNORE INTO republished VALUES (?)", ((offset,) for offset in batch.republished))
+        if batch.requests:
+            many(
+                "INSERT INTO requests (token, accepted, dead_letters) VALUES (?, ?, ?)",
+                ((token, *answer) for token, answer in batch.requests),
+            )
+            run("DELETE FROM requests WHERE seq <= (SELECT max(seq) FROM requests) - ?", (MAX_REQUESTS,))
+
+    def forget(self, kept_since_ms: dict[str, int]) -> None:
+        """Delete records of each topic that arrived before its time; records of unknown arrival stay.
+
+        Raises:
+            StoreError: nothing was deleted.
+        """
+        statement = (
+            "DELETE FROM {table} WHERE topic = :topic AND {order} < coalesce((SELECT {order} FROM {table} WHERE topic ="
+            " :topic AND (arrived_ms >= :since OR arrived_ms < 0) ORDER BY {order} LIMIT 1), 1 << 62)"
+        )
+        try:
+            for table, order in (("log", "seq"), ("outputs", "offset")):
+                self.connection.executemany(
+                    statement.format(table=table, order=order),
+                    ({"topic": topic, "since": since} for topic, since in kept_since_ms.items()),
+                )
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file and let another process have it."""
+        try:
+            self.connection.close()
+        finally:
+            self._lock.close()
+
+
+def _lock(path: Path) -> IO[str]:
+    """Take the file for this process until it ends, however it ends."""
+    lock = path.with_name(f"{path.name}.lock").open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise StoreLocked(
+            f"{path}: process {holder} runs trustfold over this store; use its HTTP address (--url), stop it, "
+            "or name another file"
+        ) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock

@@ -1,0 +1,102 @@
+"""Reading a store: decisions, public states and dead letters, without disturbing whoever writes it.
+
+Opened read-only, beside a running engine or without one. Each query sees the last committed batch whole.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import orjson
+
+from ...projections.emit import Output
+from ...projections.topology import DECISION_TOPICS
+from .errors import store_error
+from .store import OUTPUTS, connect
+
+DEAD_LETTERS = "dead-letters"
+
+MAX_PAGE = 10_000
+"""Most records of one query; a follower goes on from the last offset."""
+
+_COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
+
+
+class StoredOutput(NamedTuple):
+    """An output and its place; `offset` rises over all topics and starts at 0."""
+
+    offset: int
+    output: Output
+
+
+class Views:
+    """Queries over one store. Not for use from two threads at once."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Read through a connection; `open` makes one."""
+        self._connection = connection
+        self._path = path
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a store read-only.
+
+        Raises:
+            StoreError: there is no such file, or it is not a store of this version.
+        """
+        return cls(connect(Path(path), writable=False), Path(path))
+
+    def decisions(
+        self, topics: Iterable[str] = DECISION_TOPICS, *, after: int = -1, limit: int = 1000
+    ) -> list[StoredOutput]:
+        """Outputs of the topics beyond the offset `after`, oldest first, at most `limit`."""
+        wanted = list(topics)
+        # The plus keeps SQLite from collecting every record of several topics before it sorts them.
+        column = "topic" if len(wanted) == 1 else "+topic"
+        marks = ", ".join("?" * len(wanted))
+        rows = self._all(
+            f"SELECT {_COLUMNS} FROM outputs WHERE offset > ? AND {column} IN ({marks}) ORDER BY offset LIMIT ?",
+            (after, *wanted, max(0, min(limit, MAX_PAGE))),
+        )
+        return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+
+    def states(self) -> dict[str, bytes]:
+        """Latest public record of every key that is away from its default, by key of the `state` topic."""
+        return dict(self._all("SELECT key, value FROM public ORDER BY key"))
+
+    def dead_letters(self, *, after: int = -1, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
+        """Dead letters beyond an offset, oldest first; those published again only if asked for."""
+        rows = self._all(
+            f"SELECT {_COLUMNS} FROM outputs WHERE topic = ? AND offset > ?"
+            " AND (? OR offset NOT IN (SELECT offset FROM republished)) ORDER BY offset LIMIT ?",
+            (DEAD_LETTERS, after, republished, max(0, min(limit, MAX_PAGE))),
+        )
+        return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+
+    def dead_letter(self, offset: int) -> Output | None:
+        """The dead letter at an offset."""
+        rows = self._all(f"SELECT {_COLUMNS} FROM outputs WHERE offset = ? AND topic = ?", (offset, DEAD_LETTERS))
+        return Output(*rows[0][1:]) if rows else None
+
+    def next_offset(self) -> int:
+        """Offset that the next output will have."""
+        rows = self._all("SELECT next FROM positions WHERE name = ?", (OUTPUTS,))
+        return int(rows[0][0]) if rows else 0
+
+    def noted(self, name: str) -> object | None:
+        """A fact about the store that the engine noted, such as the rules in force."""
+        rows = self._all("SELECT value FROM meta WHERE name = ?", (name,))
+        return orjson.loads(rows[0][0]) if rows else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple]:  # type: ignore[type-arg]
+        try:
+            return self._connection.execute(statement, tuple(arguments)).fetchall()
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error

@@ -1,0 +1,115 @@
+"""Reads and writes stretches of changelog partitions, many records at a time.
+
+Faust reads a changelog record by record through its streams (6,700 records/s measured); reading whole fetches does
+forty times that. The reader is a plain consumer outside the group, so a rebalance cannot take its partitions away in
+the middle, and the group's consumer never fetches changelogs at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from .fencing import epoch_headers
+from .settings import KafkaSettings
+
+Span = tuple[int, int]
+"""First offset to read and the offset to stop before."""
+
+
+class ChangelogReader:
+    """A consumer that reads given stretches of given partitions; use as an async context manager."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        """Prepare; the connection is made on entering."""
+        self._settings = settings
+        self._consumer: Any = None
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        self._consumer = AIOKafkaConsumer(
+            **self._settings.client_arguments(),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=self._settings.fetch_bytes,
+            fetch_max_wait_ms=200,
+        )
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        await self._consumer.stop()
+
+    async def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Offset after the last record of each partition."""
+        found: dict[TopicPartition, int] = await self._consumer.end_offsets(list(places))
+        return found
+
+    async def read(
+        self, spans: Mapping[TopicPartition, Span]
+    ) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
+        """Read every span to its end.
+
+        Yields:
+            Partition, records in order, and the offset up to which the partition has been read.
+        """
+        consumer = self._consumer
+        waiting = {place: end for place, (start, end) in spans.items() if start < end}
+        if not waiting:
+            return
+        consumer.assign(list(waiting))
+        for place in waiting:
+            consumer.seek(place, spans[place][0])
+        while waiting:
+            polled = await consumer.getmany(*waiting, timeout_ms=500)
+            for place in list(waiting):
+                end = waiting[place]
+                records = polled.get(place, [])
+                position = min(await consumer.position(place), end)
+                if records and records[-1].offset >= end:
+                    records = [record for record in records if record.offset < end]
+                if position >= end:
+                    del waiting[place]
+                    consumer.pause(place)
+                if records or position >= end:
+                    yield place, records, position
+            await asyncio.sleep(0)
+
+
+async def write_states(
+    producer: Any, topic: str, partition: int, items: Sequence[tuple[bytes, bytes | None]], epoch: int
+) -> list[tuple[int, int]]:
+    """Append states to a changelog partition as whole batches and wait until the brokers have them.
+
+    Returns:
+        Base offset and record count of each batch, in order; an offset of -1 means the broker did not say.
+
+    Raises:
+        Exception: a batch was not acknowledged; how many were is unknown.
+    """
+    headers = epoch_headers(epoch)
+    now = int(time.time() * 1000)
+    sent: list[tuple[asyncio.Future[Any], int]] = []
+
+    async def submit(batch: Any) -> None:
+        batch.close()
+        sent.append((await producer.send_batch(batch, topic, partition=partition), batch.record_count()))
+
+    batch = producer.create_batch()
+    for key, value in items:
+        if batch.append(key=key, value=value, timestamp=now, headers=headers) is None:
+            await submit(batch)
+            batch = producer.create_batch()
+            batch.append(key=key, value=value, timestamp=now, headers=headers)
+    if batch.record_count():
+        await submit(batch)
+    results = await asyncio.gather(*[future for future, _ in sent])
+    return [(result.offset, count) for result, (_, count) in zip(results, sent, strict=True)]

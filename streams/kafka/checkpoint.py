@@ -1,0 +1,165 @@
+"""Checkpoints: the one place where work becomes durable, in an order that a crash cannot turn against us.
+
+1. Snapshot: each partition's touched states and the events behind them are taken together.
+2. Outputs queued until then are acknowledged by the brokers.
+3. States are appended to the changelog, one record per touched key, and acknowledged.
+4. The offsets of those appends prove that nobody else owns the partition (see `fencing`).
+5. Only then the local store is written and the events are acked; Faust's commit timer commits their offsets.
+
+A crash between any two steps replays events whose outputs and perhaps states are already there: the position in each
+key's state makes folding them again a no-op, and their outputs carry the same ids. Any failure stops the worker with
+nothing acked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from faust.types import TP
+
+from .changelog import write_states
+from .metrics import LaneMetrics
+from .settings import KafkaSettings
+from .task import PartitionTask
+
+log = logging.getLogger(__name__)
+
+
+class LostGroup(Exception):  # noqa: N818 - says what happened
+    """This worker is no longer the member it was; its partitions are being taken away."""
+
+
+class Ownership(Protocol):
+    """What a checkpoint asks about the group."""
+
+    def generation(self) -> int | None:
+        """Generation this worker works in; None while it has no partitions."""
+
+    def is_member(self, generation: int) -> bool:
+        """Whether the group still knows it in that generation."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition's share of a checkpoint."""
+
+    task: PartitionTask
+    items: list[tuple[bytes, bytes | None]]
+    events: list[Any]
+    ends: dict[TP, int]
+
+
+class Checkpointer:
+    """Takes checkpoints, one at a time."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        ownership: Ownership,
+        tasks: Callable[[], Collection[PartitionTask]],
+        producer: Callable[[], Any],
+        drain: Callable[[], Awaitable[None]],
+        inspect: Callable[[PartitionTask, int, int | None], Awaitable[int]],
+        mark_done: Callable[[TP, int], None],
+        metrics: LaneMetrics,
+    ) -> None:
+        """Wire it.
+
+        Args:
+            settings: changelog names, timeouts.
+            ownership: the group's view of this worker.
+            tasks: the partitions owned now.
+            producer: the running aiokafka producer.
+            drain: waits until all outputs queued so far are acknowledged.
+            inspect: reads foreign changelog records between two offsets (None: to the end) of a task and returns the
+                offset it read to; raises Fenced.
+            mark_done: tells the consumer that a partition is durable up to an offset.
+            metrics: counts.
+        """
+        self._settings = settings
+        self._ownership = ownership
+        self._tasks = tasks
+        self._producer = producer
+        self._drain = drain
+        self._inspect = inspect
+        self._mark_done = mark_done
+        self._metrics = metrics
+        self.lock = asyncio.Lock()
+
+    async def checkpoint(self) -> None:
+        """Make everything processed so far durable, and let its offsets be committed.
+
+        Raises:
+            LostGroup: the worker lost its membership; nothing was acked, its states must be dropped.
+            Fenced: another worker owns a partition.
+            TimeoutError: the brokers did not acknowledge within the checkpoint timeout.
+            Exception: an output or a state was refused.
+        """
+        async with self.lock:
+            generation = self._ownership.generation()
+            if generation is None:
+                return
+            self._require(generation)
+            started = time.perf_counter()
+            parts = await self._collect()
+            if not parts:
+                return
+            async with asyncio.timeout(self._settings.checkpoint_timeout):
+                await self._drain()
+                self._require(generation)
+                await asyncio.gather(*[self._write(part) for part in parts if part.items])
+            self._require(generation)
+            for part in parts:
+                self._conclude(part)
+            self._count(parts, time.perf_counter() - started)
+
+    def _require(self, generation: int) -> None:
+        if self._ownership.generation() != generation or not self._ownership.is_member(generation):
+            raise LostGroup(f"no longer a member of generation {generation}")
+
+    async def _collect(self) -> list[_Part]:
+        parts = []
+        for task in list(self._tasks()):
+            events, task.pending = task.pending, []
+            items = task.take_snapshot()
+            if events or items:
+                parts.append(_Part(task, items, events, dict(task.next)))
+                await asyncio.sleep(0)  # one partition at a time: its events and states belong together
+        return parts
+
+    async def _write(self, part: _Part) -> None:
+        task = part.task
+        topic = self._settings.changelog(task.stage)
+        for base, count in await write_states(self._producer(), topic, task.partition, part.items, task.epoch):
+            if base == task.log_next:
+                task.log_next += count
+            elif base < 0:
+                task.log_next = await self._inspect(task, task.log_next, None)
+            else:
+                await self._inspect(task, task.log_next, base)
+                task.log_next = base + count
+
+    def _conclude(self, part: _Part) -> None:
+        task = part.task
+        if part.items:
+            task.store.write(part.items, next_offset=task.log_next, epoch=task.epoch)
+        task.processor.forget_clean(self._settings.live_states)
+        for tp, offset in part.ends.items():
+            self._mark_done(tp, offset)
+        for event in part.events:
+            event.ack()
+
+    def _count(self, parts: list[_Part], seconds: float) -> None:
+        metrics = self._metrics
+        metrics.checkpoints += 1
+        metrics.checkpoint_seconds += seconds
+        metrics.checkpoint_last_seconds = seconds
+        for part in parts:
+            metrics.checkpoint_keys += len(part.items)
+            metrics.checkpoint_bytes += sum(len(value) for _, value in part.items if value is not None)

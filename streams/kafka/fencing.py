@@ -1,0 +1,89 @@
+"""Who may write a changelog partition, decided in the changelog itself.
+
+A worker that was paused for longer than the session timeout does not know that its partitions were given away; what it
+still writes would overwrite newer state. The group's generation is checked before every write, but a pause can fall
+between the check and the write, so the log settles it:
+
+- A new owner first appends a *claim* to the changelog partition. The claim's offset is its *epoch*: it grows with every
+  owner and needs no coordination. The owner reads the log up to its own claim.
+- Every state record carries its writer's epoch in a header. A reader goes through the log in order and ignores each
+  record whose epoch is below the newest one seen: its writer had lost the partition before the record arrived.
+- The owner compares the offset of each acknowledged batch with the one it expects. A jump means that somebody else
+  wrote: a claim before the batch means the partition is lost (`Fenced`, nothing is acknowledged); a stale state means
+  that its key is written again, because compaction keeps the newest record of a key and knows nothing of epochs.
+  Changelogs have a compaction lag (`topics`), so there is time for that.
+
+A claim that comes late, from a member of an older generation, fences the true owner: it stops, and whoever starts next
+claims anew. Availability suffers for a moment, state never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...schemas.errors import TrustfoldError
+
+CLAIM_KEY = b"\xff\xfeclaim"
+"""Key of claims; not UTF-8, so no state has it. Compaction keeps the newest claim."""
+
+EPOCH_HEADER = "e"
+
+
+class Fenced(TrustfoldError):
+    """Another worker owns the partition; this one must stop without acknowledging anything."""
+
+
+def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:
+    """Headers of a state record written in an epoch."""
+    return [(EPOCH_HEADER, epoch.to_bytes(8, "big"))]
+
+
+@dataclass(slots=True)
+class Accepted:
+    """What a stretch of a changelog says.
+
+    Attributes:
+        states: keys and states that count, in log order; None deletes.
+        stale: keys of records that do not count.
+        claims: offsets of claims.
+    """
+
+    states: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    stale: set[bytes] = field(default_factory=set)
+    claims: list[int] = field(default_factory=list)
+
+
+class EpochFilter:
+    """Reads one changelog partition in order and tells what counts.
+
+    Attributes:
+        epoch: newest epoch seen.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        """Start after a stretch whose newest epoch was `epoch`; 0 at the beginning of the log."""
+        self.epoch = epoch
+        self._newest = epoch.to_bytes(8, "big")
+
+    def read(self, records: Iterable[Any]) -> Accepted:
+        """Sort the next records of the partition (aiokafka's, with key, value, offset, headers)."""
+        found = Accepted()
+        keep = found.states.append
+        newest = self._newest
+        for record in records:
+            headers = record.headers
+            if record.key == CLAIM_KEY:
+                found.claims.append(record.offset)
+                newest = max(newest, record.offset.to_bytes(8, "big"))
+            elif not headers or headers[0][0] != EPOCH_HEADER or headers[0][1] < newest:
+                found.stale.add(record.key)
+            else:
+                newest = headers[0][1]
+                keep((record.key, record.value))
+                if found.stale:
+                    found.stale.discard(record.key)
+        self._newest = newest
+        self.epoch = int.from_bytes(newest, "big")
+        return found

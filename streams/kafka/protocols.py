@@ -1,0 +1,144 @@
+"""What the Kafka engine needs of the topology it runs.
+
+The engine knows stages and processors only through these shapes, so its own tests run it with stages of their own, and
+a change of a fold cannot reach into the transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class Record(Protocol):
+    """A record as aiokafka gives it."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Record key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Record value; None is a tombstone."""
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch; -1 when unknown."""
+
+    @property
+    def offset(self) -> int:
+        """Position in its partition."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        """Kafka headers."""
+
+
+class OutputRecord(Protocol):
+    """What a processor wants written; see `projections.emit.Output` for the meaning of each field."""
+
+    @property
+    def topic(self) -> str:
+        """Catalogue name."""
+
+    @property
+    def key(self) -> str:
+        """Record key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """JSON bytes; None is a tombstone."""
+
+    @property
+    def id(self) -> str:
+        """Deterministic output id; empty for tombstones."""
+
+    @property
+    def type(self) -> str:
+        """Wire type."""
+
+    @property
+    def time_ms(self) -> int:
+        """Time of the output, milliseconds."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """W3C trace context of the cause."""
+
+    @property
+    def own_partition(self) -> bool:
+        """Whether it must go to the partition number of the processor."""
+
+
+class Processor(Protocol):
+    """One stage over one partition; see `projections.processor.StageProcessor`."""
+
+    stream_time: int
+
+    def process(self, topic: str, records: Iterable[Any]) -> Sequence[Any]:
+        """Fold records of one source topic, in order; returns outputs."""
+
+    def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Learn stream time and due times of stored states."""
+
+    def next_due(self) -> int | None:
+        """Earliest time at which something falls due, milliseconds."""
+
+    def due(self, now: int) -> Sequence[Any]:
+        """Events to append for all that is due at or before `now`."""
+
+    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+        """Encoded states touched since the last call."""
+
+    def forget_clean(self, keep: int) -> None:
+        """Drop decoded states without unsaved change beyond `keep`."""
+
+
+class StageSpec(Protocol):
+    """The part of a stage the engine reads."""
+
+    @property
+    def name(self) -> str:
+        """Names the state table."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Catalogue names of the topics it reads."""
+
+
+Load = Callable[[bytes], bytes | None]
+"""Gives the stored snapshot of a state key, or None."""
+
+
+class Topology(NamedTuple):
+    """The stages to run and how to make a processor of one of them.
+
+    Attributes:
+        stages: in the order of the flow.
+        make_processor: called as `make_processor(stage, partition, rules, load)`.
+    """
+
+    stages: Sequence[StageSpec]
+    make_processor: Callable[[Any, int, Any, Load], Processor]
+
+    @property
+    def sources(self) -> dict[str, StageSpec]:
+        """Stage of each source topic, by catalogue name.
+
+        Raises:
+            ValueError: two stages read the same topic; one consumer group can deliver a record only once.
+        """
+        found: dict[str, StageSpec] = {}
+        for stage in self.stages:
+            for topic in stage.sources:
+                if topic in found:
+                    raise ValueError(f"stages {found[topic].name} and {stage.name} both read {topic}")
+                found[topic] = stage
+        return found
+
+
+def default_topology() -> Topology:
+    """The topology of trustfold itself, imported when it is first wanted."""
+    from ...projections import topology  # noqa: PLC0415 - the engine's own tests run without it
+
+    return Topology(topology.STAGES, topology.make_processor)

@@ -1,0 +1,189 @@
+"""Settings of the Kafka engine, read once at the start.
+
+Every default has its reason beside it. The environment names are the whole configuration surface of the worker; the
+rules of the folds are not here but in `schemas.rules`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from ...schemas.errors import ConfigError
+from .security import Security
+
+STORES = ("memory", "rocksdb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """How a worker reaches Kafka and how it works there.
+
+    Attributes:
+        bootstrap: `host:port`, several separated by commas.
+        app_id: consumer group, and first part of the changelog topic names. Another id is another deployment.
+        topic_prefix: put before every catalogue topic name.
+        partitions: partitions of every topic a stage reads, and of its changelog. Fixed at birth: keys would move.
+        replication: copies of each topic when topics are created; 0 means three, or as many as there are brokers.
+        checkpoint_interval: seconds between checkpoints. Work lost by a crash is redone, so this is how much is
+            redone; half a second keeps that small and still writes a hot key once, not thousands of times.
+        commit_interval: seconds between offset commits; never ahead of a checkpoint.
+        poll_records: most records taken from the consumer at once. 2000 records of 10 us each hold the loop
+            for 20 ms, which is the latency target; larger polls gain under five per cent.
+        fetch_bytes: most bytes of a partition in one fetch; also the most memory a fetched partition may hold.
+        session_timeout: seconds without a heartbeat after which the group gives the partitions away (Kafka's
+            own default is 45).
+        rebalance_timeout: seconds a member may take to give up its partitions in a rebalance.
+        revoke_timeout: seconds the checkpoint before giving up partitions may take; what it does not save is redone.
+        stop_timeout: seconds for the last checkpoint and for leaving the group when asked to stop.
+        checkpoint_timeout: seconds after which a checkpoint that the brokers do not acknowledge fails the worker.
+        store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
+        data_dir: where RocksDB keeps its files; one per worker on the same machine.
+        live_states: decoded states each processor keeps between checkpoints; the rest is decoded again when needed.
+        web_port: port of Faust's web server on `web_bind`; None is off. It has no authentication.
+        web_bind: address it listens on.
+        log_level: of the worker's own log.
+        security: protocol and credentials.
+    """
+
+    bootstrap: str = "localhost:9092"
+    app_id: str = "trustfold"
+    topic_prefix: str = "trustfold."
+    partitions: int = 12
+    replication: int = 0
+    checkpoint_interval: float = 0.5
+    commit_interval: float = 1.0
+    poll_records: int = 2000
+    fetch_bytes: int = 4 * 1024 * 1024
+    session_timeout: float = 30.0
+    rebalance_timeout: float = 60.0
+    revoke_timeout: float = 10.0
+    stop_timeout: float = 20.0
+    checkpoint_timeout: float = 120.0
+    store: str = "memory"
+    data_dir: Path = Path("trustfold-data")
+    live_states: int = 50_000
+    web_port: int | None = None
+    web_bind: str = "127.0.0.1"
+    log_level: str = "INFO"
+    security: Security = field(default_factory=Security)
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: naming the setting, its value and what it should be.
+        """
+        if not self.servers:
+            raise ConfigError("no broker address; set TRUSTFOLD_BROKER to host:port")
+        if self.store not in STORES:
+            raise ConfigError(f"store {self.store!r} is unknown; use one of {', '.join(STORES)}")
+        if not self.app_id or self.app_id.strip() != self.app_id:
+            raise ConfigError(f"app id {self.app_id!r} must be a name without blanks around it")
+        for name in ("partitions", "poll_records", "fetch_bytes", "live_states"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in (
+            "checkpoint_interval", "commit_interval", "session_timeout", "rebalance_timeout", "revoke_timeout",
+            "stop_timeout", "checkpoint_timeout",
+        ):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number of seconds above 0")
+        if self.revoke_timeout >= self.rebalance_timeout:
+            raise ConfigError(
+                f"revoke_timeout ({self.revoke_timeout} s) must be below rebalance_timeout "
+                f"({self.rebalance_timeout} s), or the group throws the worker out while it checkpoints"
+            )
+
+    @property
+    def servers(self) -> list[str]:
+        """Bootstrap addresses, one by one."""
+        return [server.strip() for server in self.bootstrap.split(",") if server.strip()]
+
+    def topic(self, name: str) -> str:
+        """Real name of a catalogue topic."""
+        return self.topic_prefix + name
+
+    def changelog(self, stage: str) -> str:
+        """Real name of a stage's changelog topic; the form is Faust's."""
+        return f"{self.app_id}-{stage}-changelog"
+
+    def client_arguments(self) -> dict[str, Any]:
+        """Keyword arguments common to every aiokafka client."""
+        return {"bootstrap_servers": self.servers, **self.security.client_arguments()}
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
+        """Settings from TRUSTFOLD_* variables; `overrides` (by field name) win, None leaves a value alone.
+
+        Raises:
+            ConfigError: a variable does not parse, a value cannot work.
+        """
+        environ = os.environ if environ is None else environ
+        security = {key: _read(environ, name, parse) for key, (name, parse) in _SECURITY.items() if environ.get(name)}
+        values = {key: _read(environ, name, parse) for key, (name, parse) in _SETTINGS.items() if environ.get(name)}
+        if security:
+            values["security"] = Security(**security)
+        values |= {key: value for key, value in overrides.items() if value is not None}
+        return cls(**values)
+
+
+def _boolean(text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return known[text.strip().lower()]
+    except KeyError:
+        raise ValueError("expected true or false") from None
+
+
+def _port(text: str) -> int | None:
+    return None if text.strip().lower() in {"off", "none", "0"} else int(text)
+
+
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "bootstrap": ("TRUSTFOLD_BROKER", str),
+    "app_id": ("TRUSTFOLD_APP_ID", str),
+    "topic_prefix": ("TRUSTFOLD_TOPIC_PREFIX", str),
+    "partitions": ("TRUSTFOLD_PARTITIONS", int),
+    "replication": ("TRUSTFOLD_REPLICATION", int),
+    "checkpoint_interval": ("TRUSTFOLD_CHECKPOINT_INTERVAL", float),
+    "commit_interval": ("TRUSTFOLD_COMMIT_INTERVAL", float),
+    "poll_records": ("TRUSTFOLD_POLL_RECORDS", int),
+    "fetch_bytes": ("TRUSTFOLD_FETCH_BYTES", int),
+    "session_timeout": ("TRUSTFOLD_SESSION_TIMEOUT", float),
+    "rebalance_timeout": ("TRUSTFOLD_REBALANCE_TIMEOUT", float),
+    "revoke_timeout": ("TRUSTFOLD_REVOKE_TIMEOUT", float),
+    "stop_timeout": ("TRUSTFOLD_STOP_TIMEOUT", float),
+    "checkpoint_timeout": ("TRUSTFOLD_CHECKPOINT_TIMEOUT", float),
+    "store": ("TRUSTFOLD_STORE", str),
+    "data_dir": ("TRUSTFOLD_DATA_DIR", Path),
+    "live_states": ("TRUSTFOLD_LIVE_STATES", int),
+    "web_port": ("TRUSTFOLD_WEB_PORT", _port),
+    "web_bind": ("TRUSTFOLD_WEB_BIND", str),
+    "log_level": ("TRUSTFOLD_LOG_LEVEL", str),
+}
+
+_SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "protocol": ("TRUSTFOLD_SECURITY_PROTOCOL", str),
+    "mechanism": ("TRUSTFOLD_SASL_MECHANISM", str),
+    "username": ("TRUSTFOLD_SASL_USERNAME", str),
+    "password": ("TRUSTFOLD_SASL_PASSWORD", str),
+    "ca_location": ("TRUSTFOLD_SSL_CA_LOCATION", Path),
+    "certificate_location": ("TRUSTFOLD_SSL_CERTIFICATE_LOCATION", Path),
+    "key_location": ("TRUSTFOLD_SSL_KEY_LOCATION", Path),
+    "allow_plaintext_sasl": ("TRUSTFOLD_ALLOW_PLAINTEXT_SASL", _boolean),
+}
+
+ENVIRONMENT: tuple[str, ...] = tuple(name for name, _ in (*_SETTINGS.values(), *_SECURITY.values()))
+"""Every variable that `from_env` reads."""
+
+
+def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(environ[name])
+    except ValueError as error:
+        shown = "***" if "PASSWORD" in name else repr(environ[name])
+        raise ConfigError(f"{name} is {shown}: {error}") from error

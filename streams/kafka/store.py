@@ -1,0 +1,162 @@
+"""Where the encoded states of one stage partition are kept: in memory, or in RocksDB where they outgrow it.
+
+The changelog topic is the state's home; a store is a copy of it up to `next_offset`. It is written only after the
+changelog has acknowledged the same states, so it never holds anything the changelog does not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any, Protocol
+
+from ...schemas.errors import ConfigError
+
+TOMBSTONE_LIFE_S = 12 * 3600
+"""Age beyond which a RocksDB copy is thrown away and read anew. Kafka forgets tombstones after a day
+(`delete.retention.ms`): an older copy could keep keys that were deleted while nobody looked."""
+
+_OWN = b"\xff\xfe"
+"""First bytes of keys that are ours; no UTF-8 key begins so."""
+
+_PLACE_KEY = _OWN + b"place"
+_PLACE = Struct(">QQQ")
+
+
+class PartitionStore(Protocol):
+    """Encoded states of one partition.
+
+    Attributes:
+        next_offset: first changelog offset that is not in the store; 0 for an empty one.
+        epoch: newest ownership epoch seen in the changelog up to there (see `fencing`).
+    """
+
+    next_offset: int
+    epoch: int
+
+    def get(self, key: bytes) -> bytes | None:
+        """Stored state of a key."""
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every key and state."""
+
+    def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
+        """Apply states (None deletes) and remember how far the copy reaches, in one step."""
+
+    def close(self) -> None:
+        """Give up files and memory; the store is not used afterwards."""
+
+
+class MemoryStore:
+    """A dict; read back from the changelog whenever the partition comes to another process."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.next_offset = 0
+        self.epoch = 0
+        self._states: dict[bytes, bytes] = {}
+        self.get = self._states.get
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+        return len(self._states)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every key and state."""
+        return iter(self._states.items())
+
+    def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
+        """Apply states and remember how far the copy reaches."""
+        states = self._states
+        for key, value in items:
+            if value is None:
+                states.pop(key, None)
+            else:
+                states[key] = value
+        self.next_offset, self.epoch = next_offset, epoch
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._states.clear()
+
+
+class RocksStore:
+    """One RocksDB database; survives a restart, so only the newer part of the changelog is read back.
+
+    Its write-ahead log is off: after a crash the database is as it was at its last flush, with the offset that
+    belongs to it, and the changelog has the rest.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the database.
+
+        Raises:
+            ConfigError: rocksdict is missing, or another process has the database open.
+        """
+        try:
+            import rocksdict  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise ConfigError("store is rocksdb but rocksdict is not installed; install trustfold[rocksdb]") from None
+        self._rocksdict: Any = rocksdict
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._db: Any = self._open()
+        place = self._db.get(_PLACE_KEY)
+        self.next_offset, self.epoch, written = _PLACE.unpack(place) if place is not None else (0, 0, 0)
+        if place is not None and time.time() - written > TOMBSTONE_LIFE_S:
+            self._db.close()
+            shutil.rmtree(path)
+            self._db = self._open()
+            self.next_offset = self.epoch = 0
+
+    def _open(self) -> Any:
+        rocksdict = self._rocksdict
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)  # noqa: FBT003 - not our signature
+        options.set_write_buffer_size(16 * 1024 * 1024)
+        options.set_max_write_buffer_number(2)
+        table = rocksdict.BlockBasedOptions()
+        table.set_block_cache(rocksdict.Cache(16 * 1024 * 1024))
+        table.set_bloom_filter(10, block_based=False)
+        options.set_block_based_table_factory(table)
+        try:
+            database = rocksdict.Rdict(str(self._path), options=options)
+        except Exception as error:
+            raise ConfigError(
+                f"RocksDB cannot open {self._path}: {error}; give each worker on this machine a data directory "
+                "of its own (TRUSTFOLD_DATA_DIR), or delete this one, it is only a copy"
+            ) from error
+        write = rocksdict.WriteOptions()
+        write.disable_wal = True
+        database.set_write_options(write)
+        return database
+
+    def get(self, key: bytes) -> bytes | None:
+        """Stored state of a key."""
+        value: bytes | None = self._db.get(key)
+        return value
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every key and state."""
+        for key, value in self._db.items():
+            if not key.startswith(_OWN):
+                yield key, value
+
+    def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
+        """Apply states and remember how far the copy reaches, in one step."""
+        batch = self._rocksdict.WriteBatch(raw_mode=True)
+        for key, value in items:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        batch.put(_PLACE_KEY, _PLACE.pack(next_offset, epoch, int(time.time())))
+        self._db.write(batch)
+        self.next_offset, self.epoch = next_offset, epoch
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        self._db.close()

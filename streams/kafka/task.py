@@ -1,0 +1,47 @@
+"""One stage over one partition, as this worker holds it between an assignment and the next revocation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from faust.types import TP
+
+from .protocols import Processor
+from .store import PartitionStore
+
+
+@dataclass(slots=True, eq=False)
+class PartitionTask:
+    """A processor with its store and its place in the logs.
+
+    Attributes:
+        stage: name of the stage.
+        partition: partition number, the same for every source topic and the changelog.
+        processor: folds the records.
+        store: encoded states, as far as the changelog has acknowledged them.
+        epoch: offset of this owner's claim in the changelog (see `fencing`).
+        log_next: changelog offset the next state record should get.
+        next: offset of each source partition up to which records have been processed.
+        pending: stream events processed since the last checkpoint.
+        rewrite: keys whose states must be written again because a stale record stands above them.
+    """
+
+    stage: str
+    partition: int
+    processor: Processor
+    store: PartitionStore
+    epoch: int
+    log_next: int
+    next: dict[TP, int]
+    pending: list[Any] = field(default_factory=list)
+    rewrite: set[bytes] = field(default_factory=set)
+
+    def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
+        """States to write now: those touched, and those to be written again."""
+        items = self.processor.snapshot()
+        if self.rewrite:
+            touched = {key for key, _ in items}
+            items.extend((key, self.store.get(key)) for key in sorted(self.rewrite - touched))
+            self.rewrite.clear()
+        return items

@@ -1,0 +1,118 @@
+"""The compose file is well formed, waits for the right things, and starts only commands that exist."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from trustfold.cli import main
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+
+
+def compose_plugin() -> list[str] | None:
+    """How to call docker compose here, or None."""
+    if shutil.which("docker") is None:
+        return None
+    known = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=60, check=False)
+    return ["docker", "compose"] if known.returncode == 0 else None
+
+
+def resolve(words: list[str]) -> click.Command:
+    """The command of the CLI that these words name; fails on a word that is no command."""
+    command: click.Command = main
+    context = click.Context(main, info_name="trustfold")
+    for word in words:
+        if word.startswith("-") or not isinstance(command, click.Group):
+            break
+        found = command.get_command(context, word)
+        assert found is not None, f"`trustfold {' '.join(words)}`: no command {word!r}"
+        context = click.Context(found, info_name=word, parent=context)
+        command = found
+    return command
+
+
+def test_services_are_the_ones_that_work() -> None:
+    """Kafka, the topics, two workers and the demo; nothing that does not exist yet."""
+    assert set(SERVICES) == {"kafka", "topics", "worker-1", "worker-2", "demo"}
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_commands_exist(name: str) -> None:
+    """What a service runs is a complete command of the CLI with options that it has."""
+    words = OURS[name]["command"]
+    command = resolve(words)
+    assert not isinstance(command, click.Group)
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_workers_wait_for_the_topics() -> None:
+    """No worker starts before Kafka answers and the topics are there."""
+    assert "healthcheck" in SERVICES["kafka"]
+    assert SERVICES["topics"]["depends_on"]["kafka"]["condition"] == "service_healthy"
+    for worker in ("worker-1", "worker-2"):
+        assert SERVICES[worker]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
+
+
+def test_only_the_demo_is_optional() -> None:
+    """Plain `docker compose up` starts everything but the demo publisher."""
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"demo"}
+
+
+def test_ports_are_local() -> None:
+    """A broker without authentication listens on this machine only."""
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert published
+    assert [port for port in published if not port.startswith("127.0.0.1:")] == []
+
+
+def test_images_are_pinned() -> None:
+    """What is pulled has a full version; `latest` would differ from day to day."""
+    for service in SERVICES.values():
+        if "build" not in service:
+            version = service["image"].partition(":")[2]
+            assert version.count(".") == 2
+            assert version.replace(".", "").isdigit()
+
+
+def test_kafka_is_the_one_we_test_with() -> None:
+    """The broker of the compose file has the version of the broker in the tests."""
+    pom = (ROOT / "ops" / "kafka" / "pom.xml").read_text()
+    tested = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom)
+    assert tested is not None
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{tested[1]}"
+
+
+def test_volumes_are_declared() -> None:
+    """Each named volume that a service mounts is declared, and none besides."""
+    mounted = {
+        mount.partition(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])
+    }
+    assert {name for name in mounted if not name.startswith((".", "/"))} == set(COMPOSE["volumes"])
+
+
+def test_docker_compose_accepts_it() -> None:
+    """`docker compose config` reads the file, with and without the demo."""
+    docker = compose_plugin()
+    if docker is None:
+        pytest.skip("the docker command has no compose plugin here")
+    for profile in ([], ["--profile", "demo"]):
+        done = subprocess.run(
+            [*docker, *profile, "config", "--format", "json"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        expected = set(SERVICES) if profile else set(SERVICES) - {"demo"}
+        assert set(json.loads(done.stdout)["services"]) == expected

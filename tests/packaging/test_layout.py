@@ -1,0 +1,84 @@
+"""The guard rails of the flat root that can be read off the tree (docs/decisions/0001-flat-root.md)."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
+
+CODE_FOLDERS = ["schemas", "projections", "streams", "guard", "history"]
+ROOT_MODULES = {"__init__.py", "__main__.py", "cli.py", "config.py", "errors.py"}
+
+
+def packages_in_tree() -> set[str]:
+    """Every folder below the code folders that holds a module, by its dotted name."""
+    folders = {path.parent for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py")}
+    return {"trustfold", *(".".join(["trustfold", *folder.relative_to(ROOT).parts]) for folder in folders)}
+
+
+def package_modules() -> list[Path]:
+    """Every module of the package."""
+    return sorted(
+        [*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))]
+    )
+
+
+def test_packages_are_the_tree() -> None:
+    """The list of packages in pyproject.toml names every package of the tree, and no other."""
+    assert sorted(SETUPTOOLS["packages"]) == sorted(packages_in_tree())
+
+
+def test_every_package_says_what_it_holds() -> None:
+    """Each package has an `__init__.py` with a docstring."""
+    for package in packages_in_tree():
+        init = ROOT.joinpath(*package.split(".")[1:], "__init__.py")
+        assert init.exists(), f"{package} has no __init__.py"
+        assert ast.get_docstring(ast.parse(init.read_text())), f"{package} does not say what it holds"
+
+
+def test_package_data_names_packages() -> None:
+    """Package data is declared for packages that exist."""
+    assert set(SETUPTOOLS["package-data"]) <= set(SETUPTOOLS["packages"])
+
+
+def test_only_five_modules_at_the_root() -> None:
+    """Whatever Python file stands at the root ships, so only the five meant to ship stand there."""
+    assert {path.name for path in ROOT.glob("*.py")} <= ROOT_MODULES
+
+
+def test_tests_are_no_package() -> None:
+    """There is no `tests/__init__.py`, which would give classes a second identity."""
+    assert not (ROOT / "tests" / "__init__.py").exists()
+
+
+def test_pytest_imports_tests_by_path() -> None:
+    """Pytest leaves the import path alone, apart from the helpers of the tests."""
+    assert "--import-mode=importlib" in PROJECT["tool"]["pytest"]["addopts"]
+    assert PROJECT["tool"]["pytest"]["pythonpath"] == ["tests/support"]
+
+
+@pytest.mark.parametrize("path", package_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_inside_the_package_are_relative(path: Path) -> None:
+    """No module of the package imports `trustfold` absolutely, or a folder of it as a package of its own."""
+    foreign = {"trustfold", "tests", *CODE_FOLDERS, "cli", "config", "errors"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        assert not [name for name in names if name.split(".")[0] in foreign], f"{path.name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", package_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_agents_are_never_discovered(path: Path) -> None:
+    """No Faust app is built with `autodiscover`, which would import every package of trustfold."""
+    keywords = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.keyword)]
+    for keyword in keywords:
+        if keyword.arg == "autodiscover":
+            assert isinstance(keyword.value, ast.Constant), f"{path.name}:{keyword.value.lineno}"
+            assert keyword.value.value is False, f"{path.name}:{keyword.value.lineno}"

@@ -1,0 +1,322 @@
+"""Behaviour detectors: what is a loop, and what is work (design 3, Behaviour)."""
+
+from __future__ import annotations
+
+import pytest
+from story import Story
+
+from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+
+READ = ("read_file", {"path": "/src/a.py"})
+
+
+def found(story: Story, pattern: str) -> list[tuple[str, int]]:
+    """Severity and repetitions of each report of a pattern."""
+    return [(severity, count) for name, severity, count in story.patterns() if name == pattern]
+
+
+# --- repetitive_calls ---------------------------------------------------------------------------------------------
+
+
+def test_same_call_same_result_rises_at_three_four_and_six() -> None:
+    """One open pattern whose severity rises, not one detection per call."""
+    story = Story().works(*READ, result="same", times=7)
+    assert found(story, "repetitive_calls") == [("minor", 3), ("moderate", 4), ("severe", 6)]
+
+
+def test_other_steps_may_lie_between() -> None:
+    """Repeats count anywhere in the window, not only in a row."""
+    story = Story()
+    for number in range(3):
+        story.works(*READ, result="same").works("fetch_row", {"n": number}, result=f"row {number}")
+    assert found(story, "repetitive_calls") == [("minor", 3)]
+
+
+def test_a_changed_result_is_polling() -> None:
+    """A counter that moves is progress, however often it is read."""
+    story = Story()
+    for number in range(20):
+        story.works("job_state", {"id": 7}, result=f"{number} of 20 done")
+    assert story.patterns() == []
+
+
+def test_volatile_parts_do_not_hide_a_loop() -> None:
+    """Times, durations, process ids and UUIDs are no news."""
+    story = Story()
+    for number in range(4):
+        story.works(
+            "exec_query", {"q": 1}, result=f"no rows ({number}.5 ms) pid {900 + number} at 2026-01-05T10:00:0{number}Z"
+        )
+    assert found(story, "repetitive_calls") == [("minor", 3), ("moderate", 4)]
+
+
+def test_argument_order_does_not_matter() -> None:
+    """Canonical arguments: the same call in another key order is the same call."""
+    story = Story()
+    for args in ({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}):
+        story.works("lookup_item", args, result="same")
+    assert found(story, "repetitive_calls") == [("minor", 3)]
+
+
+def test_distinct_arguments_are_work() -> None:
+    """Thirty writes to thirty files, all answered the same, are a batch."""
+    story = Story()
+    for number in range(30):
+        story.works("write_file", {"path": f"/f{number}"}, result="written")
+    assert story.patterns() == []
+
+
+def test_a_parallel_batch_is_one_step() -> None:
+    """Three identical calls started together count once."""
+    story = Story()
+    for _ in range(2):
+        calls = [story.started(*READ, call=None, idempotency_key=str(n)) for n in range(1)]
+        calls += [story.started("read_file", {"path": "/src/a.py", "n": n}) for n in range(2)]
+        for call in calls:
+            story.finished(call, "read_file", result="same")
+    assert story.patterns() == []
+
+
+def test_pollers_have_more_patience() -> None:
+    """A polling tool may give the same answer nine times; the tenth is worth a hint."""
+    story = Story().works("process", {"action": "poll", "id": 1}, result="running", times=9)
+    assert found(story, "repetitive_calls") == []
+    assert found(story.works("process", {"action": "poll", "id": 1}, result="running"), "repetitive_calls") == [("minor", 10)]
+
+
+def test_a_user_message_ends_a_streak() -> None:
+    """Two repeats, a user message, two repeats: nothing."""
+    story = Story().works(*READ, times=2)
+    story.user_says()
+    assert story.works(*READ, times=2).patterns() == []
+
+
+def test_loops_are_seen_across_turns() -> None:
+    """A turn's start forgets nothing."""
+    story = Story()
+    for turn in range(4):
+        story.event("turn.started", turn_index=turn)
+        story.works(*READ)
+    assert found(story, "repetitive_calls") == [("minor", 3), ("moderate", 4)]
+
+
+# --- error_retry_loop ---------------------------------------------------------------------------------------------
+
+
+def test_same_call_failing_the_same_way() -> None:
+    """Three, four and six unchanged retries."""
+    story = Story().fails("bash", {"command": "broken"}, message="fail", times=6)
+    assert found(story, "error_retry_loop") == [("minor", 3), ("moderate", 4), ("severe", 6)]
+
+
+def test_edit_and_test_again_is_work() -> None:
+    """A successful, new action between failures starts the count afresh."""
+    story = Story()
+    for number in range(8):
+        story.fails("bash", {"command": "pytest -q"}, message="1 failed")
+        story.works("edit_file", {"path": "/x.py", "text": number})
+    assert found(story, "error_retry_loop") == []
+
+
+def test_looking_is_no_fix() -> None:
+    """A successful `ls` between failures is not a successful action."""
+    story = Story()
+    for number in range(4):
+        story.fails("bash", {"command": "pytest -q"}, message="1 failed")
+        story.works("bash", {"command": f"ls d{number}"}, result=f"files {number}")
+    assert found(story, "error_retry_loop") == [("minor", 3), ("moderate", 4)]
+
+
+def test_different_commands_are_diagnosis() -> None:
+    """Three different failing commands are no retry."""
+    story = Story()
+    for number in range(6):
+        story.fails("bash", {"command": f"broken {number}"}, message="fail")
+    assert found(story, "error_retry_loop") == []
+
+
+def test_refusals_and_cancelled_siblings_are_not_failures() -> None:
+    """Neither a user's rejection nor a sibling cancelled with a failed batch is a retry."""
+    story = Story()
+    for kind in ("user_rejected", "sibling_error"):
+        for _ in range(4):
+            story.finished(
+                story.started("bash", {"command": "x"}), "bash", status="error", result=None, error={"type": kind, "message": kind}
+            )
+    assert story.patterns() == []
+
+
+# --- alternating_loop ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 6])
+def test_cycles_of_two_to_six_calls(period: int) -> None:
+    """Three laps of any short cycle with the same results."""
+    story = Story()
+    for _ in range(3):
+        for number in range(period):
+            story.works("query_db", {"q": number}, result=f"r{number}")
+    assert found(story, "alternating_loop") == [("minor", 3)]
+
+
+def test_one_call_repeated_is_no_cycle() -> None:
+    """AAAAAA is repetition, and only that."""
+    assert found(Story().works(*READ, times=12), "alternating_loop") == []
+
+
+def test_a_cycle_with_changing_results_is_progress() -> None:
+    """The same calls in turn, with news each time, are no loop."""
+    story = Story()
+    for lap in range(6):
+        for number in range(2):
+            story.works("query_db", {"q": number}, result=f"lap {lap}")
+    assert story.patterns() == []
+
+
+# --- introspection, reading, announcing ---------------------------------------------------------------------------
+
+
+def test_introspection_rises_with_the_count() -> None:
+    """Two, four and six looks at the tools without another call; different tools count together."""
+    story = Story()
+    for number in range(3):
+        story.works("list_tools", {"n": number}, result=f"a{number}").works("get_tool_schemas", {"n": number}, result=f"b{number}")
+    assert found(story, "introspection_loop") == [("minor", 2), ("moderate", 4), ("severe", 6)]
+
+
+def test_every_detector_runs() -> None:
+    """Identical introspection is both an introspection loop and repetition; neither hides the other."""
+    story = Story().works("list_tools", {}, result="same", times=3)
+    assert {name for name, _, _ in story.patterns()} == {"introspection_loop", "repetitive_calls"}
+
+
+def test_reads_with_news_are_work() -> None:
+    """Thirty-six reads in a row that each bring something new are exploration."""
+    story = Story()
+    for number in range(36):
+        story.works("read_file", {"path": f"/src/{number}.py"}, result=f"content {number}")
+    assert story.patterns() == []
+
+
+def test_stale_reads_are_flagged() -> None:
+    """Reading the same few things again and again brings nothing new."""
+    story = Story()
+    for _ in range(3):
+        for number in range(7):
+            story.works("read_file", {"path": f"/src/{number}.py"}, result=f"content {number}")
+    assert [severity for severity, _ in found(story, "read_only_loop")] == ["minor", "moderate"]
+
+
+def test_endless_reading_is_flagged_anyway() -> None:
+    """Beyond the cap, news or not."""
+    story = Story()
+    for number in range(40):
+        story.works("read_file", {"path": f"/src/{number}.py"}, result=f"content {number}")
+    assert found(story, "read_only_loop") == [("minor", 40)]
+
+
+def test_an_action_ends_reading() -> None:
+    """Reads, an edit, reads: no loop."""
+    story = Story()
+    for _ in range(4):
+        story.works(*READ, times=2).works("edit_file", {"path": "/x", "n": _})
+    assert found(story, "read_only_loop") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Shall I proceed now?", "Let me know if you need anything else.", "I'll need your user ID to go on.", "The file has three lines."],
+)
+def test_questions_and_offers_are_no_announcements(text: str) -> None:
+    """Messages that hand the word to the user, or only report, announce nothing."""
+    story = Story()
+    for _ in range(5):
+        story.says(text)
+    assert story.patterns() == []
+
+
+def test_announcements_followed_by_work_are_fine() -> None:
+    """The way coding agents write: say it, do it."""
+    story = Story()
+    for number in range(8):
+        story.says("Now let me look at the next file.")
+        story.works("read_file", {"path": f"/{number}"}, result=f"{number}")
+    assert story.patterns() == []
+
+
+def test_publishers_may_keep_texts_private() -> None:
+    """With a digest and the announces flag the pattern is found all the same."""
+    story = Story()
+    for number in range(2):
+        story.event("model.text", text_digest=f"d{number}", announces=True)
+    assert found(story, "announce_no_action") == [("minor", 2)]
+
+
+# --- clearing, nudges ---------------------------------------------------------------------------------------------
+
+
+def test_breaking_out_clears_the_pattern() -> None:
+    """A different result of the same call ends the streak, and the next one is new."""
+    story = Story().works(*READ, result="same", times=3).works(*READ, result="other")
+    assert [one["pattern"] for one in story.all("pattern.cleared")] == ["repetitive_calls"]
+
+
+def test_nudges_follow_severity() -> None:
+    """minor gentle, moderate direct, severe interrupt; each on its lane."""
+    story = Story().works(*READ, result="same", times=6)
+    assert story.nudges() == [("repetitive_calls", kind) for kind in ("gentle", "direct", "interrupt")]
+    assert [one["lane"] for one in story.all("nudge.issued")] == ["context_hint", "system_guidance", "pause"]
+    assert "read_file" in story.all("nudge.issued")[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("level", "types"),
+    [("off", []), ("gentle", ["gentle"] * 3), ("direct", ["gentle", "direct", "direct"]), ("full", ["gentle", "direct", "interrupt"])],
+)
+def test_levels_clamp_and_never_drop(level: str, types: list[str]) -> None:
+    """A session's level is a cap on strength, not a filter."""
+    story = Story()
+    story.event("session.settings_changed", settings={"nudge_level": level})
+    story.works(*READ, result="same", times=6)
+    assert [kind for _, kind in story.nudges()] == types
+
+
+def test_an_explicit_false_switches_nudges_off_and_null_inherits() -> None:
+    """nudge_enabled false wins over the default; null goes back to it."""
+    story = Story()
+    story.event("session.settings_changed", settings={"nudge_enabled": False})
+    assert story.works(*READ, result="same", times=3).nudges() == []
+    story.event("session.settings_changed", settings={"nudge_enabled": None})
+    assert story.works(*READ, result="same").nudges() == [("repetitive_calls", "direct")]
+
+
+def test_one_nudge_at_a_time() -> None:
+    """Where one event raises two patterns, error retry goes before repetition."""
+    story = Story().fails("bash", {"command": "broken"}, message="fail", times=3)
+    assert {name for name, _, _ in story.patterns()} == {"error_retry_loop", "repetitive_calls"}
+    assert story.nudges() == [("error_retry_loop", "gentle")]
+
+
+def test_a_nudge_that_works_is_judged_effective() -> None:
+    """No repeat within five calls."""
+    story = Story().works(*READ, result="same", times=3)
+    for number in range(5):
+        story.works("query_db", {"q": number}, result=str(number))
+    assert [one["effective"] for one in story.all("nudge.judged")] == [True]
+
+
+def test_an_ignored_nudge_raises_the_next() -> None:
+    """After the cooldown, at the same severity, the next nudge is a step stronger."""
+    rules = Rules(behaviour=BehaviourRules(repetitive_calls=Ladder(minor=3, moderate=100, severe=100)))
+    story = Story(rules=rules).works(*READ, result="same", times=13)
+    assert story.all("nudge.judged")[0]["effective"] is False
+    assert story.nudges() == [("repetitive_calls", "gentle"), ("repetitive_calls", "direct")]
+
+
+def test_detection_can_be_switched_off_for_a_session() -> None:
+    """pattern_detection_enabled false finds nothing; outcomes still flow."""
+    story = Story()
+    story.event("session.settings_changed", settings={"pattern_detection_enabled": False})
+    story.fails("bash", {"command": "x"}, times=6)
+    assert story.patterns() == []
+    assert story.moves("bash") == [("trusted", "escalated")]

@@ -1,0 +1,192 @@
+"""Circuit breaker: opening, probes, back-off, leases, commands (design 3, Circuit breaker)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from story import Story
+
+from trustfold.projections.tool import breaker
+from trustfold.projections.tool.state import BreakerRecord
+from trustfold.schemas.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
+from trustfold.schemas.vocabulary import BreakerState
+
+KEY = "tool:search_api"
+TOOL = "search_api"
+STATES = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN)
+
+
+def opened(**policy: object) -> Story:
+    """A circuit that has just opened."""
+    rules = Rules(
+        breakers=BreakerRules(tool=BreakerPolicy(**policy)),  # type: ignore[arg-type]
+        trust=TrustRules(default_rule=EscalationPatch(count_threshold=None)),
+    )
+    return Story(rules=rules).fails(TOOL, times=5)
+
+
+@pytest.mark.parametrize(("before", "move"), list(itertools.product(STATES, breaker.Move)))
+def test_only_the_table_moves_a_circuit(before: BreakerState, move: breaker.Move) -> None:
+    """Every state and every move: the table's transition, or nothing at all."""
+    record = BreakerRecord(state=before, since=1)
+    changes = breaker.move(record, move, TOOL_POLICY, 1000)
+    expected = breaker.TRANSITIONS.get((before, move))
+    assert record.state is (expected or before)
+    assert [(change.before, change.after) for change in changes] == ([(before, expected)] if expected else [])
+
+
+def test_five_failures_in_a_row_open() -> None:
+    """Four leave it closed, the fifth opens for thirty seconds."""
+    story = Story().fails(TOOL, times=4)
+    assert story.circuit(KEY) == []
+    assert story.fails(TOOL).circuit(KEY) == [("closed", "open")]
+    assert story.decided("breaker.changed")["trigger"] == "consecutive"
+
+
+def test_half_of_ten_measured_calls_open() -> None:
+    """Alternating successes and failures open at the tenth call, never at the ninth."""
+    story = Story()
+    for _ in range(4):
+        story.works(TOOL).fails(TOOL)
+    assert story.works(TOOL).circuit(KEY) == []
+    assert story.fails(TOOL).circuit(KEY) == [("closed", "open")]
+    assert story.decided("breaker.changed")["failure_rate"] == 0.5
+
+
+def test_old_failures_are_forgotten() -> None:
+    """Four failures, two minutes, one more: closed."""
+    assert Story().fails(TOOL, times=4).after(121).fails(TOOL).circuit(KEY) == []
+
+
+@pytest.mark.parametrize("severity", ["invalid_input", "not_found", "permission", "validation"])
+def test_an_answered_error_is_a_healthy_transport(severity: str) -> None:
+    """Application errors open nothing and end a row of failures."""
+    story = Story().fails(TOOL, with_=severity, times=12)
+    assert story.circuit(KEY) == []
+    story = Story().fails(TOOL, times=4).fails(TOOL, with_=severity).fails(TOOL)
+    assert story.circuit(KEY) == []
+
+
+def test_two_probes_close_after_the_cooldown() -> None:
+    """Half-open follows from time alone and is told at its own time; two successes close."""
+    story = opened().after(60).works(TOOL)
+    assert story.circuit(KEY) == [("closed", "open"), ("open", "half_open")]
+    half_open = story.decided("breaker.changed", to="half_open")
+    assert half_open["time"] == story.decided("breaker.changed", to="open")["open_until"]
+    assert story.works(TOOL).circuit(KEY)[-1] == ("half_open", "closed")
+
+
+def test_one_probe_closes_a_recursive_circuit() -> None:
+    """Calls of a model tier follow the recursive policy: three failures open, one success closes."""
+    story = Story()
+    for _ in range(3):
+        call = story.started("sub_agent", recursion_depth=1, model_tier="small")
+        story.finished(call, "sub_agent", status="error", result=None, error={"type": "x", "message": "boom"})
+    assert story.circuit("tier:small") == [("closed", "open")]
+    story.after(61)
+    call = story.started("sub_agent", recursion_depth=1, model_tier="small")
+    story.finished(call, "sub_agent")
+    assert story.circuit("tier:small")[-1] == ("half_open", "closed")
+
+
+def test_a_failed_probe_opens_for_twice_as_long_up_to_sixteen_times() -> None:
+    """The period doubles with each re-opening and is capped."""
+    story = opened()
+    periods = []
+    for _ in range(6):
+        story.after(600).fails(TOOL)
+        last = story.decided("breaker.changed", to="open")
+        periods.append(_seconds(last["time"], last["open_until"]))
+    assert periods == [60, 120, 240, 480, 480, 480]
+
+
+def test_late_finishes_do_not_decide_the_probe() -> None:
+    """A call that started before the opening and finishes in half-open moves nothing."""
+    story = Story()
+    early = story.started(TOOL, {"q": 1})
+    story.fails(TOOL, times=5).after(60)
+    story.finished(early, TOOL)
+    assert story.circuit(KEY)[-1] == ("open", "half_open")
+    assert story.works(TOOL).circuit(KEY)[-1] == ("open", "half_open")
+    assert story.works(TOOL).circuit(KEY)[-1] == ("half_open", "closed")
+
+
+def test_one_lease_for_the_fleet() -> None:
+    """The first guard gets the probe, the second is denied, and only the leased call decides."""
+    story = opened(close_after=1).after(60)
+    for guard, call in (("g1", "p1"), ("g2", "p2")):
+        story.event("breaker.probe_requested", breaker_key=KEY, guard_id=guard, call_id=call)
+    assert story.decided("breaker.probe_granted")["holder"] == "g1"
+    assert story.decided("breaker.probe_denied")["holder"] == "g2"
+    story.works(TOOL)
+    assert story.circuit(KEY)[-1] == ("open", "half_open")
+    story.finished(story.started(TOOL, call="p1"), TOOL)
+    assert story.circuit(KEY)[-1] == ("half_open", "closed")
+
+
+@pytest.mark.parametrize("revealed_by", ["tick", "event"])
+def test_a_lost_probe_frees_the_slot_and_counts_as_failed(revealed_by: str) -> None:
+    """The lease's end is applied at its own time, under the same ids, whether a tick or the next event reveals it."""
+    story = opened().after(60)
+    story.event("breaker.probe_requested", breaker_key=KEY, guard_id="g1", call_id="p1")
+    story.after(61)
+    if revealed_by == "tick":
+        story.tick()
+    story.works(TOOL)
+    lost = story.decided("breaker.changed", to="open", trigger="probe_lost")
+    granted = story.decided("breaker.probe_granted")
+    assert lost["time"] == granted["lease_until"]
+    other = opened().after(60)
+    other.event("breaker.probe_requested", breaker_key=KEY, guard_id="g1", call_id="p1")
+    other.after(61).works(TOOL)
+    assert lost == other.decided("breaker.changed", to="open", trigger="probe_lost")
+
+
+def test_operators_force_open_disable_and_observe() -> None:
+    """Forced open holds until reset; observe-only computes on; disabled lets everything pass."""
+    story = Story()
+    story.command("breaker.force_open", KEY)
+    story.after(600).works(TOOL)
+    assert story.circuit(KEY) == [("closed", "forced_open")]
+    story.command("breaker.close", KEY)
+    assert story.circuit(KEY)[-1] == ("forced_open", "closed")
+    story.command("breaker.observe", KEY)
+    story.fails(TOOL, times=5)
+    assert story.decided("state.updated", kind="breaker")["mode"] == "observe"
+    assert story.circuit(KEY)[-1] == ("closed", "open")
+    story.command("breaker.disable", KEY)
+    story.fails(TOOL, times=9)
+    assert story.circuit(KEY)[-1] == ("open", "closed")
+
+
+def test_a_forced_opening_may_be_limited_in_time() -> None:
+    """With a duration, the order ends by itself at its own time."""
+    story = Story()
+    story.command("breaker.force_open", KEY, duration_s=60)
+    story.after(90).works(TOOL)
+    assert story.circuit(KEY)[-1] == ("forced_open", "closed")
+
+
+def test_declared_read_only_tools_are_given_more_patience() -> None:
+    """readOnlyHint selects the read-only policy: eight failures instead of five."""
+    story = Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(count_threshold=None))))
+    for number in range(8):
+        assert story.circuit(KEY) == [], number
+        call = story.started(TOOL, annotations={"readOnlyHint": True})
+        story.finished(call, TOOL, status="error", result=None, error={"type": "x", "message": "boom"})
+    assert story.circuit(KEY) == [("closed", "open")]
+
+
+def test_a_slow_dependency_opens_where_that_is_asked_for() -> None:
+    """The slow-call rate is off by default and has the same minimum of calls."""
+    policy = BreakerPolicy(slow_call_ms=50, slow_rate_threshold=0.5)
+    story = Story(rules=Rules(breakers=BreakerRules(tool=policy))).works(TOOL, times=9)
+    assert story.circuit(KEY) == []
+    assert story.works(TOOL).decided("breaker.changed")["trigger"] == "slow_rate"
+
+
+def _seconds(earlier: str, later: str) -> float:
+    from datetime import datetime
+
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()

@@ -1,0 +1,238 @@
+"""Trust: thresholds, recovery, relapse, blocking, commands (design 3, Trust)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from story import Story
+
+from trustfold.projections.tool import trust
+from trustfold.projections.tool.state import TrustRecord
+from trustfold.schemas.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.schemas.vocabulary import RecoveryMode, TrustState
+
+KEY = "deploy"
+
+
+def ruled(**patch: object) -> Story:
+    """A story under a default rule with some fields set."""
+    return Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(**patch))))  # type: ignore[arg-type]
+
+
+def escalated() -> Story:
+    """A tool that has just been escalated."""
+    return Story().fails(KEY, times=3)
+
+
+@pytest.mark.parametrize(("before", "move"), list(itertools.product(TrustState, trust.Move)))
+def test_only_the_table_moves_trust(before: TrustState, move: trust.Move) -> None:
+    """Every state and every move: the table's transition, or nothing at all."""
+    record = TrustRecord(key="k", scope="tool", state=before, duration_ms=1000)
+    changes = trust._move(record, move, EscalationRule(), 1_000_000, 1, None)
+    expected = trust.TRANSITIONS.get((before, move))
+    assert record.state is (expected or before)
+    assert [(change.before, change.after) for change in changes] == ([(before, expected)] if expected else [])
+
+
+def test_three_quick_failures_escalate_although_they_age() -> None:
+    """Age counts in whole hours: three failures in minutes are three, not 2.99."""
+    story = Story()
+    for _ in range(3):
+        story.fails(KEY).after(minutes=3)
+    assert story.moves(KEY) == [("trusted", "escalated")]
+
+
+def test_failures_outside_the_window_do_not_count() -> None:
+    """Two failures, an hour and a second, one more: still trusted."""
+    story = Story().fails(KEY, times=2).after(3601)
+    assert story.fails(KEY).moves(KEY) == []
+
+
+def test_older_failures_lose_a_tenth_per_whole_hour() -> None:
+    """In a day's window, three failures two hours old and one now are 3 × 0.8 + 1."""
+    story = ruled(window_seconds=86_400, count_threshold=4).fails(KEY, times=3).after(minutes=130).fails(KEY)
+    assert story.moves(KEY) == []
+    assert story.decided("state.updated", key=KEY)["failures"] == pytest.approx(3.4)
+
+
+def test_failures_of_earlier_sessions_count_less() -> None:
+    """Each later session on the key takes a fifth: two failures before, two sessions on, are 2 × 0.64."""
+    story = Story().fails(KEY, times=2)
+    story.session = "s2"
+    story.works(KEY)
+    story.session = "s3"
+    story.fails(KEY)
+    assert story.moves(KEY) == []
+    assert story.decided("state.updated", key=KEY)["failures"] == pytest.approx(2.28)
+
+
+def test_a_model_error_counts_half() -> None:
+    """Five invalid inputs are two and a half failures, the sixth escalates."""
+    story = Story().fails(KEY, with_="invalid_input", times=5)
+    assert story.moves(KEY) == []
+    assert story.fails(KEY, with_="invalid_input").moves(KEY) == [("trusted", "escalated")]
+
+
+def test_severities_outside_the_filter_are_neutral() -> None:
+    """Not-found answers neither count nor reset the row of counted failures."""
+    story = ruled(count_threshold=None, consecutive_threshold=3)
+    story.fails(KEY, times=2).fails(KEY, with_="not_found", times=5)
+    assert story.moves(KEY) == []
+    assert story.fails(KEY).moves(KEY) == [("trusted", "escalated")]
+    assert story.decided("trust.changed", key=KEY)["trigger"] == "consecutive"
+
+
+def test_a_success_resets_the_consecutive_count() -> None:
+    """Two failures, a success, two failures: no row of three."""
+    story = ruled(count_threshold=None, consecutive_threshold=3)
+    assert story.fails(KEY, times=2).works(KEY).fails(KEY, times=2).moves(KEY) == []
+
+
+def test_rate_needs_its_minimum_of_calls() -> None:
+    """Half of the calls failing escalates once five calls were made."""
+    story = ruled(count_threshold=None, rate_threshold=0.5)
+    assert story.fails(KEY).works(KEY).fails(KEY).works(KEY).moves(KEY) == []
+    assert story.fails(KEY).moves(KEY) == [("trusted", "escalated")]
+    assert story.decided("trust.changed", key=KEY)["trigger"] == "rate"
+
+
+def test_third_authentication_failure_escalates_as_such() -> None:
+    """Three 401s in the window mean a broken credential, whatever the count threshold."""
+    story = ruled(count_threshold=10).fails(KEY, http_status=401, times=3)
+    assert story.decided("trust.changed", key=KEY)["trigger"] == "repeated_auth"
+
+
+def test_a_failure_while_escalated_restarts_the_cooldown_and_tells_nobody() -> None:
+    """A late failure pushes recovery back by the cooldown; no second escalation is emitted."""
+    story = escalated().after(minutes=29).fails(KEY).after(minutes=5).works(KEY)
+    assert story.moves(KEY) == [("trusted", "escalated")]
+    assert story.after(minutes=11).works(KEY).moves(KEY)[-1] == ("escalated", "recovering")
+
+
+def test_an_early_success_only_counts() -> None:
+    """A success before the escalation has lasted starts no recovery."""
+    assert escalated().after(minutes=20).works(KEY).moves(KEY) == [("trusted", "escalated")]
+
+
+def test_one_needed_success_recovers_at_once() -> None:
+    """With success_count_to_recover 1 the first eligible success restores trust."""
+    story = ruled(success_count_to_recover=1).fails(KEY, times=3).after(minutes=31).works(KEY)
+    assert story.moves(KEY)[1:] == [("escalated", "recovering"), ("recovering", "trusted")]
+
+
+def test_relapse_doubles_the_escalation_and_starts_the_successes_afresh() -> None:
+    """A counted failure in recovery escalates for an hour; half an hour later nothing may recover."""
+    story = escalated().after(minutes=31).works(KEY, times=2).fails(KEY)
+    assert story.moves(KEY)[-1] == ("recovering", "escalated")
+    assert story.decided("trust.changed", key=KEY)["trigger"] == "relapse"
+    assert story.after(minutes=45).works(KEY).moves(KEY)[-1] == ("recovering", "escalated")
+    assert story.after(minutes=20).works(KEY, times=2).moves(KEY)[-1] == ("escalated", "recovering")
+    assert story.works(KEY).moves(KEY)[-1] == ("recovering", "trusted")
+
+
+def test_an_uncounted_failure_leaves_recovery_alone() -> None:
+    """A not-found in recovery changes nothing."""
+    story = escalated().after(minutes=31).works(KEY).fails(KEY, with_="not_found").works(KEY, times=2)
+    assert story.moves(KEY)[-1] == ("recovering", "trusted")
+
+
+def test_failures_before_recovery_never_count_again() -> None:
+    """After recovery one failure is one failure."""
+    story = escalated().after(minutes=31).works(KEY, times=3).fails(KEY, times=2)
+    assert story.moves(KEY)[-1] == ("recovering", "trusted")
+
+
+def test_ten_failures_without_a_success_block() -> None:
+    """An escalated tool that only fails is blocked at the tenth; a success in between starts the ten afresh."""
+    story = escalated().fails(KEY, times=9).works(KEY).fails(KEY, times=9)
+    assert story.moves(KEY) == [("trusted", "escalated")]
+    assert story.fails(KEY).moves(KEY)[-1] == ("escalated", "blocked")
+
+
+def test_ask_mode_waits_for_the_operator() -> None:
+    """In mode ask recovery is pending once, and the recover command ends it."""
+    story = Story(rules=Rules(trust=TrustRules(recovery_mode=RecoveryMode.ASK)))
+    story.fails(KEY, times=3).after(minutes=31).works(KEY, times=5)
+    assert len(story.all("trust.recovery_pending", key=KEY)) == 1
+    assert story.moves(KEY)[-1] == ("escalated", "recovering")
+    story.command("trust.recover", KEY)
+    assert story.moves(KEY)[-1] == ("recovering", "trusted")
+
+
+def test_reset_is_a_watermark() -> None:
+    """Failures before a reset never count again, also those of a key that was still trusted."""
+    story = Story().fails(KEY, times=2)
+    story.command("trust.reset", KEY)
+    assert story.fails(KEY, times=2).moves(KEY) == []
+    assert story.fails(KEY).moves(KEY) == [("trusted", "escalated")]
+
+
+def test_remove_and_restore() -> None:
+    """An operator takes a tool away; only restore brings it back, clean."""
+    story = escalated()
+    story.command("tool.remove", KEY)
+    story.fails(KEY, with_="security")
+    story.command("trust.reset", KEY)
+    assert story.moves(KEY)[-1] == ("escalated", "removed")
+    story.command("tool.restore", KEY)
+    assert story.fails(KEY, times=2).moves(KEY)[-1] == ("removed", "trusted")
+
+
+def test_security_blocks_from_recovery_too() -> None:
+    """Security needs no count and no particular state, and always carries a reason."""
+    story = escalated().after(minutes=31).works(KEY).fails(KEY, with_="security")
+    assert story.moves(KEY)[-1] == ("recovering", "blocked")
+    assert story.decided("trust.changed", key=KEY)["reason"]
+
+
+def test_silence_marks_but_never_drops() -> None:
+    """notify_user false emits the escalation all the same, marked silent."""
+    story = ruled(notify_user=False).fails(KEY, times=3)
+    assert story.decided("trust.changed", key=KEY)["silent"] is True
+
+
+def test_expected_cached_refused_and_cancelled_calls_do_not_count() -> None:
+    """None of them is a failure of the tool."""
+    story = Story().fails(KEY, times=3, expected_failure=True)
+    story.fails(KEY, times=3, from_cache=True).fails(KEY, times=3, status="circuit_open")
+    for _ in range(3):
+        story.finished(story.started(KEY), KEY, status="cancelled", result=None)
+    assert story.moves(KEY) == []
+
+
+def test_a_denial_is_counted_apart() -> None:
+    """A user's refusal is no failure; the key's state says how often it was declined."""
+    story = Story().fails(KEY)
+    for _ in range(4):
+        story.event("permission.resolved", call_id="x", tool_name=KEY, granted=False, method="prompt")
+    assert story.fails(KEY).moves(KEY) == []
+    assert story.decided("state.updated", key=KEY)["denials"] == 4
+
+
+def test_state_is_tombstoned_when_back_to_default() -> None:
+    """A recovered key leaves no record behind on the compacted topic."""
+    story = escalated().after(minutes=31).works(KEY, times=3)
+    last = [output for output in story.outputs if output.topic == "state" and output.key.endswith(KEY)][-1]
+    assert last.value is None
+
+
+def test_fine_keys_are_bounded() -> None:
+    """The sixty-fifth fine key of a tool counts in the tool's key only."""
+    story = ruled(count_threshold=1000)
+    for number in range(70):
+        story.fails("readFile", {"path": f"/d{number}/f"})
+    keys = {one["key"] for one in story.all("state.updated")}
+    assert len([key for key in keys if "|" in key]) == 64
+    assert "readFile" in keys
+
+
+def test_more_specific_layers_overlay_only_what_they_set() -> None:
+    """A tool rule that sets the count keeps the plugin's window."""
+    rules = TrustRules(
+        plugin_rules={"cli": EscalationPatch(window_seconds=60, count_threshold=9)},
+        tool_rules={KEY: EscalationPatch(count_threshold=2)},
+    )
+    story = Story(rules=Rules(trust=rules, breakers=BreakerRules()))
+    story.fails(KEY, times=2, plugin_name="cli")
+    assert story.decided("trust.changed", key=KEY)["window_s"] == 3600

@@ -1,0 +1,169 @@
+"""The words tests are written in: an agent's session told as calls, texts and turns, and what trustfold decided.
+
+    story = Story()
+    story.fails("http_request", {"url": "https://api.example.com/data"}, http_status=503, times=3)
+    assert story.decided("trust.changed", key="http_request")["to"] == "escalated"
+
+Everything goes through the wire format: the story writes JSON lines and reads decisions back.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from trustfold.projections.emit import Output
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.topology import LocalTopology
+
+START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
+
+
+class Story:
+    """Writes events of one or several sessions and folds them when asked what was decided.
+
+    Time passes two seconds per event and by `after`; ids are numbered, so a story is the same every time.
+    """
+
+    def __init__(self, *, session: str = "s1", workspace: str = "w1", rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.session = session
+        self.workspace = workspace
+        self.now = START
+        self.records: list[tuple[str, bytes]] = []
+        self._ids = 0
+        self._calls = 0
+        self._topology: LocalTopology | None = None
+        self._folded = 0
+        self._outputs: list[Output] = []
+
+    # --- what happens -----------------------------------------------------------------------------------------
+
+    def after(self, seconds: float = 0, *, minutes: float = 0) -> Story:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds, minutes=minutes)
+        return self
+
+    def event(self, kind: str, *, topic: str = "events", **fields: Any) -> str:
+        """Write one event of any type; returns its id."""
+        self._ids += 1
+        self.now += timedelta(seconds=2)
+        body = {
+            "schema_version": "1.0",
+            "id": str(UUID(int=self._ids)),
+            "type": kind,
+            "time": self.now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        }
+        if topic == "events":
+            body["session_id"] = self.session
+        body["workspace_id"] = self.workspace
+        body.update(fields)
+        self.records.append((topic, orjson.dumps({k: v for k, v in body.items() if v is not None})))
+        return str(body["id"])
+
+    def started(self, tool: str, args: dict[str, Any] | None = None, *, call: str | None = None, **fields: Any) -> str:
+        """A call starts; returns its call id."""
+        if call is None:
+            self._calls += 1
+            call = f"c{self._calls}"
+        self.event("tool_call.started", call_id=call, tool_name=tool, args=args or {}, **fields)
+        return call
+
+    def finished(self, call: str, tool: str, *, status: str = "success", result: Any = "ok", **fields: Any) -> str:
+        """A call finishes; returns the event's id."""
+        return self.event(
+            "tool_call.finished", call_id=call, tool_name=tool, status=status, result=result, duration_ms=100, **fields
+        )
+
+    def works(
+        self, tool: str, args: dict[str, Any] | None = None, *, result: Any = "ok", times: int = 1, **fields: Any
+    ) -> Story:
+        """A call that succeeds, as often as told."""
+        for _ in range(times):
+            self.finished(self.started(tool, args), tool, result=result, **fields)
+        return self
+
+    def fails(
+        self,
+        tool: str,
+        args: dict[str, Any] | None = None,
+        *,
+        with_: str = "server_error",
+        message: str = "it broke",
+        http_status: int | None = None,
+        status: str = "error",
+        times: int = 1,
+        **fields: Any,
+    ) -> Story:
+        """A call that fails: with a severity word, or judged by HTTP status, type and message (`with_=""`)."""
+        for _ in range(times):
+            error: dict[str, Any] = {"type": "tool_error", "message": message}
+            if http_status is not None:
+                error["http_status"] = http_status
+            elif with_:
+                error["severity"] = with_
+            self.finished(self.started(tool, args), tool, status=status, result=None, error=error, **fields)
+        return self
+
+    def says(self, text: str) -> str:
+        """The model writes a message."""
+        return self.event("model.text", text=text)
+
+    def user_says(self) -> str:
+        """The user writes a message."""
+        return self.event("user.message")
+
+    def command(self, kind: str, key: str, **fields: Any) -> str:
+        """An operator gives an order."""
+        return self.event(kind, topic="commands", key=key, **fields)
+
+    # --- what was decided -------------------------------------------------------------------------------------
+
+    @property
+    def outputs(self) -> list[Output]:
+        """Everything written so far, every topic, in order."""
+        if self._topology is None:
+            self._topology = LocalTopology(self.rules)
+        for topic, value in self.records[self._folded :]:
+            self._outputs += self._topology.feed(topic, (value,))
+        self._folded = len(self.records)
+        refused = [output.value for output in self._outputs if output.topic == "dead-letters"]
+        assert not refused, refused
+        return self._outputs
+
+    def tick(self) -> Story:
+        """Time passes without an event: what is due by now falls due."""
+        _ = self.outputs
+        assert self._topology is not None
+        self._outputs += self._topology.tick(int(self.now.timestamp() * 1000))
+        return self
+
+    def all(self, type_: str, /, **fields: Any) -> list[dict[str, Any]]:
+        """Decisions of a type whose fields are as given, oldest first."""
+        found = [orjson.loads(output.value) for output in self.outputs if output.type == type_ and output.value]
+        return [one for one in found if all(one.get(name) == value for name, value in fields.items())]
+
+    def decided(self, type_: str, /, **fields: Any) -> dict[str, Any]:
+        """The latest decision of a type whose fields are as given; fails when there is none."""
+        found = self.all(type_, **fields)
+        assert found, f"no {type_} with {fields}; there were: {[(o.type, o.key) for o in self.outputs]}"
+        return found[-1]
+
+    def moves(self, key: str) -> list[tuple[str, str]]:
+        """Transitions of trust in one key, as (from, to)."""
+        return [(one["from"], one["to"]) for one in self.all("trust.changed", key=key)]
+
+    def circuit(self, key: str) -> list[tuple[str, str]]:
+        """Transitions of one circuit, as (from, to)."""
+        return [(one["from"], one["to"]) for one in self.all("breaker.changed", breaker_key=key)]
+
+    def patterns(self) -> list[tuple[str, str, int]]:
+        """Patterns detected: name, severity, repetitions."""
+        return [(one["pattern"], one["severity"], one["repetitions"]) for one in self.all("pattern.detected")]
+
+    def nudges(self) -> list[tuple[str, str]]:
+        """Nudges issued: pattern and type."""
+        return [(one["pattern"], one["nudge_type"]) for one in self.all("nudge.issued")]
