@@ -79,6 +79,7 @@ class StageProcessor:
         slot = self._slots[topic]
         stage, rules, emit = self.stage, self.rules, self._emit
         decode, envelope, fold = stage.decode, stage.envelope, stage.fold
+        due_at, due_known = stage.due_at, self._due_known
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
         for record in records:
@@ -99,7 +100,8 @@ class StageProcessor:
             dirty[key] = state
             if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
                 at = record.timestamp + CLOCK_TOLERANCE_MS
-            at = max(at, state.clock)
+            if at < state.clock:
+                at = state.clock
             if at > self.stream_time:
                 self.stream_time = at
             emit.origin = record.offset << ORIGIN_BITS
@@ -111,11 +113,12 @@ class StageProcessor:
                 del outputs[before:]
                 self.rejected += 1
                 outputs.append(dead_letter(record, topic, self.partition, _fault(fault)))
-            state.clock = max(state.clock, at)
+            if at > state.clock:
+                state.clock = at
             self.folded += 1
-            due = stage.due_at(state)
-            if due is not None and self._due_known.get(key) != due:
-                self._due_known[key] = due
+            due = due_at(state)
+            if due is not None and due_known.get(key) != due:
+                due_known[key] = due
                 heapq.heappush(self._due_heap, (due, key))
         return outputs
 

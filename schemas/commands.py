@@ -1,80 +1,123 @@
-"""Operator commands: what may be ordered, on which key (design 2, topic `commands`)."""
+"""Operator commands: what people with the right to do so publish on `commands` (design 2, Topics).
+
+The record key is the key of the outcomes they act on, workspace and scope (`w1␟tool:bash`), so that a command and
+the calls around it have one order. Every command is reported by the transition it causes.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
-Key = Annotated[str, Meta(min_length=1, max_length=512)]
+from .fields import LongName, Name, Ratio, SpanSeconds, Time, Version
+from .vocabulary import QualitySeverity
 
 
 class CommandBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
     """The envelope of every command.
 
     Attributes:
-        key: trust or breaker key, as decisions and `status` show it (`bash|command=rm`, `tool:bash`, `service:atlassian`).
-        workspace_id: workspace of the key; `default` when absent.
-        reason: why, for the record.
-        issued_by: who, for the record.
+        schema_version: "1.x"; another major version is refused.
+        id: unique per command; a repeated id changes nothing.
+        time: when it was given, RFC 3339 with an offset.
+        workspace_id: where it holds. Absent: `default`.
+        issued_by: who gave it.
+        reason: why, in words; kept in history.
     """
 
-    schema_version: Name
+    schema_version: Version
     id: Name
-    time: Annotated[datetime, Meta(tz=True)]
-    key: Key
+    time: Time
     workspace_id: Name | None = None
-    reason: str | None = None
     issued_by: Name | None = None
+    reason: str | None = None
 
 
-class TrustReset(CommandBase, tag="trust.reset", kw_only=True, frozen=True, omit_defaults=True):
-    """Back to clean trust, from any state but removed; older failures never count again."""
+class KeyCommand(CommandBase, kw_only=True, frozen=True, omit_defaults=True):
+    """A command about one key.
+
+    Attributes:
+        key: a scope (`tool:NAME`, `service:NAME`, `tier:NAME`), a bare tool name, or for trust a failure key such as
+            `bash|command=git`.
+    """
+
+    key: LongName
 
 
-class TrustRecover(CommandBase, tag="trust.recover", kw_only=True, frozen=True, omit_defaults=True):
-    """Restore trust of an escalated or recovering key; does not unblock."""
+class TrustReset(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="trust.reset"):
+    """Forget all failures of a key and trust it again; the only way out of blocked."""
 
 
-class ToolRemove(CommandBase, tag="tool.remove", kw_only=True, frozen=True, omit_defaults=True):
-    """Take a tool away until it is restored."""
+class TrustRecover(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="trust.recover"):
+    """Trust an escalated or recovering key again, as an operator does in recovery mode `ask`."""
 
 
-class ToolRestore(CommandBase, tag="tool.restore", kw_only=True, frozen=True, omit_defaults=True):
-    """Give a removed tool back, with clean trust."""
+class ToolRemove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="tool.remove"):
+    """Take a tool away: every call is refused until it is restored."""
 
 
-class BreakerForceOpen(CommandBase, tag="breaker.force_open", kw_only=True, frozen=True, omit_defaults=True):
-    """Hold a circuit open; for `duration_s` seconds, or until it is closed by command."""
-
-    duration_s: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
+class ToolRestore(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="tool.restore"):
+    """Give a removed tool back, trusted and with a clean record."""
 
 
-class BreakerClose(CommandBase, tag="breaker.close", kw_only=True, frozen=True, omit_defaults=True):
-    """Close a circuit with clean windows and enforce it again."""
+class BreakerForceOpen(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.force_open"):
+    """Stop all traffic through a circuit, whatever its state.
+
+    Attributes:
+        duration_s: seconds until it closes by itself. Absent or 0: until it is closed by command.
+    """
+
+    duration_s: SpanSeconds | None = None
 
 
-class BreakerDisable(CommandBase, tag="breaker.disable", kw_only=True, frozen=True, omit_defaults=True):
-    """Stop computing a circuit; every call passes."""
+class BreakerClose(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.close"):
+    """Reset a circuit: closed, clean windows, enforced again after `breaker.disable` or `breaker.observe`."""
 
 
-class BreakerObserve(CommandBase, tag="breaker.observe", kw_only=True, frozen=True, omit_defaults=True):
-    """Compute and report a circuit, but never block (shadow mode)."""
+class BreakerDisable(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.disable"):
+    """Switch a circuit off: nothing is computed, nothing blocked, until `breaker.close`."""
 
 
-class QualityMark(CommandBase, tag="quality.mark", kw_only=True, frozen=True, omit_defaults=True):
-    """Mark a tool as failed for a scenario (seed 4); `severity` is low, medium or high."""
+class BreakerObserve(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.observe"):
+    """Let a circuit compute and report but never block (shadow mode), until `breaker.close`."""
 
-    scenario: str
-    severity: Annotated[str, Meta(pattern="^(low|medium|high)$")]
+
+class ToolCommand(CommandBase, kw_only=True, frozen=True, omit_defaults=True):
+    """A command about the quality of one tool.
+
+    Attributes:
+        tool: name of the tool; the record key is that of its scope, `tool:NAME`.
+    """
+
+    tool: Name
+
+    @property
+    def key(self) -> str:
+        """The tool's scope."""
+        return f"tool:{self.tool}"
+
+
+class QualityMark(ToolCommand, kw_only=True, frozen=True, omit_defaults=True, tag="quality.mark"):
+    """Mark a tool as having failed at something (seed 4, mark_tool_failure).
+
+    Attributes:
+        severity: how much it costs.
+        scenario: what the tool was used for, in words; it becomes `not-for-WORD` tags.
+        error_message: what went wrong, in words.
+    """
+
+    severity: QualitySeverity = QualitySeverity.MEDIUM
+    scenario: str | None = None
     error_message: str | None = None
 
 
-class QualityRestore(CommandBase, tag="quality.restore", kw_only=True, frozen=True, omit_defaults=True):
-    """Restore a tool's registered quality and drop its negative tags (seed 4)."""
+class QualityRestore(ToolCommand, kw_only=True, frozen=True, omit_defaults=True, tag="quality.restore"):
+    """Give a tool its score back and remove its `not-for-WORD` tags (seed 4, Recovery from Demotion).
+
+    Attributes:
+        score: 0 to 1. Absent: the score it was registered with.
+    """
+
+    score: Ratio | None = None
 
 
 Command = (
@@ -89,4 +132,4 @@ Command = (
     | QualityMark
     | QualityRestore
 )
-"""Every operator command."""
+"""Everything that can stand on the `commands` topic."""

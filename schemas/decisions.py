@@ -1,19 +1,30 @@
-"""Output events: what trustfold decides (design 2, Output events).
+"""Output events: what trustfold decides and publishes (design 2, Output events).
 
-Times are RFC 3339 in UTC. Fields without a value are left out.
+Every output has a deterministic id, so a consumer drops repeated ones by id, and names the input events behind it.
+Absent means unknown or not applicable; null is never sent. All times are RFC 3339 text, UTC, with milliseconds.
+A consumer must ignore fields it does not know.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+from msgspec import field
 
 from .vocabulary import (
+    BreakerMode,
     BreakerState,
+    BreakerTrigger,
     Lane,
+    ModelSwitchStrategy,
     NudgeType,
     Pattern,
     PatternSeverity,
+    StateKind,
+    SynthesisStrategy,
     TrustState,
+    TrustTrigger,
 )
 
 
@@ -21,26 +32,51 @@ class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """The envelope of every output.
 
     Attributes:
-        id: deterministic: the same input gives the same id, so a repeat can be dropped.
-        time: when the decision took effect.
+        schema_version: "1.x".
+        id: digest of the causing input event, the type, and a running number; a replay gives the same.
+        time: when it was decided, in event time.
+        session_id: the session it is about, or in which it was caused.
+        workspace_id: the workspace it is about.
+        user_id: the user it is about.
         caused_by: ids of the input events behind it, newest last, at most 20.
     """
 
+    schema_version: str
     id: str
     time: str
-    schema_version: str
     session_id: str | None = None
     workspace_id: str | None = None
     user_id: str | None = None
     caused_by: tuple[str, ...] = ()
 
 
-class _TrustBase(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, rename={"from_": "from"}):
+class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+    """What both outputs about trust say.
+
+    Attributes:
+        key: the key without its workspace: a tool, a service, or a failure key such as `bash|command=git`.
+        scope: what the key stands for: `key`, `tool`, `service` or `user`.
+        from: state before.
+        to: state after.
+        trigger: what moved it.
+        reason: the trigger in words, with its counts: `3/3 failures in 1h`.
+        count: what was counted: effective failures, failures in a row, or the failed share.
+        threshold: what it was compared with.
+        window_s: seconds that the count looks back.
+        expires_at: when the escalation has lasted; recovery may start then at the earliest.
+        successes: successes since recovery began.
+        successes_needed: successes that restore trust.
+        recovery_hint: what leads back to trust, in words.
+        notification: ready-made text for the user.
+        permission_warning: ready-made text for the next request for permission.
+        silent: the rule asks not to notify the user.
+    """
+
     key: str
     scope: str
-    from_: TrustState
+    from_: TrustState = field(name="from")
     to: TrustState
-    trigger: str
+    trigger: TrustTrigger
     reason: str
     count: float | None = None
     threshold: float | None = None
@@ -51,102 +87,111 @@ class _TrustBase(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, re
     recovery_hint: str | None = None
     notification: str | None = None
     permission_warning: str | None = None
-    silent: bool = False
+    silent: bool | None = None
 
 
-class TrustChanged(_TrustBase, tag="trust.changed", kw_only=True, frozen=True, omit_defaults=True):
-    """Trust in a key moved.
-
-    Attributes:
-        key: what moved: `bash|command=rm`, `bash`, `service:atlassian`.
-        scope: `key`, `tool`, `service` or `user`.
-        trigger: what moved it (count, consecutive, rate, security, repeated_auth, recovery, reset …).
-        count: effective failures or successes behind it, compared with `threshold`.
-        window_s: seconds in which failures count.
-        expires_at: earliest end of an escalation.
-        notification: ready to show to a user.
-        permission_warning: ready to show in a permission prompt.
-        silent: the rule asked not to notify; never dropped.
-    """
+class TrustChanged(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.changed"):
+    """A key's trust moved."""
 
 
-class TrustRecoveryPending(_TrustBase, tag="trust.recovery_pending", kw_only=True, frozen=True, omit_defaults=True):
-    """A key has earned its recovery and waits for the operator (mode `ask`)."""
+class TrustRecoveryPending(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.recovery_pending"):
+    """A key has earned its trust back and waits for the operator's `trust.recover` (recovery mode `ask`)."""
 
 
-class BreakerChanged(
-    DecisionBase, tag="breaker.changed", kw_only=True, frozen=True, omit_defaults=True, rename={"from_": "from"}
-):
+class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.changed"):
     """A circuit moved.
 
     Attributes:
         breaker_key: `tool:NAME`, `service:NAME` or `tier:NAME`.
-        measured: calls behind `failure_rate`.
+        from: state before.
+        to: state after.
+        trigger: what moved it.
+        consecutive_failures: failed calls in a row.
+        failure_rate: failed share of the measured calls in the window, 0 to 1.
+        measured: calls in that window.
         open_until: when it may be probed.
-        mode: `enforce` or `observe`; an observed circuit blocks nothing.
+        mode: whether the state is applied.
     """
 
     breaker_key: str
-    from_: BreakerState
+    from_: BreakerState = field(name="from")
     to: BreakerState
-    trigger: str
-    consecutive_failures: int
-    failure_rate: float
-    measured: int
+    trigger: BreakerTrigger
+    consecutive_failures: int | None = None
+    failure_rate: float | None = None
+    measured: int | None = None
     open_until: str | None = None
-    mode: str = "enforce"
+    mode: BreakerMode | None = None
 
 
-class BreakerProbeGranted(DecisionBase, tag="breaker.probe_granted", kw_only=True, frozen=True, omit_defaults=True):
-    """This guard's call may go through; with `lease_until`, as the fleet's one probe."""
-
-    breaker_key: str
-    holder: str
-    call_id: str
-    lease_until: str | None = None
-
-
-class BreakerProbeDenied(DecisionBase, tag="breaker.probe_denied", kw_only=True, frozen=True, omit_defaults=True):
-    """This guard's call must fail fast; `lease_until` is when asking again makes sense."""
-
-    breaker_key: str
-    holder: str
-    call_id: str
-    lease_until: str | None = None
-
-
-class PatternDetected(DecisionBase, tag="pattern.detected", kw_only=True, frozen=True, omit_defaults=True):
-    """A model's behaviour leads nowhere; reported once per severity step.
+class ProbeAnswer(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+    """What both answers to a request for the probe say.
 
     Attributes:
-        fingerprint: what repeats; the same streak keeps it.
-        duration_ms: milliseconds since the streak was first seen.
-        expected_action: what would end it, where the pattern knows.
+        breaker_key: the circuit.
+        holder: the guard that asked.
+        call_id: the call it asked for.
+        lease_until: granted: until when the slot is its own; absent when the circuit needs no probe. Denied: when to
+            ask again.
+    """
+
+    breaker_key: str
+    holder: str
+    call_id: str
+    lease_until: str | None = None
+
+
+class BreakerProbeGranted(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_granted"):
+    """The call may go through as the fleet's one probe."""
+
+
+class BreakerProbeDenied(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_denied"):
+    """Another call is the probe, or the circuit is open: fail fast."""
+
+
+class PatternFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+    """What both outputs about a pattern say.
+
+    Attributes:
+        pattern: which pattern.
+        severity: how far it has gone.
+        repetitions: how often it has repeated.
+        tool_sequence: tools of the repetition, oldest first, at most 20.
+        fingerprint: what repeats; with pattern and session it names the streak.
+        duration_ms: milliseconds from the first to the latest repetition.
+        model: the model that is stuck.
+        expected_action: what the model should do instead, where the pattern knows.
     """
 
     pattern: Pattern
     severity: PatternSeverity
     repetitions: int
     tool_sequence: tuple[str, ...] = ()
-    fingerprint: str = ""
-    duration_ms: int = 0
+    fingerprint: str | None = None
+    duration_ms: int | None = None
     model: str | None = None
     expected_action: str | None = None
 
 
-class PatternCleared(DecisionBase, tag="pattern.cleared", kw_only=True, frozen=True, omit_defaults=True):
-    """The model broke out of a pattern, or the user spoke; `severity` is the highest it reached."""
-
-    pattern: Pattern
-    severity: PatternSeverity
-    repetitions: int
-    fingerprint: str = ""
-    duration_ms: int = 0
-    model: str | None = None
+class PatternDetected(PatternFields, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.detected"):
+    """A model is stuck, or more severely so than before; reported once per severity."""
 
 
-class NudgeIssued(DecisionBase, tag="nudge.issued", kw_only=True, frozen=True, omit_defaults=True):
-    """Something to tell the model; the platform puts it on the named lane."""
+class PatternCleared(PatternFields, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.cleared"):
+    """The model has broken out of a pattern that was reported."""
+
+
+class NudgeIssued(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.issued"):
+    """Tell this to the model.
+
+    Attributes:
+        nudge_type: how strongly.
+        message: what to say.
+        pattern: why.
+        severity: of the pattern.
+        pattern_id: id of the `pattern.detected` behind it.
+        lane: where to say it.
+    """
 
     nudge_type: NudgeType
     message: str
@@ -156,92 +201,247 @@ class NudgeIssued(DecisionBase, tag="nudge.issued", kw_only=True, frozen=True, o
     lane: Lane
 
 
-class NudgeJudged(DecisionBase, tag="nudge.judged", kw_only=True, frozen=True, omit_defaults=True):
-    """Whether a nudge helped: no repeat, and an action where the pattern asked for one."""
+class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.judged"):
+    """Whether a nudge helped.
+
+    Attributes:
+        nudge_id: id of the `nudge.issued`.
+        effective: the model did not repeat itself, and acted where the pattern asked for it.
+    """
 
     nudge_id: str
     effective: bool
 
 
-class ModelSwitchSuggested(DecisionBase, tag="model_switch.suggested", kw_only=True, frozen=True, omit_defaults=True):
-    """Another model does better with this key; `auto` asks the platform to switch (seed 2)."""
+class ModelSwitchSuggested(
+    DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"
+):
+    """Another model does better with this tool (seed 1, Adaptive Model Selection).
 
-    key: str
+    Attributes:
+        current_model: the model in use.
+        suggested_model: the better one.
+        failure_key: the key they were compared on.
+        current_success_rate: 0 to 1.
+        suggested_success_rate: 0 to 1.
+        current_attempts: calls behind the current model's rate.
+        suggested_attempts: calls behind the other's.
+        strategy: `auto`: the platform should switch; `suggest`: the user should be told.
+        message: ready-made text for the user.
+    """
+
     current_model: str
     suggested_model: str
+    failure_key: str
     current_success_rate: float
     suggested_success_rate: float
-    auto: bool = False
+    current_attempts: int | None = None
+    suggested_attempts: int | None = None
+    strategy: ModelSwitchStrategy | None = None
+    message: str | None = None
 
 
-class ConfidenceLow(DecisionBase, tag="confidence.low", kw_only=True, frozen=True, omit_defaults=True):
-    """A synthesised result should be reviewed (seed 5)."""
+class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="confidence.low"):
+    """A recursive result should be reviewed (seed 5, SPEC-10.06).
+
+    Attributes:
+        confidence: 0 to 1.
+        threshold: what it is below.
+        strategy: how the results were combined.
+        signals: signals present and their values, 0 to 1.
+        message: ready-made text.
+    """
 
     confidence: float
-    strategy: str
+    threshold: float
+    strategy: SynthesisStrategy | None = None
     signals: dict[str, float] = {}
+    message: str | None = None
 
 
-class GuaranteeWarned(DecisionBase, tag="guarantee.warned", kw_only=True, frozen=True, omit_defaults=True):
-    """A session has used most of a limit (seed 5)."""
+class DegradationPlan(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """How to end well when a limit is reached (seed 5, SPEC-10.13).
 
-    limit: str
-    spent: float
-    allowed: float
+    Attributes:
+        partial_result: what there is, with an explanation.
+        recommendations: what the user can do.
+        cost_usd: US dollars spent.
+        duration_s: seconds spent.
+        recursive_calls: recursive calls made.
+    """
+
+    partial_result: str
+    recommendations: tuple[str, ...] = ()
+    cost_usd: float | None = None
+    duration_s: float | None = None
+    recursive_calls: int | None = None
 
 
-class GuaranteeViolated(DecisionBase, tag="guarantee.violated", kw_only=True, frozen=True, omit_defaults=True):
-    """A session has exceeded a limit; `plan` is the graceful degradation (seed 5)."""
+class GuaranteeFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+    """What both outputs about a limit say.
 
-    limit: str
-    spent: float
-    allowed: float
-    plan: dict[str, object] = {}
+    Attributes:
+        guarantee: which limit: `max_cost_usd`, `max_duration_seconds` or `max_recursive_calls`.
+        used: spent so far, in the limit's unit.
+        limit: the limit.
+        message: ready-made text.
+    """
+
+    guarantee: Literal["max_cost_usd", "max_duration_seconds", "max_recursive_calls"]
+    used: float
+    limit: float
+    message: str | None = None
 
 
-class Lease(msgspec.Struct, kw_only=True, frozen=True):
-    """The fleet's one probe of a half-open circuit."""
+class GuaranteeWarned(GuaranteeFields, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.warned"):
+    """Most of a limit is spent (80 %)."""
+
+
+class GuaranteeViolated(GuaranteeFields, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.violated"):
+    """A limit is exceeded.
+
+    Attributes:
+        plan: how to end well.
+    """
+
+    plan: DegradationPlan | None = None
+
+
+class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Who holds the one probe of a half-open circuit.
+
+    Attributes:
+        holder: the guard.
+        call_id: the call.
+        lease_until: when the slot is free again.
+    """
 
     holder: str
     call_id: str
     lease_until: str
 
 
-class StateUpdated(DecisionBase, tag="state.updated", kw_only=True, frozen=True, omit_defaults=True):
-    """The whole public state of one key, with its deadlines, so that a follower needs nothing else.
+class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
+    """The whole public state of one key, with its deadlines; a follower needs nothing else.
 
-    A circuit is half-open for whoever reads it after `open_until`.
+    The record key is `KIND:` and the key with its workspace. A tombstone says that the key is back to its default. A
+    follower derives what time alone changes: open after `open_until` is half-open, a lease after `lease_until` is free.
 
     Attributes:
-        kind: `trust`, `breaker`, `quality` or `model`.
-        failures: effective failures in the window, compared with `threshold`.
-        recovery_at: when the next success starts recovery.
-        time_in_state_ms: milliseconds spent in each state of the circuit before the current one.
+        kind: what the key is about; says which of the fields below are used.
+        key: the key without its workspace.
+        scope: what the key stands for: `key`, `tool`, `service`, `tier`, `user` or `model`.
+        state: a TrustState or BreakerState; absent for quality and model.
+        mode: breaker: whether its state is applied.
+        reason: why it is in this state, in words.
+        failures: trust: effective failures; model: failures.
+        threshold: trust: failures that escalate.
+        consecutive: failures in a row.
+        escalated_at: trust: when it was escalated.
+        expires_at: trust: when the escalation has lasted.
+        cooldown_until: trust: when enough time without a counted failure has passed.
+        recovery_at: trust: when the next success starts recovery; the later of the two before.
+        successes: successes since recovery began, or successful probes in a row.
+        successes_needed: successes that restore trust or close the circuit.
+        recovery_pending: trust: it waits for the operator's `trust.recover`.
+        denials: trust: how often users have refused it.
+        failure_rate: failed share of the measured calls, 0 to 1.
+        measured: calls in that window.
+        opened_at: breaker: when it opened.
+        open_until: breaker: when it may be probed; absent when forced open for good.
+        lease: breaker: who holds the probe.
+        reopen_count: breaker: how often it has opened.
+        time_in_state_ms: breaker: milliseconds spent in each state, up to the present one.
+        since: when the present state began.
+        score: quality: 0 to 1.
+        registered_score: quality: what it earns its way back to.
+        tags: quality: `not-for-WORD` tags.
+        tags_expire_at: quality: when each tag expires.
+        attempts: model: calls.
+        success_rate: model: 0 to 1.
+        turns: model: turns seen.
+        stalled_turns: model: turns in which it was stuck.
+        pattern_counts: model: how often each pattern was detected.
+        nudges_sent: model: nudges issued.
+        nudges_effective: model: nudges that helped.
+        last_failure_at: when it last failed.
+        last_success_at: when it last succeeded.
+        failure_history: times of the latest counted failures, oldest first; for sparklines.
     """
 
-    kind: str
+    kind: StateKind
     key: str
-    scope: str
-    state: str
+    scope: str | None = None
+    state: str | None = None
+    mode: BreakerMode | None = None
     reason: str | None = None
     failures: float | None = None
     threshold: float | None = None
     consecutive: int | None = None
     escalated_at: str | None = None
     expires_at: str | None = None
+    cooldown_until: str | None = None
     recovery_at: str | None = None
     successes: int | None = None
     successes_needed: int | None = None
     recovery_pending: bool | None = None
     denials: int | None = None
-    mode: str | None = None
     failure_rate: float | None = None
     measured: int | None = None
     opened_at: str | None = None
     open_until: str | None = None
-    reopen_count: int | None = None
     lease: Lease | None = None
-    time_in_state_ms: dict[str, int] | None = None
+    reopen_count: int | None = None
+    time_in_state_ms: dict[str, int] = {}
+    since: str | None = None
+    score: float | None = None
+    registered_score: float | None = None
+    tags: tuple[str, ...] = ()
+    tags_expire_at: dict[str, str] = {}
+    attempts: int | None = None
+    success_rate: float | None = None
+    turns: int | None = None
+    stalled_turns: int | None = None
+    pattern_counts: dict[str, int] = {}
+    nudges_sent: int | None = None
+    nudges_effective: int | None = None
+    last_failure_at: str | None = None
+    last_success_at: str | None = None
+    failure_history: tuple[str, ...] = ()
+
+
+class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter"):
+    """A record that could not be processed, whole, with the reason (design 2, Bad input, always).
+
+    Attributes:
+        schema_version: "1.x".
+        id: digest of topic, partition and offset.
+        topic: where it stood, catalogue name.
+        partition: where it stood.
+        offset: where it stood.
+        reason: stable code.
+        path: JSON path of the fault.
+        message: what is wrong and what to do about it.
+        time: timestamp of the record; absent when it had none.
+        key: its key, where that is text.
+        key_base64: its key, where that is not.
+        value: its value, where that is text.
+        value_base64: its value, where that is not.
+    """
+
+    schema_version: str
+    id: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    path: str
+    message: str
+    time: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    value: str | None = None
+    value_base64: str | None = None
 
 
 Decision = (
@@ -259,5 +459,6 @@ Decision = (
     | GuaranteeWarned
     | GuaranteeViolated
     | StateUpdated
+    | DeadLetter
 )
-"""Every output event."""
+"""Everything that trustfold publishes for others."""

@@ -1,4 +1,8 @@
-"""Ids and headers: deterministic output ids, CloudEvents binary-mode headers, W3C trace context (design 2, Envelope)."""
+"""What travels beside a record's value: output ids, CloudEvents headers and the W3C trace context.
+
+Outputs use CloudEvents binary mode: the value stays plain JSON that any consumer can read, the attributes are
+headers. `traceparent` keeps its own plain header (CloudEvents, Distributed Tracing extension).
+"""
 
 from __future__ import annotations
 
@@ -6,37 +10,62 @@ import re
 from collections.abc import Iterable
 from hashlib import blake2b
 
+from .codec import rfc3339
+
 SOURCE = "/trustfold"
-"""`ce_source` of everything trustfold writes."""
+"""Default `ce_source` of outputs."""
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")
+Headers = list[tuple[str, bytes]]
 
-
-def output_id(cause: str, output_type: str, ordinal: int) -> str:
-    """Id of an output: a digest of its cause, type and ordinal, written as a UUID of version 8."""
-    digits = blake2b(f"{cause}\x00{output_type}\x00{ordinal}".encode(), digest_size=16).hexdigest()
-    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-{'89ab'[int(digits[16], 16) & 3]}{digits[17:20]}-{digits[20:]}"
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
-def headers(output_type: str, made: str, time: str, traceparent: str | None = None) -> list[tuple[str, bytes]]:
-    """CloudEvents 1.0 binary-mode headers of one output record."""
-    listed = [
+def output_id(cause_id: str, output_type: str, ordinal: int) -> str:
+    """Id of an output: a digest of what caused it, its type, and how many of that type the cause had before.
+
+    The same input gives the same id on every replay, engine and worker (design 2, Envelope), so a consumer can drop
+    a repeated output. The text is a UUID of version 8 (RFC 9562, custom).
+    """
+    digest = blake2b(f"{cause_id}\x1f{output_type}\x1f{ordinal}".encode(), digest_size=16).hexdigest()
+    variant = _VARIANT[digest[16]]
+    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:]}"
+
+
+def output_headers(
+    output_id: str, output_type: str, time_ms: int, *, traceparent: str | None = None, source: str = SOURCE
+) -> Headers:
+    """Kafka headers of an output in CloudEvents binary mode.
+
+    Args:
+        output_id: id of the output; with the source it is unique, so it serves for deduplication.
+        output_type: wire type, e.g. `nudge.issued`.
+        time_ms: time of the output, milliseconds.
+        traceparent: trace context of the input event behind it.
+        source: URI reference of the deployment.
+    """
+    headers = [
         ("ce_specversion", b"1.0"),
-        ("ce_id", made.encode()),
-        ("ce_type", f"dev.trustfold.{output_type}.v1".encode()),
-        ("ce_source", SOURCE.encode()),
-        ("ce_time", time.encode()),
+        ("ce_id", output_id.encode()),
+        ("ce_type", output_type.encode()),
+        ("ce_source", source.encode()),
+        ("ce_time", rfc3339(time_ms).encode()),
         ("content-type", b"application/json"),
     ]
     if traceparent:
-        listed.append(("traceparent", traceparent.encode()))
-    return listed
+        headers.append(("traceparent", traceparent.encode()))
+    return headers
 
 
-def traceparent_of(record_headers: Iterable[tuple[str, bytes]]) -> str | None:
-    """W3C trace context of an input record; None when absent or malformed."""
-    for name, value in record_headers:
-        if name.lower() == "traceparent" and value is not None:
-            text = value.decode("ascii", errors="replace").strip()
-            return text if _TRACEPARENT.match(text) else None
+def traceparent_of(headers: Iterable[tuple[str, bytes | None]] | None) -> str | None:
+    """The W3C trace context of an input record; None where there is none, or where it is malformed.
+
+    A malformed one is never an error: the trace restarts, as the W3C recommendation asks.
+    """
+    for name, value in headers or ():
+        if value is not None and name.lower() == "traceparent":
+            text = value.decode("ascii", "replace")
+            # Only a future version may carry more than four fields.
+            known = _TRACEPARENT.fullmatch(text) and (len(text) == 55 or not text.startswith("00"))
+            return text if known else None
     return None

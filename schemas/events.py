@@ -16,7 +16,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
-from .fields import Count, DeadlineMs, Depth, HttpStatus, LongName, Money, Name, Ratio, SpanMs, SpanSeconds, Time, Version
+from .fields import Count, DeadlineMs, Depth, HttpStatus, LongName, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds, Time, Version
 from .settings import SettingsOverrides
 from .vocabulary import Severity, Status, SynthesisStrategy
 
@@ -237,7 +237,7 @@ class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="m
     text: str | None = None
     text_digest: Name | None = None
     announces: bool | None = None
-    mentions: tuple[Name, ...] = ()
+    mentions: tuple[ShortText, ...] = ()
 
 
 class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.resolved"):
@@ -363,7 +363,7 @@ class SynthesisResult(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     """
 
     confidence: Ratio
-    id: Name | None = None
+    id: ShortText | None = None
     weight: Ratio | None = None
     included: bool | None = None
 

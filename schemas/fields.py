@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, get_args, get_type_hints
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 MAX_NAME = 256
 """Longest id or name, in characters."""
@@ -13,13 +13,13 @@ MAX_NAME = 256
 MAX_SPAN_MS = 31_622_400_000
 """Longest duration or deadline anybody may state: 366 days, in milliseconds."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, extra_json_schema={"pattern": "^[^\\x00-\\x1f]+$"})]
-"""An id or a name: 1 to 256 characters, no control characters (one of them joins the parts of keys)."""
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, extra_json_schema={"pattern": "^[^\\x00\\x1f]+$"})]
+"""An id or a name: 1 to 256 characters, neither U+0000 nor U+001F (which joins the parts of keys)."""
 
 Time = Annotated[datetime, Meta(tz=True)]
 """RFC 3339 with an offset, from 2000-01-01 up to 2100-01-01; what is below a millisecond is cut off."""
 
-Version = Annotated[str, Meta(extra_json_schema={"pattern": "^1(\\.|$)"})]
+Version = Annotated[str, Meta(extra_json_schema={"pattern": "^1(\\.[0-9]+){0,2}$"})]
 """`1.x`: any minor version is read, another major version is refused."""
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -46,5 +46,16 @@ HttpStatus = Annotated[int, Meta(ge=0, le=999)]
 DeadlineMs = Annotated[int, Meta(ge=0, le=MAX_SPAN_MS)]
 """Milliseconds from the start; 0 is the default deadline."""
 
-LongName = Annotated[str, Meta(min_length=1, max_length=1024, extra_json_schema={"pattern": "^[^\\x00-\\x1f]+$"})]
+ShortText = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+"""A name that never becomes part of a key: 1 to 256 characters of any kind."""
+
+LongName = Annotated[str, Meta(min_length=1, max_length=1024, extra_json_schema={"pattern": "^[^\\x00\\x1f]+$"})]
 """A key made of a name and parameters: 1 to 1024 characters."""
+
+
+def names_of(kind: type[Struct]) -> tuple[str, ...]:
+    """Fields of a struct that are ids or names."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(
+        field for field in kind.__struct_fields__ if not {Name, LongName}.isdisjoint((hints[field], *get_args(hints[field])))
+    )

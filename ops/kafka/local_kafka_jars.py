@@ -20,6 +20,7 @@ POM = Path(__file__).with_name("pom.xml")
 HOME_VARIABLE = "TRUSTFOLD_KAFKA_HOME"
 JAVA_NEEDED = 17  # Kafka 4's brokers are compiled for Java 17
 KAFKA_NEEDED = 4  # the first without ZooKeeper, whose settings local_kafka_node.py writes
+GOAL = "org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies"  # in the version of pom.xml
 MAVEN_PATIENCE = 900  # seconds for some 45 MB of jars and Maven's own plugins over a slow line
 
 # What Maven prints, and what it means to the person in front of it. First match wins.
@@ -43,7 +44,7 @@ MAVEN_FAILURES = (
         ),
     ),
     (
-        re.compile("Could not find artifact"),
+        re.compile("Could not find artifact|was not found in"),
         (
             f"the repository has no such version: correct kafka.version in {POM}, or the mirror in"
             " ~/.m2/settings.xml lacks it"
@@ -198,8 +199,9 @@ def _copy_dependencies(maven: str, libs: Path) -> None:
         "--batch-mode",
         "--quiet",
         "--strict-checksums",
+        "--update-snapshots",  # try again what could not be found yesterday
         f"--file={POM}",
-        "dependency:copy-dependencies",
+        GOAL,
         f"-DoutputDirectory={libs}",
     ]
     try:
@@ -223,7 +225,7 @@ def _copy_dependencies(maven: str, libs: Path) -> None:
     first = re.sub(r"\x1b\[[0-9;]*m", "", lines[0]).strip() if lines else f"exit code {done.returncode}"
     meaning = next(
         (text for pattern, text in MAVEN_FAILURES if pattern.search(printed)),
-        f"run it by hand and read its messages: mvn --file={POM} dependency:copy-dependencies",
+        f"run it by hand and read its messages: mvn --file={POM} {GOAL}",
     )
     raise KafkaUnavailable(f"Maven could not fetch Kafka: {meaning}. Maven said: {first}")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-MAX_RESULT_BYTES = 16_384
-"""Longer results are judged by their first and last half of this and their length class; bounds the cost per event."""
+MAX_RESULT_BYTES = 2048
+"""Longer results are judged by their first and last half of this and their length; bounds the cost per event."""
 
 VOLATILE_FIELDS = frozenset(
     """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
@@ -27,7 +27,7 @@ _UUID_HINT = re.compile(rb"-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _PATH_HINT = re.compile(rb"/(?:tmp|var/folders|private/var)/")
 _TEMPORARY = re.compile(rb"/(?:tmp|var/folders|private/var/folders|private/tmp)/[^\s\"'\\,;:)]+")
-_PID = re.compile(rb"([pP][iI][dD]|process|PID)([\"']?\s*[:=#]?\s*|\s+id\s*[:=]?\s*)\d+")
+_PID = re.compile(rb"\b(p?pid|P?PID)([\"']?\s*[:=#]?\s*)\d+")
 # One digit, then alternatives that each start with a plain character set: the engine skips to digits at C speed and
 # drops an alternative at its first character. The look-behinds refuse to start inside a number or a word.
 _NUMERIC = re.compile(
@@ -64,12 +64,12 @@ def mask(text: bytes) -> bytes:
     """Replace the volatile parts of a result by fixed marks."""
     if len(text) > MAX_RESULT_BYTES:
         half = MAX_RESULT_BYTES // 2
-        text = text[:half] + b"\x00" + text[-half:]
+        text = b"%b\x00%d\x00%b" % (text[:half], len(text), text[-half:])
     if _UUID_HINT.search(text):
         text = _UUID.sub(b"<uuid>", text)
     if _PATH_HINT.search(text):
         text = _TEMPORARY.sub(b"<tmp>", text)
-    if b"pid" in text or b"PID" in text or b"Pid" in text or b"process" in text:
+    if b"pid" in text or b"PID" in text:
         text = _PID.sub(rb"\1 <pid>", text)
     return _NUMERIC.sub(b"<#>", text)
 

@@ -60,6 +60,12 @@ def escape(value: str) -> str:
     return _CONTROL.sub(" ", value[:MAX_VALUE_CHARS]).translate(_ESCAPES)
 
 
+@lru_cache(maxsize=8192)
+def _one(tool_name: str, name: str, value: str) -> str:
+    """Key with a single parameter; the common case, made once per distinct target."""
+    return make_key(tool_name, {name: value})
+
+
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
     """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]
@@ -144,16 +150,16 @@ def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> Call
     if not server and isinstance(named := args.get("_mcp_server"), str):
         server = named
     if server:
-        return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
+        return CallKey(_one(tool_name, "mcp_server", server), escape(server), "mcp")
     if lower in SHELL_TOOLS:
-        return CallKey(make_key(tool_name, {"command": command_word(shell_command(args))}), "", "")
+        return CallKey(_one(tool_name, "command", command_word(shell_command(args))), "", "")
     if lower in FILE_TOOLS and (path := _text(args, _PATH_ARGS)):
-        return CallKey(make_key(tool_name, {"path_prefix": parent_directory(path)}), "", "")
+        return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
     if lower in DIRECTORY_TOOLS and (path := _text(args, _DIRECTORY_ARGS)):
         normal = posixpath.normpath(path.replace("\\", "/"))
-        return CallKey(make_key(tool_name, {"path_prefix": normal}), "", "")
+        return CallKey(_one(tool_name, "path_prefix", normal), "", "")
     if lower in HTTP_TOOLS and (url := _text(args, ("url", "uri", "endpoint"))):
         domain, prefix = split_url(url)
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
-    return CallKey(escape(tool_name), "", "")
+    return CallKey(_one(tool_name, "", ""), "", "")

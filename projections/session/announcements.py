@@ -1,6 +1,7 @@
 """Announcing work and not doing it, across turns (design 3, announce_no_action).
 
-The signal is structural: messages that announce, with no call that does anything between them. Phrases only tell an
+The signal is structural: messages that announce, with no call between them other than looking at the tools. Reads,
+plans and refused edits follow an announcement up; whether they lead anywhere is for the other detectors. Phrases only tell an
 announcement from other talk; they are lists by language, and the operator may add to them. A question or an offer
 ("let me know") hands the word to the user and is no announcement.
 """
@@ -16,7 +17,7 @@ from ..emit import MAX_CAUSES
 from .patterns import Sighting
 from .state import SessionState
 
-MAX_TEXT_CHARS = 4000
+MAX_TEXT_CHARS = 1000
 """Announcements stand at the start or the end of a message; the middle of a longer one is skipped."""
 
 PHRASES: dict[str, tuple[str, ...]] = {
@@ -75,7 +76,7 @@ def announces(text: str, own: tuple[str, ...] = ()) -> bool:
 
 
 def announced(state: SessionState, event_id: str, rules: BehaviourRules) -> Sighting | None:
-    """The model announced work in one more message, with no call that did anything since the last."""
+    """The model announced work in one more message, with no call that followed up the last."""
     state.announced += 1
     state.announced_this_turn = True
     state.announce_ids = [*state.announce_ids[1 - MAX_CAUSES :], event_id]

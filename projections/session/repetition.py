@@ -19,7 +19,11 @@ from .verdicts import Verdict
 
 def is_news(state: SessionState, call: OpenCall, verdict: Verdict) -> bool:
     """Whether this call with this result has not been seen within the window."""
-    return not any(done.call == call.fingerprint and done.result == verdict.result for done in state.window)
+    fingerprint, result = call.fingerprint, verdict.result
+    for done in state.window:  # a plain loop: this runs for every call, and a generator costs twice as much
+        if done.call == fingerprint and done.result == result:
+            return False
+    return True
 
 
 def remember(state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules) -> None:
@@ -110,6 +114,12 @@ def alternating_loop(
     if fingerprint is None:
         return None
     tail, runs = state.cycle_tail, state.cycle_runs
+    if fingerprint not in tail:  # nothing repeats: the usual case
+        if any(runs):
+            state.cycle_runs = [0] * MAX_CYCLE
+        tail.append(fingerprint)
+        del tail[:-MAX_CYCLE]
+        return None
     for period in range(1, MAX_CYCLE + 1):
         same = len(tail) >= period and tail[-period] == fingerprint
         runs[period - 1] = runs[period - 1] + 1 if same else 0

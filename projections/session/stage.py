@@ -24,7 +24,6 @@ from .reports import reported_outcomes
 from .state import ActivePattern, OpenCall, SessionState
 from .verdicts import Verdict, judge, tell_tools
 
-_NO_WORK = frozenset({ToolClass.INTROSPECTION, ToolClass.PLANNING})
 _Handler = Callable[[SessionState, Any, int, Rules, Emitter], None]
 
 
@@ -85,8 +84,13 @@ class SessionStage:
 
 
 def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
-    del emit
-    open_call(state, event, at, rules)
+    call = open_call(state, event, at, rules)
+    if call is not None and state.announced and call.tool_class is not ToolClass.INTROSPECTION:
+        # The announcement was followed up, whatever comes of the call; looking at the tools is no follow-up.
+        announcements.fulfilled(state)
+        gone = [active for active in state.active if active.pattern == Pattern.ANNOUNCE_NO_ACTION]
+        if gone:
+            _conclude(state, event.session_id, [], gone, rules, emit)
 
 
 def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter) -> None:
@@ -117,8 +121,6 @@ def _behaviour(
         gone = list(state.active)
     else:
         gone = []
-    if news and call.tool_class not in _NO_WORK:
-        announcements.fulfilled(state)
     repetition.remember(state, call, verdict, event.id, limits)
     seen = [
         repetition.error_retry_loop(state, call, verdict, event.id, limits),
@@ -144,7 +146,6 @@ def _broken_out_of(
         Pattern.ALTERNATING_LOOP: not any(state.cycle_runs[1:]),
         Pattern.INTROSPECTION_LOOP: state.introspection_count == 0,
         Pattern.READ_ONLY_LOOP: not (limits.read_only_loop.step(state.stale_reads) or limits.read_only_cap.step(state.reads)),
-        Pattern.ANNOUNCE_NO_ACTION: state.announced == 0,
     }  # fmt: skip
     outgrown = patterns.outgrown(state, rules)
     return [

@@ -36,6 +36,9 @@ MAX_REQUESTS = 10_000
 OUTPUTS = "outputs"
 """Name of the outputs' own position."""
 
+FIRST_OFFSET = 1
+"""Of the outputs, so that "after 0" means all of them."""
+
 
 class Root(NamedTuple):
     """A record that came from outside the folds: everything else follows from these."""

@@ -76,12 +76,20 @@ class LocalTopology:
     def tick(self, now: int) -> list[Output]:
         """Append and fold everything due at or before `now`, until nothing is."""
         left: list[Output] = []
-        while True:
-            due = [output for stage in STAGES for output in self.processors[stage.name].due(now)]
-            if not due:
-                return left
+        while due := self.due(now):
             for output in due:
-                self._pass_on(output, left)
+                left += self.append(output)
+        return left
+
+    def due(self, now: int) -> list[Output]:
+        """Records to `append` for everything due at or before `now`; each is given once."""
+        return [output for stage in STAGES for output in self.processors[stage.name].due(now)]
+
+    def append(self, output: Output) -> list[Output]:
+        """Append a due record to its topic and fold it and all it causes; returns it and every output, in order."""
+        left: list[Output] = []
+        self._pass_on(output, left)
+        return left
 
     def _take_offset(self, topic: str) -> int:
         offset = self.next_offsets[topic]

@@ -15,7 +15,7 @@ import orjson
 from ...projections.emit import Output
 from ...projections.topology import DECISION_TOPICS
 from .errors import store_error
-from .store import OUTPUTS, connect
+from .store import FIRST_OFFSET, OUTPUTS, connect
 
 DEAD_LETTERS = "dead-letters"
 
@@ -26,7 +26,7 @@ _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
 
 class StoredOutput(NamedTuple):
-    """An output and its place; `offset` rises over all topics and starts at 0."""
+    """An output and its place; `offset` rises over all topics and starts at 1."""
 
     offset: int
     output: Output
@@ -50,7 +50,7 @@ class Views:
         return cls(connect(Path(path), writable=False), Path(path))
 
     def decisions(
-        self, topics: Iterable[str] = DECISION_TOPICS, *, after: int = -1, limit: int = 1000
+        self, topics: Iterable[str] = DECISION_TOPICS, *, after: int = 0, limit: int = 1000
     ) -> list[StoredOutput]:
         """Outputs of the topics beyond the offset `after`, oldest first, at most `limit`."""
         wanted = list(topics)
@@ -67,7 +67,7 @@ class Views:
         """Latest public record of every key that is away from its default, by key of the `state` topic."""
         return dict(self._all("SELECT key, value FROM public ORDER BY key"))
 
-    def dead_letters(self, *, after: int = -1, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
+    def dead_letters(self, *, after: int = 0, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
         """Dead letters beyond an offset, oldest first; those published again only if asked for."""
         rows = self._all(
             f"SELECT {_COLUMNS} FROM outputs WHERE topic = ? AND offset > ?"
@@ -84,7 +84,7 @@ class Views:
     def next_offset(self) -> int:
         """Offset that the next output will have."""
         rows = self._all("SELECT next FROM positions WHERE name = ?", (OUTPUTS,))
-        return int(rows[0][0]) if rows else 0
+        return int(rows[0][0]) if rows else FIRST_OFFSET
 
     def noted(self, name: str) -> object | None:
         """A fact about the store that the engine noted, such as the rules in force."""

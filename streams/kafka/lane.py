@@ -117,6 +117,8 @@ class BatchSchema(faust.Schema):  # type: ignore[misc]
 class BatchConsumer(driver.Consumer):
     """Faust's aiokafka consumer with the lane in place of its per-record loop."""
 
+    mundane_level = "debug"
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Faust calls it; the engine hangs on the app."""
         self._done: dict[TP, int] = {}
@@ -271,6 +273,8 @@ class OffsetsGone(Exception):  # noqa: N818 - says what happened
 
 class LaneProducer(driver.Producer):
     """Faust's producer, idempotent: a retry cannot write a batch twice, nor let a later one overtake a failed one."""
+
+    mundane_level = "debug"
 
     def _settings_extra(self) -> Mapping[str, Any]:
         return {"acks": "all", "enable_idempotence": True}

@@ -16,6 +16,7 @@ from typing import Any
 
 from aiokafka.partitioner import murmur2
 
+from .headers import cloudevents, trace_headers
 from .metrics import LaneMetrics
 from .protocols import OutputRecord
 from .settings import KafkaSettings
@@ -29,8 +30,6 @@ ROOM = 50_000
 FUTURE_LIMIT_MS = 50 * 60_000
 """How far a record's timestamp may run ahead of this worker's clock. Brokers refuse more than an hour
 (`message.timestamp.after.max.ms`)."""
-
-Headers = Callable[[OutputRecord], list[tuple[str, bytes]]]
 
 
 @lru_cache(maxsize=65_536)
@@ -61,7 +60,6 @@ class OutputWriter:
         settings: KafkaSettings,
         *,
         producer: Callable[[], Any],
-        headers: Headers,
         internal: Collection[str],
         metrics: LaneMetrics,
     ) -> None:
@@ -70,13 +68,11 @@ class OutputWriter:
         Args:
             settings: names the topics.
             producer: gives the running aiokafka producer.
-            headers: makes the CloudEvents headers of an output.
             internal: catalogue topics read by trustfold's own stages; their records carry only the trace context.
             metrics: counts what was acknowledged.
         """
         self._settings = settings
         self._producer = producer
-        self._headers = headers
         self._internal = frozenset(internal)
         self._metrics = metrics
         self._queue: deque[tuple[OutputRecord, int]] = deque()
@@ -165,20 +161,15 @@ class OutputWriter:
     async def _send_group(
         self, producer: Any, topic: str, partition: int, outputs: Iterable[OutputRecord], now: int
     ) -> None:
-        internal = topic in self._internal
+        headers = trace_headers if topic in self._internal else cloudevents
         batch = producer.create_batch()
         name = self._settings.topic(topic)
         for output in outputs:
-            if internal:
-                trace = output.traceparent
-                headers = [("traceparent", trace.encode())] if trace else []
-            else:
-                headers = self._headers(output)
             record = {
                 "key": output.key.encode(),
                 "value": output.value,
                 "timestamp": record_time(now, output.time_ms),
-                "headers": headers,
+                "headers": headers(output),
             }
             if batch.append(**record) is None:
                 await self._submit(producer, batch, topic, name, partition)

@@ -21,6 +21,8 @@ from .store import MemoryStore, PartitionStore, RocksStore
 class PartitionedStore(SerializedStore):  # type: ignore[type-arg]
     """Faust's read-only view of the partitions' stores."""
 
+    mundane_level = "debug"
+
     def __post_init__(self) -> None:
         """Start without partitions."""
         self.partitions: dict[int, PartitionStore] = {}
@@ -35,6 +37,14 @@ class PartitionedStore(SerializedStore):  # type: ignore[type-arg]
         for store in self.partitions.values():
             store.close()
         self.partitions.clear()
+
+    async def backup_partition(self, *_: Any, **__: Any) -> None:
+        """Not offered: the changelog is the backup."""
+        raise NotImplementedError("state is kept in the changelog topic; back that up")
+
+    def restore_backup(self, *_: Any, **__: Any) -> None:
+        """Not offered: the changelog is the backup."""
+        raise NotImplementedError("state is read back from the changelog topic at each start")
 
     def _get(self, key: bytes) -> bytes | None:
         found = (store.get(key) for store in self.partitions.values())
@@ -68,6 +78,8 @@ class PartitionedStore(SerializedStore):  # type: ignore[type-arg]
 
 class StateTable(faust.Table):  # type: ignore[type-arg]
     """The states of one stage, by key, as encoded bytes."""
+
+    mundane_level = "debug"
 
     def __init__(self, app: Any, settings: KafkaSettings, stage: str) -> None:
         """Register nothing yet; `app.tables.add` does."""

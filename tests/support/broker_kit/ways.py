@@ -1,4 +1,4 @@
-"""The four ways to a broker, in the order they are tried (docs: tests/brokers/README.md)."""
+"""The four ways to a broker, in the order they are tried (tests/brokers/README.md)."""
 
 import os
 import shutil

@@ -1,0 +1,50 @@
+"""Request bodies as records: limits, compression, one object or a line each."""
+
+from __future__ import annotations
+
+import zlib
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""Largest body, unpacked; one body is one transaction. Larger files are sent in pieces."""
+
+
+async def read_body(request: Request) -> bytes:
+    """The body, unpacked.
+
+    Raises:
+        HTTPException: 413 too large, 415 unknown compression, 400 broken compression.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip"}:
+        raise HTTPException(415, f"content-encoding {encoding!r} is unknown; send gzip, or none")
+    unpack = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    body = bytearray()
+    async for chunk in request.stream():
+        try:
+            body += unpack.decompress(chunk, MAX_BODY_BYTES + 1 - len(body)) if unpack else chunk
+        except zlib.error as error:
+            raise HTTPException(400, f"the body is not gzip: {error}") from error
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"larger than {MAX_BODY_BYTES >> 20} MiB; send it in pieces")
+    if unpack is not None and not unpack.eof:
+        raise HTTPException(400, "the gzip body ends early; send it again")
+    return bytes(body)
+
+
+def records_of(body: bytes, content_type: str) -> list[bytes]:
+    """The records of a body: one a line, or, declared as `application/json`, one object over any number of lines."""
+    if content_type.partition(";")[0].strip().lower() == "application/json" and _is_json(body):
+        return [body.strip()]
+    return [line for line in map(bytes.strip, body.split(b"\n")) if line]
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,316 @@
+"""The durable embedded engine: the topology over one file.
+
+Everything one batch causes is committed in one transaction before the batch is acknowledged: what came in, what was
+decided, the states it touched, the positions. A kill at any point therefore loses nothing acknowledged and doubles
+nothing. Outputs are those of `Replay` over the same input, byte for byte, however the input is cut into batches.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import msgspec
+import orjson
+
+from ...projections.emit import Output
+from ...projections.snapshot import header
+from ...projections.stage import Stage
+from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
+from ...schemas.errors import ConfigError, StateIncompatible
+from ...schemas.rules import Rules
+from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
+from .topology import LocalTopology
+from .views import StoredOutput, Views
+
+LIVE_STATES = 20_000
+"""Decoded states each stage keeps between batches: some 100 MB at the size of real sessions. The rest is on disk."""
+
+FORGET_EVERY = 32
+"""Batches between two looks for states to drop; each look costs time with every state kept."""
+
+INTERNAL_TOPICS = frozenset({"outcomes"})
+"""Not kept as outputs: they follow from the log, and nobody outside may read them."""
+
+
+class Request(NamedTuple):
+    """Records of one source topic that belong together.
+
+    Attributes:
+        token: names the request; one with the same token is answered from the first time and changes nothing.
+    """
+
+    topic: str
+    values: Sequence[bytes]
+    token: bytes = b""
+
+
+class Receipt(NamedTuple):
+    """What became of a request, once it is durable.
+
+    Attributes:
+        outputs: everything it caused, every topic, in order; empty when the request was a repeat.
+        accepted: records that were folded.
+        dead_letters: records that could not be.
+        repeated: the request had been answered before.
+    """
+
+    outputs: list[Output]
+    accepted: int
+    dead_letters: int
+    repeated: bool = False
+
+
+class EmbeddedEngine:
+    """Both stages over one file, in one process, for one thread at a time.
+
+    Attributes:
+        rules: what the folds go by.
+        views: queries over the same file.
+    """
+
+    def __init__(self, store: Store, rules: Rules, *, live_states: int = LIVE_STATES) -> None:
+        """Take over an open store; `open` is the usual way."""
+        self.rules = rules
+        self.views = Views(store.connection, store.path)
+        self._store = store
+        self._live_states = live_states
+        self._batches = 0
+        self._restore()
+
+    @classmethod
+    def open(cls, path: str | Path, rules: Rules | None = None, *, live_states: int = LIVE_STATES) -> Self:
+        """Open or make a store and go on where it stands.
+
+        Without `rules`, those it was last opened with.
+
+        Raises:
+            StoreLocked: another process runs the engine over this file.
+            StoreError: the file cannot be used; the message says why.
+            StateIncompatible: another version wrote its states.
+        """
+        store = Store(path)
+        try:
+            if rules is None:
+                rules = rules_in_force(Views(store.connection, store.path))
+            engine = cls(store, rules, live_states=live_states)
+            store.note("rules", msgspec.json.encode(rules))
+        except BaseException:
+            store.close()
+            raise
+        return engine
+
+    @property
+    def stream_time(self) -> int:
+        """Largest effective time seen, milliseconds; 0 before the first event."""
+        return self._topology.stream_time
+
+    def next_due(self) -> int | None:
+        """Earliest time at which something falls due; None if nothing is."""
+        return self._topology.next_due()
+
+    def ingest(self, values: Sequence[bytes], *, arrived_ms: int = -1) -> list[Output]:
+        """Fold input events in order; returns everything they caused once it is durable.
+
+        A bad event comes back as an output on `dead-letters`. `arrived_ms` is the wall clock; -1 (a recording) takes
+        the events' own times as they are.
+
+        Raises:
+            StoreError: nothing of the batch was kept; send it again once the cause is gone.
+        """
+        return self.submit([Request("events", values)], arrived_ms=arrived_ms)[0].outputs
+
+    def command(self, value: bytes, *, arrived_ms: int = -1) -> list[Output]:
+        """Fold one operator's command; returns everything it caused once it is durable.
+
+        Raises:
+            StoreError: it was not kept.
+        """
+        return self.submit([Request("commands", [value])], arrived_ms=arrived_ms)[0].outputs
+
+    def submit(self, requests: Sequence[Request], *, arrived_ms: int = -1) -> list[Receipt]:
+        """Fold several requests in order and commit them together; one receipt each.
+
+        Raises:
+            ConfigError: a request names a topic that takes no input.
+            StoreError: nothing was kept of any of them.
+        """
+        for request in requests:
+            if request.topic not in STAGE_OF_TOPIC:
+                raise ConfigError(f"topic {request.topic!r} takes no input; use events or commands")
+        with _Undo(self):
+            answers: dict[bytes, Answered] = {}
+            receipts = [self._fold(request, arrived_ms, answers) for request in requests]
+            roots = [
+                Root(request.topic, None, value, arrived_ms)
+                for request, receipt in zip(requests, receipts, strict=True)
+                if not receipt.repeated
+                for value in request.values
+            ]
+            outputs = [output for receipt in receipts for output in receipt.outputs]
+            self._commit(roots, outputs, arrived_ms, requests=list(answers.items()))
+        return receipts
+
+    def tick(self, now_ms: int, *, arrived_ms: int = -1) -> list[Output]:
+        """Append and fold everything due at or before `now_ms`; returns what that caused, once durable.
+
+        Raises:
+            StoreError: nothing was kept; the next tick tries again.
+        """
+        with _Undo(self):
+            roots: list[Root] = []
+            outputs: list[Output] = []
+            while due := self._topology.due(now_ms):
+                for output in due:
+                    roots.append(Root(output.topic, output.key.encode(), output.value, arrived_ms))
+                    outputs += self._topology.append(output)
+            if roots:
+                self._commit(roots, outputs, arrived_ms)
+        return outputs
+
+    def republish(self, offsets: Iterable[int], *, arrived_ms: int = -1) -> list[Output]:
+        """Fold the records behind dead letters again, as new records of their topics, and mark them as done.
+
+        Raises:
+            ConfigError: there is no dead letter at an offset.
+            StoreError: nothing was kept.
+        """
+        chosen = list(offsets)
+        with _Undo(self):
+            roots = [self._origin(offset, arrived_ms) for offset in chosen]
+            outputs = [
+                output
+                for root in roots
+                for output in self._topology.feed(root.topic, (root.value,), timestamp=arrived_ms, key=root.key)
+            ]
+            self._commit(roots, outputs, arrived_ms, republished=chosen)
+        return outputs
+
+    def decisions(
+        self, topics: str | Iterable[str] = DECISION_TOPICS, *, after: int = 0, limit: int = 1000
+    ) -> list[StoredOutput]:
+        """Outputs of one or several topics beyond the offset `after`, oldest first."""
+        return self.views.decisions([topics] if isinstance(topics, str) else topics, after=after, limit=limit)
+
+    def states(self) -> dict[str, bytes]:
+        """Latest public record of every key that is away from its default."""
+        return self.views.states()
+
+    def dead_letters(self, *, after: int = 0, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
+        """Dead letters beyond an offset, oldest first; those republished only if asked for."""
+        return self.views.dead_letters(after=after, limit=limit, republished=republished)
+
+    def forget(self, kept_since_ms: dict[str, int]) -> None:
+        """Delete what arrived before the given time of its topic; states are not touched.
+
+        Raises:
+            StoreError: nothing was deleted.
+        """
+        self._store.forget(kept_since_ms)
+
+    def close(self) -> None:
+        """Close the file; everything acknowledged is in it already."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fold(self, request: Request, arrived_ms: int, answers: dict[bytes, Answered]) -> Receipt:
+        if request.token:
+            known = answers.get(request.token) or self._store.answered(request.token)
+            if known is not None:
+                return Receipt([], *known, repeated=True)
+        processor = self._topology.processors[STAGE_OF_TOPIC[request.topic].name]
+        rejected = processor.rejected
+        outputs = self._topology.feed(request.topic, request.values, timestamp=arrived_ms)
+        bad = processor.rejected - rejected
+        if request.token:
+            answers[request.token] = Answered(len(request.values) - bad, bad)
+        return Receipt(outputs, len(request.values) - bad, bad)
+
+    def _origin(self, offset: int, arrived_ms: int) -> Root:
+        letter = self.views.dead_letter(offset)
+        if letter is None or letter.value is None:
+            raise ConfigError(f"no dead letter has the offset {offset}; `trustfold dead-letters list` shows them")
+        body = orjson.loads(letter.value)
+        return Root(body["topic"], original(body, "key"), original(body, "value"), arrived_ms)
+
+    def _commit(
+        self,
+        roots: list[Root],
+        outputs: list[Output],
+        arrived_ms: int,
+        *,
+        requests: Sequence[tuple[bytes, Answered]] = (),
+        republished: Sequence[int] = (),
+    ) -> None:
+        kept = [output for output in outputs if output.topic not in INTERNAL_TOPICS]
+        snapshots = [
+            (name, key, snapshot)
+            for name, processor in self._topology.processors.items()
+            for key, snapshot in processor.snapshot()
+        ]
+        self._store.write(
+            Batch(
+                roots, self._next_output, kept, snapshots, self._topology.next_offsets, arrived_ms, requests, republished
+            )
+        )
+        self._next_output += len(kept)
+        self._batches += 1
+        if self._batches % FORGET_EVERY == 0:
+            for processor in self._topology.processors.values():
+                processor.forget_clean(self._live_states)
+
+    def _restore(self) -> None:
+        """Take up the stored states, with what was due before."""
+        positions = self._store.positions()
+        self._next_output = positions.pop(OUTPUTS, FIRST_OFFSET)
+        self._topology = LocalTopology(self.rules, load=self._store.load, next_offsets=positions)
+        for stage in STAGES:
+            self._topology.processors[stage.name].adopt(_readable(stage, self._store.headers(stage.name)))
+
+
+class _Undo:
+    """Whatever interrupts a batch, the states in memory go back to the last commit."""
+
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        """Nothing to prepare: the last commit is on the disk."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._engine._restore()  # noqa: SLF001 - one class in two
+
+
+def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Pass on the headers of states this version can read, and stop at the first other one, before any event is taken."""
+    for key, snapshot in headers:
+        version = header(snapshot)[0]
+        if version != stage.state_version:
+            raise StateIncompatible(
+                f"the store's {stage.name} states have version {version}, this trustfold reads version "
+                f"{stage.state_version}; run the version that wrote them, or start with a new store"
+            )
+        yield key, snapshot
+
+
+def rules_in_force(views: Views) -> Rules:
+    """The rules a store was last opened with; the defaults for a new one."""
+    stored = views.noted("rules")
+    return msgspec.convert(stored, Rules) if stored is not None else Rules()
+
+
+def original(dead_letter: dict[str, object], name: str) -> bytes | None:
+    """Key or value of the record behind a dead letter, as it was; None if it had none."""
+    encoded = dead_letter.get(f"{name}_base64")
+    if encoded is not None:
+        return b64decode(str(encoded))
+    text = dead_letter.get(name)
+    return str(text).encode() if text is not None else None

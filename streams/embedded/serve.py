@@ -1,0 +1,65 @@
+"""Runs the HTTP server of the embedded engine until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+
+from ...schemas.errors import ConfigError
+
+GRACE_S = 5
+"""Seconds that requests under way get when the server stops."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes any free one.
+
+    Raises:
+        ConfigError: the address is taken, unknown, or not ours to use.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=256)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error}); choose another --port") from error
+
+
+def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> signal.Signals:
+    """Serve until SIGINT or SIGTERM; requests under way finish, streams end. Returns the signal."""
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_S, server_header=False
+    )
+    return asyncio.run(_serve(_Server(config), app, listener, ready))
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to us: uvicorn would raise SIGTERM again when it has stopped."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _serve(
+    server: _Server, app: Starlette, listener: socket.socket, ready: Callable[[], None]
+) -> signal.Signals:
+    received = signal.SIGTERM
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal received
+        received = number
+        app.state.service.stop_following()
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    loop.call_soon(ready)
+    await server.serve(sockets=[listener])
+    return received

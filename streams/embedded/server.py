@@ -1,0 +1,273 @@
+"""HTTP in front of the embedded engine (extra `web`).
+
+    POST /v1/events       NDJSON, or one JSON object  ->  {"accepted": 2, "dead_letters": 0}
+    POST /v1/commands     the same, for operators; answers with the decisions too
+    GET  /v1/decisions    ?after=OFFSET&topics=nudges,escalations&limit=1000&follow=true
+                          NDJSON, or server-sent events for whoever accepts `text/event-stream`
+    GET  /v1/state        every key that is away from its default
+    GET  /v1/dead-letters ?after=OFFSET&limit=1000&all=true
+    POST /v1/dead-letters/republish   {"offsets": [7, 9]}
+    GET  /healthz
+
+An answer to a POST means: durable. A body sent again byte for byte is answered from the first time, so a publisher
+that heard nothing may simply repeat it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...projections.topology import DECISION_TOPICS
+from ...schemas.errors import ConfigError, TrustfoldError
+from .access import Access
+from .bodies import read_body, records_of
+from .engine import EmbeddedEngine, Receipt, Request
+from .views import DEAD_LETTERS, StoredOutput, Views
+from .writer import Busy, Writer
+
+TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
+"""What may be followed; `events` are those the engine appended itself."""
+
+HEARTBEAT_S = 15.0
+"""Seconds of silence after which a follower gets a sign of life, below the idle limits of common proxies."""
+
+MAX_FAULTS = 10
+"""Faults told to a publisher in one answer; all of them are dead letters."""
+
+
+class Service:
+    """What the routes share: the writer, a reader beside it, and the wish to stop."""
+
+    def __init__(self, engine: EmbeddedEngine, path: Path) -> None:
+        """Serve an engine over the store at `path`."""
+        self.writer = Writer(engine)
+        self.stopping = False
+        self._path = path
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-reader")
+        self._views: Views | None = None
+
+    async def read(self, query: str, *arguments: Any, **options: Any) -> Any:
+        """Run a query of `Views` beside the writer."""
+
+        def run() -> Any:
+            if self._views is None:
+                self._views = Views.open(self._path)
+            return getattr(self._views, query)(*arguments, **options)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader, run)
+
+    def stop_following(self) -> None:
+        """End the open streams, so that the server can stop."""
+        self.stopping = True
+        self.writer.wake()
+
+    async def follow(self, topics: list[str], after: int) -> AsyncIterator[list[StoredOutput]]:
+        """Pages of outputs as they are committed; an empty page is a heartbeat."""
+        while not self.stopping:
+            signal = self.writer.signal()
+            page: list[StoredOutput] = await self.read("decisions", topics, after=after, limit=500)
+            if page:
+                after = page[-1].offset
+                yield page
+                continue
+            try:
+                await asyncio.wait_for(signal.wait(), HEARTBEAT_S)
+            except TimeoutError:
+                yield []
+
+    async def close(self) -> None:
+        """Finish what waits and close the store."""
+        await self.writer.stop()
+        self._reader.shutdown()
+        if self._views is not None:
+            self._views.close()
+
+
+def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "") -> Starlette:
+    """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`."""
+    service = Service(engine, Path(path))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        service.writer.start()
+        yield
+        service.stop_following()
+        await service.close()
+
+    app = Starlette(
+        routes=[
+            Route("/v1/events", _post_events, methods=["POST"]),
+            Route("/v1/commands", _post_commands, methods=["POST"]),
+            Route("/v1/decisions", _get_decisions),
+            Route("/v1/state", _get_state),
+            Route("/v1/dead-letters", _get_dead_letters),
+            Route("/v1/dead-letters/republish", _republish, methods=["POST"]),
+            Route("/healthz", _health),
+        ],
+        middleware=[Middleware(Access, token=token)],
+        exception_handlers={HTTPException: _http_error, TrustfoldError: _our_error},
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    return app
+
+
+async def _post_events(request: HttpRequest) -> Response:
+    receipt = await _submit(request, "events")
+    return _json(_counts(receipt))
+
+
+async def _post_commands(request: HttpRequest) -> Response:
+    receipt = await _submit(request, "commands")
+    decisions = [
+        orjson.Fragment(output.value) for output in receipt.outputs if output.topic in DECISION_TOPICS and output.value
+    ]
+    return _json(_counts(receipt) | {"decisions": decisions})
+
+
+async def _submit(request: HttpRequest, topic: str) -> Receipt:
+    body = await read_body(request)
+    values = records_of(body, request.headers.get("content-type", ""))
+    token = blake2b(body, digest_size=16, person=topic.encode()).digest() if values else b""
+    receipt: Receipt = await _service(request).writer.submit(Request(topic, values, token))
+    return receipt
+
+
+def _counts(receipt: Receipt) -> dict[str, Any]:
+    counts: dict[str, Any] = {"accepted": receipt.accepted, "dead_letters": receipt.dead_letters}
+    if receipt.repeated:
+        counts["repeated"] = True
+    faults = [orjson.loads(out.value) for out in receipt.outputs if out.topic == DEAD_LETTERS and out.value]
+    if faults:
+        counts["faults"] = [{name: one[name] for name in ("reason", "path", "message")} for one in faults[:MAX_FAULTS]]
+    return counts
+
+
+async def _get_decisions(request: HttpRequest) -> Response:
+    service = _service(request)
+    topics = [name for name in request.query_params.get("topics", "").split(",") if name] or list(DECISION_TOPICS)
+    unknown = sorted(set(topics) - set(TOPICS))
+    if unknown:
+        raise ConfigError(f"unknown topics: {', '.join(unknown)}; choose from {', '.join(TOPICS)}")
+    events = "text/event-stream" in request.headers.get("accept", "")
+    after = _whole(request, "after", 0)
+    if events and "last-event-id" in request.headers:
+        after = _number("last-event-id", request.headers["last-event-id"])
+    render = _sse if events else _ndjson
+    media_type = "text/event-stream" if events else "application/x-ndjson"
+    if not events and not _flag(request, "follow"):
+        page = await service.read("decisions", topics, after=after, limit=_whole(request, "limit", 1000))
+        return Response(render(page), media_type=media_type)
+
+    async def stream() -> AsyncIterator[bytes]:
+        async for page in service.follow(topics, after):
+            yield render(page) or (b":\n\n" if events else b"\n")
+
+    return StreamingResponse(stream(), media_type=media_type, headers={"Cache-Control": "no-store"})
+
+
+async def _get_state(request: HttpRequest) -> Response:
+    service = _service(request)
+    offset = await service.read("next_offset") - 1  # before the states: whoever follows from here misses nothing
+    states = await service.read("states")
+    return _json(
+        {
+            "offset": offset,
+            "recovery_mode": service.writer.engine.rules.trust.recovery_mode,
+            "states": [orjson.Fragment(value) for value in states.values()],
+        }
+    )
+
+
+async def _get_dead_letters(request: HttpRequest) -> Response:
+    page = await _service(request).read(
+        "dead_letters",
+        after=_whole(request, "after", 0),
+        limit=_whole(request, "limit", 1000),
+        republished=_flag(request, "all"),
+    )
+    return Response(_ndjson(page), media_type="application/x-ndjson")
+
+
+async def _republish(request: HttpRequest) -> Response:
+    try:
+        offsets = orjson.loads(await read_body(request))["offsets"]
+        chosen = [int(offset) for offset in offsets]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise HTTPException(400, 'send {"offsets": [...]} with offsets of dead letters') from error
+    outputs = await _service(request).writer.republish(chosen)
+    again = sum(output.topic == DEAD_LETTERS for output in outputs)
+    return _json({"republished": len(chosen), "dead_letters": again})
+
+
+async def _health(request: HttpRequest) -> Response:
+    fault = _service(request).writer.fault
+    body = {"status": "ok"} if fault is None else {"status": "failing", "error": fault}
+    return _json(body, 200 if fault is None else 503)
+
+
+def _http_error(_request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    return _json({"error": error.detail}, error.status_code, error.headers)
+
+
+def _our_error(_request: HttpRequest, error: Exception) -> Response:
+    if isinstance(error, ConfigError):
+        return _json({"error": str(error)}, 400)
+    return _json({"error": str(error)}, 503, {"Retry-After": "1"} if isinstance(error, Busy) else None)
+
+
+def _service(request: HttpRequest) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _json(body: object, status: int = 200, headers: Any = None) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json", headers=headers)
+
+
+def _ndjson(page: list[StoredOutput]) -> bytes:
+    """A line each: offset, topic and key around the record as it is on the wire; null for a tombstone."""
+    return b"".join(
+        b'{"offset":%d,"topic":%b,"key":%b,"value":%b}\n'
+        % (offset, orjson.dumps(output.topic), orjson.dumps(output.key), output.value or b"null")
+        for offset, output in page
+    )
+
+
+def _sse(page: list[StoredOutput]) -> bytes:
+    """Server-sent events: the offset as id, so that a browser resumes by itself."""
+    return b"".join(
+        b"id: %d\nevent: %b\ndata: %b\n\n" % (offset, (output.type or "tombstone").encode(), line.rstrip(b"\n"))
+        for (offset, output), line in ((one, _ndjson([one])) for one in page)
+    )
+
+
+def _whole(request: HttpRequest, name: str, default: int) -> int:
+    return _number(name, request.query_params.get(name, str(default)))
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise HTTPException(400, f"{name} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _flag(request: HttpRequest, name: str) -> bool:
+    return request.query_params.get(name, "").lower() in {"1", "true", "yes"}
+
+

@@ -1,0 +1,173 @@
+"""The one writer of a served store: many requests, one transaction.
+
+Requests that arrive while a commit is under way are folded and committed together, so a hundred small publishers cost one
+flush, not a hundred. The engine runs in a thread of its own; the event loop only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+from ...projections.emit import Output
+from ...schemas.errors import TrustfoldError
+from .engine import EmbeddedEngine, Receipt, Request
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+"""Seconds between two looks at what is due (design 2, Time and order)."""
+
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""Most bytes of requests that may wait; beyond that publishers are told to slow down."""
+
+MAX_BATCH_VALUES = 5_000
+"""Values after which a transaction takes no further request: about a tenth of a second of folding."""
+
+T = TypeVar("T")
+
+
+class Busy(TrustfoldError):
+    """More is waiting than memory allows; the publisher should try again in a second."""
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    size: int
+    answer: asyncio.Future[Receipt]
+
+
+class Writer:
+    """Owns the engine while it is served.
+
+    Attributes:
+        committed: rises with each commit; followers wait for it (`signal`).
+        fault: why the last commit failed; None when it did not.
+    """
+
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        """Serve an open engine; `start` begins."""
+        self.engine = engine
+        self.committed = 0
+        self.fault: str | None = None
+        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._bytes = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-engine")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._idle_since = time.monotonic()
+
+    def start(self) -> None:
+        """Begin to write and to tick."""
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._tick())]
+
+    async def stop(self) -> None:
+        """Finish what waits, then close the engine."""
+        await self._waiting.join()
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.call(self.engine.close)
+        self._thread.shutdown()
+
+    async def submit(self, request: Request) -> Receipt:
+        """Have a request folded and committed; returns once it is durable.
+
+        Raises:
+            Busy: too much is waiting.
+            StoreError: it was not kept.
+        """
+        size = sum(map(len, request.values))
+        if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
+            raise Busy(f"{self._bytes >> 20} MiB wait to be folded; try again in a second")
+        self._bytes += size
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._waiting.put_nowait(_Waiting(request, size, answer))
+        return await answer
+
+    async def republish(self, offsets: list[int]) -> list[Output]:
+        """Have dead letters folded again; returns what that caused, once it is durable.
+
+        Raises:
+            ConfigError: there is no dead letter at an offset.
+            StoreError: nothing was kept.
+        """
+        arrived_ms = time.time_ns() // 1_000_000
+        outputs = await self.call(lambda: self.engine.republish(offsets, arrived_ms=arrived_ms))
+        self._succeeded()
+        return outputs
+
+    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run something of the engine in its thread, between two batches."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    def signal(self) -> asyncio.Event:
+        """Set at the next commit. Take it before reading, wait for it after: no commit can slip between."""
+        return self._changed
+
+    def wake(self) -> None:
+        """Let everyone who waits for a commit look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _write(self) -> None:
+        while True:
+            taken = [await self._waiting.get()]
+            values = len(taken[0].request.values)
+            while values < MAX_BATCH_VALUES and not self._waiting.empty():
+                taken.append(self._waiting.get_nowait())
+                values += len(taken[-1].request.values)
+            try:
+                receipts = await self.call(self._commit, [waiting.request for waiting in taken])
+            except Exception as error:  # noqa: BLE001 - every publisher in the batch must hear of it
+                self._failed(error)
+                for waiting in taken:
+                    if not waiting.answer.done():
+                        waiting.answer.set_exception(error)
+            else:
+                for waiting, receipt in zip(taken, receipts, strict=True):
+                    if not waiting.answer.done():
+                        waiting.answer.set_result(receipt)
+                self._succeeded()
+            finally:
+                for waiting in taken:
+                    self._bytes -= waiting.size
+                    self._waiting.task_done()
+
+    def _commit(self, requests: list[Request]) -> list[Receipt]:
+        receipts = self.engine.submit(requests, arrived_ms=time.time_ns() // 1_000_000)
+        self._idle_since = time.monotonic()
+        return receipts
+
+    async def _tick(self) -> None:
+        """Now is the largest event time seen plus the time since: recorded events keep their own time."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                if await self.call(self._fall_due):
+                    self._succeeded()
+            except Exception as error:  # noqa: BLE001 - the next tick tries again
+                self._failed(error)
+
+    def _fall_due(self) -> bool:
+        due = self.engine.next_due()
+        now = self.engine.stream_time + int((time.monotonic() - self._idle_since) * 1000)
+        if due is None or due > now:
+            return False
+        self.engine.tick(now, arrived_ms=time.time_ns() // 1_000_000)
+        return True
+
+    def _succeeded(self) -> None:
+        self.fault = None
+        self.committed += 1
+        self.wake()
+
+    def _failed(self, error: Exception) -> None:
+        self.fault = str(error)
+        log.error("a batch was not kept: %s", error, exc_info=None if isinstance(error, TrustfoldError) else error)

@@ -1,0 +1,132 @@
+"""The Faust app: one worker's engine as agents, tables and tasks.
+
+`make_app` builds it from settings. `faust -A trustfold.streams.kafka.app worker` finds an app built from the
+environment in the attribute `app`, which is made at its first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import faust
+
+from .agents import add_agents
+from .engine import Engine
+from .lane import BatchTransport
+from .metrics import LaneMetrics
+from .protocols import Topology, default_topology
+from .recovery import LaneTables
+from .settings import KafkaSettings
+from .table import StateTable
+from .ticks import run_ticks
+from .tuning import quieten, tune_collector
+
+if TYPE_CHECKING:
+    from ...schemas.rules import Rules
+
+
+class TrustfoldApp(faust.App):
+    """A Faust app with an engine.
+
+    Attributes:
+        engine: owns partitions and does the work.
+    """
+
+    engine: Engine
+    mundane_level = "debug"
+
+    async def on_stop(self) -> None:
+        """Take the last checkpoint while everything still runs, then stop as Faust does."""
+        await self.engine.stop()
+        await super().on_stop()
+
+
+def make_app(
+    settings: KafkaSettings, rules: Rules | None = None, topology: Topology | None = None
+) -> TrustfoldApp:
+    """Build the app; nothing connects before it is started.
+
+    Args:
+        settings: see KafkaSettings.
+        rules: rules of the folds; the defaults when None.
+        topology: stages to run; trustfold's own when None.
+
+    Raises:
+        ConfigError: TLS files do not load.
+    """
+    topology = topology or default_topology()
+    if rules is None:
+        from ...schemas.rules import Rules  # noqa: PLC0415 - a test topology may need none
+
+        rules = Rules()
+    app = TrustfoldApp(settings.app_id, **_faust_settings(settings))
+    engine = app.engine = Engine(settings, rules, topology, LaneMetrics())
+    app.transport = BatchTransport(app.conf.broker_consumer, app)
+    app.producer_transport = app.transport
+    tables = {stage.name: StateTable(app, settings, stage.name) for stage in topology.stages}
+    for table in tables.values():
+        app.tables.add(table)
+    engine.bind(app, tables)
+    add_agents(app, engine)
+
+    @app.task
+    async def checkpoints() -> None:
+        await engine.run_checkpoints()
+
+    @app.task
+    async def outputs() -> None:
+        quieten(settings.log_level)
+        tune_collector()
+        await engine.run_outputs()
+
+    @app.task
+    async def ticks() -> None:
+        await run_ticks(engine)
+
+    return app
+
+
+def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
+    return {
+        "broker": ";".join(f"kafka://{server}" for server in settings.servers),
+        "broker_credentials": settings.security.faust_credentials(),
+        "autodiscover": False,
+        "datadir": settings.data_dir,
+        "store": "memory://",
+        "TableManager": LaneTables,
+        # topics are made by a deployment step with the right partitions and clean-up, or not at all
+        "topic_allow_declare": False,
+        "topic_disable_leader": True,
+        "topic_partitions": settings.partitions,
+        "consumer_auto_offset_reset": "earliest",
+        "consumer_max_fetch_size": settings.fetch_bytes,
+        "broker_max_poll_records": settings.poll_records,
+        "broker_max_poll_interval": 24 * 3600.0,  # a long recovery polls nothing
+        "broker_session_timeout": settings.session_timeout,
+        "broker_heartbeat_interval": settings.session_timeout / 10,
+        "broker_rebalance_timeout": settings.rebalance_timeout,
+        "broker_request_timeout": max(40.0, settings.session_timeout),
+        "broker_commit_interval": settings.commit_interval,
+        "broker_commit_every": None,
+        "producer_acks": -1,
+        "producer_linger": 0.0,  # outputs are batched before they come to the producer
+        "producer_max_batch_size": 900_000,
+        "producer_request_timeout": 30.0,
+        "stream_wait_empty": False,
+        "stream_recovery_delay": 0.0,
+        "stream_buffer_maxsize": 4096,
+        "web_enabled": settings.web_port is not None,
+        "web_port": settings.web_port or 6066,
+        "web_bind": settings.web_bind,
+        "web_tables_enabled": False,
+        "worker_redirect_stdouts": False,
+    }
+
+
+def __getattr__(name: str) -> Any:
+    """Build `app` from the environment when somebody asks for it (PEP 562)."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = make_app(KafkaSettings.from_env())
+    globals()["app"] = value
+    return value

@@ -1,0 +1,386 @@
+"""The engine of one worker: what it owns, and the steps of its life between two rebalances.
+
+    revoked: close the gate, checkpoint within a bound, commit, drop the processors
+    assigned: claim the changelogs, read them back, make processors, put the sources to their offsets, open the gate
+    in between: agents hand batches to processors, outputs leave at once, checkpoints make the rest durable
+
+Everything runs on Faust's main loop; only the consumer's own I/O has a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka import TopicPartition
+from faust.types import TP
+
+from ...schemas.errors import ConfigError
+from .changelog import ChangelogReader
+from .checkpoint import Checkpointer, LostGroup
+from .fencing import CLAIM_KEY, EpochFilter, Fenced
+from .lane import Batch, Gate
+from .metrics import LaneMetrics
+from .outputs import OutputWriter
+from .protocols import StageSpec, Topology
+from .settings import KafkaSettings
+from .store import PartitionStore
+from .table import StateTable
+from .task import PartitionTask
+
+log = logging.getLogger(__name__)
+
+FOREIGN_CHECK_S = 30.0
+"""How often idle changelogs are compared with what this worker wrote; far below their compaction lag."""
+
+
+class LostBatch(Exception):  # noqa: N818 - says what happened
+    """A batch did not begin where the one before it ended; going on would lose records."""
+
+
+class Engine:
+    """What a worker owns and does.
+
+    Attributes:
+        settings: of the worker.
+        rules: handed to every processor.
+        topology: the stages it runs.
+        metrics: counters.
+        gate: whether records flow.
+        tasks: stage partitions owned now.
+        writer: sends outputs.
+        checkpointer: takes checkpoints.
+        failed: whether the worker is stopping because of a fault.
+    """
+
+    def __init__(self, settings: KafkaSettings, rules: Any, topology: Topology, metrics: LaneMetrics) -> None:
+        """Hold still until `bind` and the first assignment."""
+        self.settings = settings
+        self.rules = rules
+        self.topology = topology
+        self.metrics = metrics
+        self.gate = Gate()
+        self.tasks: dict[tuple[str, int], PartitionTask] = {}
+        self.sources: dict[str, tuple[str, StageSpec]] = {
+            settings.topic(name): (name, stage) for name, stage in topology.sources.items()
+        }
+        self.last_record_at = time.monotonic()
+        self._app: Any = None
+        self._tables: dict[str, StateTable] = {}
+        self._generation: int | None = None
+        self.failed = False
+        self._foreign_checked = time.monotonic()
+        self.writer = OutputWriter(settings, producer=self.producer, internal=topology.sources, metrics=metrics)
+        self.checkpointer = Checkpointer(
+            settings,
+            ownership=self,
+            tasks=self.tasks.values,
+            producer=self.producer,
+            drain=self.writer.drain,
+            inspect=self.inspect,
+            mark_done=self._mark_done,
+            metrics=metrics,
+        )
+
+    def bind(self, app: Any, tables: dict[str, StateTable]) -> None:
+        """Join the engine to its Faust app and the tables, by stage name."""
+        self._app = app
+        self._tables = tables
+
+    def producer(self) -> Any:
+        """The running aiokafka producer."""
+        return self._app.producer.client
+
+    # --- processing -------------------------------------------------------------------------------------------------
+
+    async def on_batch(self, event: Any) -> None:
+        """Fold one batch and send what it causes. Called by the agents, in order for each partition.
+
+        Raises:
+            LostBatch: the batch does not continue the one before it.
+        """
+        batch: Batch = event.value
+        if batch.generation != self.gate.generation:
+            return  # from before a rebalance; it is read again
+        topic, stage = self.sources[batch.tp.topic]
+        task = self.tasks[stage.name, batch.tp.partition]
+        if batch.start != task.next[batch.tp]:
+            raise LostBatch(f"{batch.tp} should continue at {task.next[batch.tp]}, got a batch from {batch.start}")
+        outputs = task.processor.process(topic, batch.records)
+        task.next[batch.tp] = batch.next_offset
+        task.pending.append(event)
+        self.last_record_at = time.monotonic()
+        self.metrics.records[topic] += len(batch.records)
+        self.metrics.batches += 1
+        if outputs:
+            self.writer.put(outputs, batch.tp.partition)
+            await self.writer.room()
+
+    def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
+        """The log continues beyond the expected offset: retention or compaction removed what was between."""
+        self.metrics.offset_jumps += 1
+        log.warning("%s/%d continues at offset %d, expected %d", tp.topic, tp.partition, found, expected)
+
+    def caught_up(self, task: PartitionTask) -> bool:
+        """Whether a task has processed everything its source partitions hold, as of the last fetch."""
+        for tp, processed in task.next.items():
+            place = self._app.consumer.place(tp)
+            if place is None or place[0] < place[1] or self.gate.expected.get(tp) != processed:
+                return False
+        return True
+
+    def measure_lag(self) -> None:
+        """Refresh the lag counters."""
+        lag = {}
+        for task in self.tasks.values():
+            for tp, processed in task.next.items():
+                place = self._app.consumer.place(tp)
+                if place is not None:
+                    lag[self.sources[tp.topic][0], tp.partition] = max(place[1] - processed, 0)
+        self.metrics.lag = lag
+
+    # --- membership -------------------------------------------------------------------------------------------------
+
+    def generation(self) -> int | None:
+        """Generation this worker works in; None while it has no partitions."""
+        return self._generation
+
+    def is_member(self, generation: int) -> bool:
+        """Whether the group still knows this worker in that generation."""
+        app = self._app
+        return bool(app.consumer_generation_id == generation == app.consumer.member_generation)
+
+    async def on_revoked(self) -> None:
+        """Give up all partitions: save within the bound what can be saved; the rest is redone by the next owner."""
+        self.gate.close()
+        await self._app.tables.recovery.cancel()
+        if self._generation is not None:
+            try:
+                async with asyncio.timeout(self.settings.revoke_timeout):
+                    await self.checkpointer.checkpoint()
+                    await self._app.consumer.commit()
+            except (LostGroup, Fenced) as loss:
+                log.warning("partitions were lost before they could be checkpointed: %s", loss)
+            except TimeoutError:
+                log.warning("no checkpoint within %s s of a revocation; work is redone", self.settings.revoke_timeout)
+            except Exception as error:  # noqa: BLE001 - reported by failing the worker
+                await self.fail(error)
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the processors; the stores stay for the case that their partitions come back."""
+        self.gate.close()
+        self._generation = None
+        self.tasks.clear()
+        self.metrics.assigned = 0
+
+    async def recover(self, assigned: Iterable[TP]) -> None:
+        """Claim the changelogs of an assignment, read them back and make the processors.
+
+        Raises:
+            ConfigError: the topics are not co-partitioned, or a local store does not belong to the changelog.
+        """
+        owned = self._owned(assigned)
+        for name, table in self._tables.items():
+            table.keep_only({partition for stage, partition in owned if stage.name == name})
+        stores = {
+            self._changelog_place(stage.name, partition): self._tables[stage.name].open(partition)
+            for stage, partition in owned
+        }
+        claims = await self._claim(stores)
+        stale = await self._read_back(stores, claims)
+        for stage, partition in owned:
+            place = self._changelog_place(stage.name, partition)
+            store = stores[place]
+            processor = self.topology.make_processor(stage, partition, self.rules, store.get)
+            processor.adopt(store.items())
+            await asyncio.sleep(0)
+            self.tasks[stage.name, partition] = PartitionTask(
+                stage=stage.name,
+                partition=partition,
+                processor=processor,
+                store=store,
+                epoch=claims[place],
+                log_next=store.next_offset,
+                next={},
+                rewrite=stale.get(place, set()),
+            )
+
+    def begin(self, generation: int, offsets: dict[TP, int]) -> None:
+        """Let records flow into the recovered tasks."""
+        for tp, offset in offsets.items():
+            _, stage = self.sources[tp.topic]
+            self.tasks[stage.name, tp.partition].next[tp] = offset
+        self._generation = generation
+        self.last_record_at = time.monotonic()
+        self.metrics.assigned = len(self.tasks)
+        self.metrics.rebalances += 1
+        self.gate.open(generation, offsets)
+
+    def _owned(self, assigned: Iterable[TP]) -> list[tuple[StageSpec, int]]:
+        have = {(tp.topic, tp.partition) for tp in assigned}
+        owned = []
+        for stage in self.topology.stages:
+            names = [self.settings.topic(source) for source in stage.sources]
+            for partition in sorted({number for topic, number in have if topic in names}):
+                missing = [name for name in names if (name, partition) not in have]
+                if missing:
+                    raise ConfigError(
+                        f"partition {partition} of {', '.join(set(names) - set(missing))} came without that of "
+                        f"{', '.join(missing)}: the sources of stage {stage.name} need the same number of partitions; "
+                        "run `trustfold topics check`"
+                    )
+                owned.append((stage, partition))
+        return owned
+
+    # --- changelogs -------------------------------------------------------------------------------------------------
+
+    def _changelog_place(self, stage: str, partition: int) -> TopicPartition:
+        return TopicPartition(self.settings.changelog(stage), partition)
+
+    async def _claim(self, stores: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Append a claim to every changelog partition; their offsets are the epochs."""
+        producer = self.producer()
+        who = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
+
+        async def claim(place: TopicPartition) -> int:
+            while True:
+                sent = await producer.send(place.topic, who, key=CLAIM_KEY, partition=place.partition)
+                result = await sent
+                if result.offset >= 0:
+                    return int(result.offset)
+
+        places = list(stores)
+        return dict(zip(places, await asyncio.gather(*[claim(place) for place in places]), strict=True))
+
+    async def _read_back(
+        self, stores: dict[TopicPartition, PartitionStore], claims: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, set[bytes]]:
+        """Bring every store up to its claim; returns the keys that must be written again."""
+        spans = {}
+        for place, store in stores.items():
+            if store.next_offset > claims[place]:
+                raise ConfigError(
+                    f"the local copy of {place.topic}/{place.partition} reaches offset {store.next_offset} but the "
+                    f"changelog ends at {claims[place]}: it was deleted and created again. Delete "
+                    f"{self.settings.data_dir}"
+                )
+            spans[place] = (store.next_offset, claims[place] + 1)
+        filters = {place: EpochFilter(store.epoch) for place, store in stores.items()}
+        stale: dict[TopicPartition, set[bytes]] = {}
+        async with ChangelogReader(self.settings) as reader:
+            async for place, records, position in reader.read(spans):
+                found = filters[place].read(records)
+                stores[place].write(found.states, next_offset=position, epoch=filters[place].epoch)
+                self.metrics.recovered_records += len(records)
+                if stale.get(place):
+                    stale[place] -= {key for key, _ in found.states}
+                if found.stale:
+                    self.metrics.stale_records += len(found.stale)
+                    stale.setdefault(place, set()).update(found.stale)
+        return stale
+
+    async def inspect(self, task: PartitionTask, start: int, end: int | None) -> int:
+        """Look at what others wrote to a task's changelog from `start` up to `end` (None: to its end).
+
+        Returns:
+            Where it stopped.
+
+        Raises:
+            Fenced: a newer claim is among it.
+        """
+        place = self._changelog_place(task.stage, task.partition)
+        filtered = EpochFilter(task.epoch)
+        async with ChangelogReader(self.settings) as reader:
+            if end is None:
+                end = (await reader.ends([place]))[place]
+            async for _, records, _ in reader.read({place: (start, end)}):
+                found = filtered.read(records)
+                if filtered.epoch > task.epoch:
+                    raise Fenced(
+                        f"another worker claimed {place.topic}/{place.partition}; this one was away for too long "
+                        "(paused, or cut off from the brokers) and stops. Nothing it did since was acknowledged"
+                    )
+                if found.stale:
+                    self.metrics.stale_records += len(found.stale)
+                    log.warning(
+                        "a worker wrote %d states to %s/%d after losing it; they are written again",
+                        len(found.stale), place.topic, place.partition,
+                    )  # fmt: skip
+                    task.rewrite |= found.stale
+        return end
+
+    async def check_foreign(self) -> None:
+        """Compare the ends of the changelogs with what this worker wrote; see `fencing`."""
+        async with self.checkpointer.lock:
+            tasks = {self._changelog_place(task.stage, task.partition): task for task in self.tasks.values()}
+            if not tasks:
+                return
+            async with ChangelogReader(self.settings) as reader:
+                ends = await reader.ends(list(tasks))
+            for place, task in tasks.items():
+                if ends[place] > task.log_next and self.tasks.get((task.stage, task.partition)) is task:
+                    task.log_next = await self.inspect(task, task.log_next, ends[place])
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    async def run_checkpoints(self) -> None:
+        """Take checkpoints until cancelled; a failure fails the worker."""
+        try:
+            while True:
+                await asyncio.sleep(self.settings.checkpoint_interval)
+                await self._checkpoint_or_drop()
+                self.measure_lag()
+                if time.monotonic() - self._foreign_checked > FOREIGN_CHECK_S:
+                    self._foreign_checked = time.monotonic()
+                    await self.check_foreign()
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await self.fail(error)
+
+    async def run_outputs(self) -> None:
+        """Send outputs until cancelled; a failure fails the worker."""
+        try:
+            await self.writer.run()
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await self.fail(error)
+
+    async def _checkpoint_or_drop(self) -> None:
+        try:
+            await self.checkpointer.checkpoint()
+        except LostGroup as loss:
+            # The group has noticed, or is about to tell: a revocation and a new assignment follow.
+            log.warning("checkpoint abandoned: %s", loss)
+            self.drop()
+
+    async def stop(self) -> None:
+        """Last checkpoint and commit; after this nothing flows."""
+        self.gate.close()
+        if self.failed or self._generation is None:
+            return
+        try:
+            async with asyncio.timeout(self.settings.stop_timeout):
+                await self.checkpointer.checkpoint()
+                await self._app.consumer.commit()
+        except LostGroup as loss:
+            log.warning("no last checkpoint: %s", loss)
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await self.fail(error)
+        self.drop()
+
+    async def fail(self, error: BaseException) -> None:
+        """Stop the worker, loudly, with nothing acknowledged that is not durable."""
+        self.gate.close()
+        if self.failed:
+            return
+        self.failed = True
+        log.critical("worker stops: %s: %s", type(error).__name__, error, exc_info=error)
+        await self._app.crash(error)
+
+    def _mark_done(self, tp: TP, next_offset: int) -> None:
+        self._app.consumer.mark_done(tp, next_offset)

@@ -1,0 +1,18 @@
+"""Kafka headers of output records: CloudEvents in binary mode, and the trace context (design 2, Envelope)."""
+
+from __future__ import annotations
+
+from ...schemas.envelope import output_headers
+from .protocols import OutputRecord
+
+
+def trace_headers(output: OutputRecord) -> list[tuple[str, bytes]]:
+    """Only the trace context; for records between trustfold's own stages."""
+    return [("traceparent", output.traceparent.encode())] if output.traceparent else []
+
+
+def cloudevents(output: OutputRecord) -> list[tuple[str, bytes]]:
+    """CloudEvents headers and the trace context; a tombstone is no event and has only the latter."""
+    if output.value is None:
+        return trace_headers(output)
+    return output_headers(output.id, output.type, output.time_ms, traceparent=output.traceparent)

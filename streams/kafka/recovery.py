@@ -1,0 +1,143 @@
+"""Recovery after an assignment, in place of Faust's.
+
+Faust's recovery reads changelogs through the group's consumer, record by record, and lets source records flow before
+its last clearing of the queues: what comes in between is gone where a partition has no committed offset yet. Here the
+changelogs are read in bulk by a reader of their own, the gate stays closed until the end, and the sources are put to
+their offsets after the last poll in flight has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from faust.tables.manager import TableManager
+from faust.types import TP
+from mode import Service
+
+log = logging.getLogger(__name__)
+
+
+class BulkRecovery(Service):
+    """Runs one recovery per assignment; a newer assignment cancels the one under way.
+
+    Attributes:
+        completed: set once the first recovery is over; the app's own tasks start then.
+        in_recovery: whether one is under way.
+    """
+
+    mundane_level = "debug"
+
+    def __init__(self, app: Any, **kwargs: Any) -> None:
+        """Wait for the first assignment."""
+        super().__init__(**kwargs)
+        self.app = app
+        self.completed = asyncio.Event()
+        self.in_recovery = False
+        self._running: asyncio.Task[None] | None = None
+
+    def begin(self, assigned: set[TP], generation: int) -> None:
+        """Start recovering an assignment."""
+        self.in_recovery = True
+        self._running = asyncio.get_running_loop().create_task(
+            self._recover(self._running, set(assigned), generation), name=f"recovery of generation {generation}"
+        )
+
+    async def cancel(self) -> None:
+        """End the recovery under way, if any."""
+        running, self._running = self._running, None
+        if running is not None and not running.done():
+            running.cancel()
+            await asyncio.wait([running])
+        self.in_recovery = False
+
+    async def on_stop(self) -> None:
+        """End the recovery under way."""
+        await self.cancel()
+
+    async def _recover(self, before: asyncio.Task[None] | None, assigned: set[TP], generation: int) -> None:
+        engine, consumer = self.app.engine, self.app.consumer
+        try:
+            if before is not None and not before.done():
+                before.cancel()
+                await asyncio.wait([before])
+            started = time.monotonic()
+            engine.drop()
+            await engine.recover(assigned)
+            await self._resume(assigned)
+            await engine.gate.wait_quiet()
+            offsets = await consumer.seek_sources(assigned)
+            if not engine.is_member(generation):
+                log.info("generation %d is over before its recovery was", generation)
+                engine.drop()
+                return
+            engine.begin(generation, offsets)
+            seconds = time.monotonic() - started
+            engine.metrics.recovery_seconds += seconds
+            log.info("ready in generation %d with %d stage partitions after %.2f s",
+                     generation, len(engine.tasks), seconds)  # fmt: skip
+            self.in_recovery = False
+            self.completed.set()
+            self.app.tables.on_actives_ready()
+            self.app.tables.on_standbys_ready()
+            self.app.on_rebalance_end()
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            if engine.is_member(generation):
+                await engine.fail(error)
+            else:
+                log.info("recovery of generation %d ended with it: %r", generation, error)
+
+    async def _resume(self, assigned: set[TP]) -> None:
+        """Open Faust's own valves; nothing flows yet, the gate is closed."""
+        app = self.app
+        await app.on_rebalance_complete.send()
+        app.flow_control.resume()
+        app.consumer.resume_partitions(assigned)
+        app.consumer.resume_flow()
+        await app._fetcher.maybe_start()
+
+
+class LaneTables(TableManager):
+    """Faust's table manager with that recovery, and without changelogs in the group's subscription.
+
+    The group's consumer prefetches everything it is subscribed to; changelogs would fill its buffers with the worker's
+    own writes and hold up the fetches of the sources behind them.
+    """
+
+    mundane_level = "debug"
+    _bulk: BulkRecovery | None = None
+
+    @property
+    def recovery(self) -> Any:
+        """The recovery service."""
+        if self._bulk is None:
+            self._bulk = BulkRecovery(self.app, beacon=self.beacon, loop=self.loop)
+        return self._bulk
+
+    async def on_start(self) -> None:
+        """Start tables and recovery, without Faust's pause of a second."""
+        await self._update_channels()
+        await self.recovery.start()
+
+    async def _update_channels(self) -> None:
+        self._tables_finalized.set()
+        for table in self.values():
+            await table.maybe_start()
+        self._tables_registered.set()
+
+    def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Nothing to flush: states are written by checkpoints."""
+
+    async def on_rebalance(
+        self,
+        assigned: set[TP],
+        revoked: set[TP],  # noqa: ARG002 - Faust's signature
+        newly_assigned: set[TP],  # noqa: ARG002
+        generation_id: int = 0,
+    ) -> None:
+        """Recover the new assignment in the background; the group must not wait for it."""
+        self._recovery_started.set()
+        await self._update_channels()
+        self.recovery.begin(assigned, generation_id)

@@ -1,0 +1,47 @@
+"""Ticks: what falls due without an event is appended to the log by the worker that owns the partition.
+
+About once a second, only while some processor has something due and its partition is caught up with its log end: a
+partition that lags will meet its own future events first. The time of a tick is the largest event time this worker has
+seen plus the wall time since it processed the last record. What comes out is an event like any other; it changes state
+when it is read back, so the log stays the only truth (design 2, Time and order).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from .engine import Engine
+
+INTERVAL_S = 1.0
+
+
+def tick(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> int:
+    """Append what is due now; returns how many events."""
+    if engine.generation() is None or engine.gate.generation is None:
+        return 0
+    stream_time = max((task.processor.stream_time for task in engine.tasks.values()), default=0)
+    if not stream_time:
+        return 0
+    now = stream_time + int((clock() - engine.last_record_at) * 1000)
+    appended = 0
+    for task in engine.tasks.values():
+        due = task.processor.next_due()
+        if due is None or due > now or not engine.caught_up(task):
+            continue
+        outputs = task.processor.due(now)
+        engine.writer.put(outputs, task.partition)
+        appended += len(outputs)
+    engine.metrics.ticks += appended
+    return appended
+
+
+async def run_ticks(engine: Engine) -> None:
+    """Tick until cancelled; a fault fails the worker."""
+    try:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            tick(engine)
+    except Exception as error:  # noqa: BLE001 - reported by failing the worker
+        await engine.fail(error)

@@ -1,0 +1,131 @@
+"""Runs a worker until it is told to stop or fails.
+
+Faust's own worker command adds a spinner and sets the root logger to DEBUG, which costs a tenth of the throughput, and
+ends with a traceback for every reason. This one has three exits: stopped, failed, never started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...schemas.errors import ConfigError
+from .app import TrustfoldApp, make_app
+from .protocols import Topology
+from .settings import KafkaSettings
+from .topics import check_topics
+from .tuning import quieten
+
+if TYPE_CHECKING:
+    from ...schemas.rules import Rules
+
+log = logging.getLogger(__name__)
+
+STOPPED = 0
+"""Exit code: stopped by a signal, after a last checkpoint and commit."""
+
+FAILED = 1
+"""Exit code: something went wrong while running; nothing was acknowledged that is not durable. Start it again."""
+
+REFUSED = 2
+"""Exit code: settings or topics are wrong, or no broker answered; nothing was started."""
+
+LEAVE_S = 10.0
+"""Time for closing connections and threads after the last checkpoint; then the process ends anyway."""
+
+Started = Callable[[TrustfoldApp], None]
+
+
+def run_worker(
+    settings: KafkaSettings,
+    rules: Rules | None = None,
+    topology: Topology | None = None,
+    *,
+    on_started: Started | None = None,
+) -> int:
+    """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
+
+    Args:
+        settings: see KafkaSettings.
+        rules: rules of the folds; the defaults when None.
+        topology: stages to run; trustfold's own when None.
+        on_started: called once the first recovery is over, on the worker's event loop. Web servers and exporters
+            start here; they find the engine and its metrics on the app.
+
+    Returns:
+        STOPPED, FAILED or REFUSED; what happened is in the log.
+    """
+    _start_log(settings.log_level)
+    try:
+        return asyncio.run(_run(settings, rules, topology, on_started))
+    except ConfigError as error:
+        log.critical("not started: %s", error)
+        return REFUSED
+
+
+async def _run(
+    settings: KafkaSettings, rules: Rules | None, topology: Topology | None, on_started: Started | None
+) -> int:
+    await check_topics(settings, topology)
+    app = make_app(settings, rules, topology)
+    app.in_worker = True
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    starting = loop.create_task(app.start())
+    if on_started is not None:
+        starting.add_done_callback(lambda done: done.cancelled() or done.exception() or on_started(app))
+    stop = loop.create_task(asked.wait())
+    crash = loop.create_task(_crashed(app))
+    failing = _failing(starting)
+    try:
+        await asyncio.wait({stop, crash, failing}, return_when=asyncio.FIRST_COMPLETED)
+        log.info("stopping%s", "" if stop.done() else " after a failure")
+        async with asyncio.timeout(settings.stop_timeout + LEAVE_S):
+            await app.stop()
+    except TimeoutError:
+        log.critical("not everything stopped within %s s; leaving it", settings.stop_timeout + LEAVE_S)
+        _leave(FAILED)
+    finally:
+        for task in (starting, stop, crash):
+            task.cancel()
+        await asyncio.gather(starting, stop, crash, return_exceptions=True)
+    failed = app.crash_reason is not None or app.engine.failed or failing.done()
+    return FAILED if failed else STOPPED
+
+
+async def _crashed(app: TrustfoldApp) -> None:
+    await app._crashed.wait()
+
+
+def _failing(starting: asyncio.Task[None]) -> asyncio.Future[None]:
+    """A future that is done when the start fails; a start that succeeds ends nothing."""
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def look(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and not failed.done():
+            log.critical("start failed", exc_info=task.exception())
+            failed.set_result(None)
+
+    starting.add_done_callback(look)
+    return failed
+
+
+def _leave(code: int) -> None:
+    with contextlib.suppress(Exception):
+        logging.shutdown()
+        sys.stdout.flush()
+    os._exit(code)
+
+
+def _start_log(level: str) -> None:
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    quieten(level)

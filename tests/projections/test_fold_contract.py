@@ -1,0 +1,195 @@
+"""The fold contract, over every stage: deterministic, deaf to repeats, resumable anywhere, bounded (design 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from story import Story
+from streams_of_events import event_lines
+
+from trustfold.projections.emit import Output
+from trustfold.projections.snapshot import SnapshotCodec, header
+from trustfold.projections.topology import DECISION_TOPICS, STAGES
+from trustfold.schemas.errors import StateIncompatible
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.topology import LocalTopology
+
+RULES = Rules()
+CONTRACT = settings(max_examples=60, deadline=None)
+
+
+class Stored:
+    """States as an engine stores them."""
+
+    def __init__(self) -> None:
+        self.snapshots: dict[tuple[str, bytes], bytes] = {}
+
+    def load(self, stage: str, key: bytes) -> bytes | None:
+        """The stored snapshot of a key."""
+        return self.snapshots.get((stage, key))
+
+    def save(self, topology: LocalTopology) -> None:
+        """Store what was touched."""
+        for name, processor in topology.processors.items():
+            for key, snapshot in processor.snapshot():
+                assert snapshot is not None
+                self.snapshots[name, key] = snapshot
+
+    def resume(self, offsets: dict[str, int]) -> LocalTopology:
+        """A topology as after a restart."""
+        topology = LocalTopology(RULES, load=self.load, next_offsets=offsets)
+        for name, processor in topology.processors.items():
+            processor.adopt((key, snapshot) for (stage, key), snapshot in self.snapshots.items() if stage == name)
+        return topology
+
+
+def decisions(outputs: Iterable[Output]) -> list[tuple[str, str, bytes | None]]:
+    """What consumers see, state included."""
+    return [(o.topic, o.key, o.value) for o in outputs if o.topic in {*DECISION_TOPICS, "state"}]
+
+
+def fold(lines: list[bytes]) -> tuple[list[Output], LocalTopology]:
+    """Everything in one go, and a tick at the end."""
+    topology = LocalTopology(RULES)
+    outputs = topology.feed("events", lines)
+    return outputs + topology.tick(topology.stream_time), topology
+
+
+@CONTRACT
+@given(event_lines())
+def test_the_same_input_gives_the_same_bytes(lines: list[bytes]) -> None:
+    """Twice the same log, twice the same outputs, byte for byte."""
+    assert fold(lines)[0] == fold(lines)[0]
+
+
+@CONTRACT
+@given(event_lines(), st.data())
+def test_repeated_events_change_nothing(lines: list[bytes], data: st.DataObject) -> None:
+    """Any event published again, any time later, leaves every decision as it was."""
+    noisy = list(lines)
+    for _ in range(min(5, len(lines))):
+        index = data.draw(st.integers(0, len(lines) - 1))
+        place = data.draw(st.integers(noisy.index(lines[index]) + 1, len(noisy)))
+        noisy.insert(place, lines[index])
+    assert decisions(fold(noisy)[0]) == decisions(fold(lines)[0])
+
+
+@CONTRACT
+@given(event_lines(), st.data())
+def test_resuming_from_a_snapshot_anywhere_gives_the_same(lines: list[bytes], data: st.DataObject) -> None:
+    """Stop after any event, restart from the stored states: nothing is lost, nothing differs."""
+    cut = data.draw(st.integers(0, len(lines)))
+    stored, first = Stored(), LocalTopology(RULES)
+    outputs = first.feed("events", lines[:cut])
+    stored.save(first)
+    second = stored.resume(first.next_offsets)
+    outputs += second.feed("events", lines[cut:])
+    outputs += second.tick(second.stream_time)
+    assert outputs == fold(lines)[0]
+
+
+@CONTRACT
+@given(event_lines(), st.data())
+def test_redelivery_after_a_crash_changes_no_state(lines: list[bytes], data: st.DataObject) -> None:
+    """States were saved, the committed offset was not: the same records come again and change nothing."""
+    cut = data.draw(st.integers(0, len(lines)))
+    back = data.draw(st.integers(0, cut))
+    stored, first = Stored(), LocalTopology(RULES)
+    first.feed("events", lines[:cut])
+    stored.save(first)
+    before = dict(stored.snapshots)
+    again = stored.resume({**first.next_offsets, "events": back})
+    assert decisions(again.feed("events", lines[back:cut])) == []
+    stored.save(again)
+    assert stored.snapshots == before
+
+
+@CONTRACT
+@given(event_lines(), st.lists(st.integers(0, 120), max_size=6))
+def test_ticks_change_when_not_what(lines: list[bytes], places: list[int]) -> None:
+    """Ticks at any point of stream time lead to the same decisions of every session."""
+    ticked = LocalTopology(RULES)
+    outputs: list[Output] = []
+    for number, line in enumerate(lines):
+        outputs += ticked.feed("events", (line,))
+        if number in places:
+            outputs += ticked.tick(ticked.stream_time)
+    outputs += ticked.tick(ticked.stream_time)
+    expected = fold(lines)[0]
+    for session in ("s0", "s1", "s2", "s3"):
+        mine = [o.value for o in outputs if o.topic == "nudges" and o.key == session]
+        assert mine == [o.value for o in expected if o.topic == "nudges" and o.key == session]
+
+
+@CONTRACT
+@given(event_lines())
+def test_output_ids_are_unique(lines: list[bytes]) -> None:
+    """No two different outputs share an id, so dropping repeats by id loses nothing."""
+    seen: dict[str, bytes | None] = {}
+    for output in fold(lines)[0]:
+        if output.id and output.topic in {*DECISION_TOPICS, "state"}:
+            assert seen.setdefault(output.id, output.value) == output.value
+            assert list(seen).count(output.id) == 1
+
+
+def test_states_do_not_grow_with_the_length_of_a_session() -> None:
+    """Ten thousand calls later a session and its tools need no more room than after a thousand."""
+
+    def sizes(calls: int) -> dict[str, int]:
+        story = Story()
+        for number in range(calls):
+            story.fails("bash", {"command": f"cmd{number} x"}, with_="timeout")
+            story.works("read_file", {"path": f"/d{number}/f"}, result=str(number))
+            story.started("edit_file", {"path": f"/d{number}/f"}, deadline_ms=50)
+            story.says("I'll do it now.")
+        _ = story.outputs
+        assert story._topology is not None
+        return {name: sum(len(s or b"") for _, s in p.snapshot()) for name, p in story._topology.processors.items()}
+
+    few, many = sizes(300), sizes(1500)
+    for stage in few:
+        assert many[stage] <= few[stage] * 1.1 + 200, (stage, few, many)
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_an_older_shorter_snapshot_loads(stage: object) -> None:
+    """Fields are only appended, so a snapshot with the first two fields alone still decodes."""
+    codec = SnapshotCodec(stage.state_type, stage.state_version)  # type: ignore[attr-defined]
+    state = codec.decode(codec.encode(stage.state_type(), None)[:17] + b"\x92\x91\x07\xcd\x03\xe8")  # type: ignore[attr-defined]
+    assert (state.positions, state.clock) == ([7], 1000)
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_a_snapshot_of_another_version_is_refused(stage: object) -> None:
+    """Whose fault and what next, instead of a wrong state."""
+    codec = SnapshotCodec(stage.state_type, 1)  # type: ignore[attr-defined]
+    other = SnapshotCodec(stage.state_type, 2).encode(stage.state_type(), None)  # type: ignore[attr-defined]
+    with pytest.raises(StateIncompatible, match="version 2"):
+        codec.decode(other)
+
+
+def test_the_snapshot_header_tells_clock_and_due_time() -> None:
+    """An engine finds what is due without decoding a state."""
+    story = Story()
+    story.started("bash", {"command": "x"}, deadline_ms=60_000)
+    _ = story.outputs
+    assert story._topology is not None
+    [(_, snapshot)] = story._topology.processors["session"].snapshot()
+    assert snapshot is not None
+    start = int(story.now.timestamp() * 1000)
+    assert header(snapshot) == (1, start, start + 60_000)
+
+
+def test_bad_records_become_dead_letters_and_nothing_stops() -> None:
+    """A poison record among good ones is kept whole, with its reason; the others are folded."""
+    good = Story().fails("bash", {"command": "x"}, times=3).records
+    lines = [value for _, value in good]
+    lines[3:3] = [b"not json", b"\xff\xfe", b"[]", b'{"type": "no.such"}']
+    outputs, topology = fold(lines)
+    letters = [o for o in outputs if o.topic == "dead-letters"]
+    assert len(letters) == 4
+    assert topology.processors["session"].rejected == 4
+    assert [o.type for o in outputs].count("trust.changed") == 2

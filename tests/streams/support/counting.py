@@ -1,0 +1,187 @@
+"""Stages of the engine's own tests: they count, so that a lost or doubled record shows as a wrong number.
+
+`session` counts events per session key, tells `outcomes` about each, and every tenth time `nudges`. `tool` counts the
+outcomes and the commands of each tool key, and every hundredth time tells `breakers`. Outcomes carry where they came
+from, and a tool's state keeps the newest origin of each source partition: repeats after a crash are dropped exactly.
+An event with a `deadline` (milliseconds) falls due: the processor appends a `late` event that counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+from trustfold.streams.kafka.protocols import Topology
+
+
+class Output(NamedTuple):
+    """As `projections.emit.Output`."""
+
+    topic: str
+    key: str
+    value: bytes | None
+    id: str
+    type: str
+    time_ms: int
+    traceparent: str | None = None
+    own_partition: bool = False
+
+
+class Event(msgspec.Struct, gc=False):
+    """What the session stage reads."""
+
+    id: str
+    session: str
+    tool: str
+    time: int
+    deadline: int = 0
+    late: bool = False
+
+
+class Outcome(msgspec.Struct, gc=False):
+    """What the tool stage reads from `outcomes`; from `commands` only `tool` counts."""
+
+    tool: str
+    origin: tuple[int, int] = (-1, -1)
+
+
+class State(msgspec.Struct, array_like=True):
+    """State of one key: positions by source, the count, and what protects it from repeats."""
+
+    positions: list[int] = msgspec.field(default_factory=lambda: [-1, -1])
+    count: int = 0
+    clock: int = 0
+    due: int = 0
+    late: int = 0
+    origins: dict[int, int] = {}
+    ids: list[str] = []
+
+
+class Stage(NamedTuple):
+    """Name and sources."""
+
+    name: str
+    sources: tuple[str, ...]
+
+
+STAGES = (Stage("session", ("events",)), Stage("tool", ("outcomes", "commands")))
+EVENT, OUTCOME = msgspec.json.Decoder(Event), msgspec.json.Decoder(Outcome)
+ENCODE, STATE = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(State)
+
+
+class CountingProcessor:
+    """One stage over one partition."""
+
+    def __init__(self, stage: Stage, partition: int, load: Callable[[bytes], bytes | None]) -> None:
+        self.stage, self.partition, self._load = stage, partition, load
+        self.stream_time = 0
+        self.live: dict[bytes, State] = {}
+        self.dirty: dict[bytes, State] = {}
+        self.deadlines: dict[bytes, int] = {}
+
+    def process(self, topic: str, records: Iterable[Any]) -> list[Output]:
+        out: list[Output] = []
+        fold = self._session if self.stage.name == "session" else self._tool
+        slot = self.stage.sources.index(topic)
+        for record in records:
+            try:
+                fold(topic, slot, record, out)
+            except (msgspec.MsgspecError, TypeError) as error:
+                place = f"{topic}/{self.partition}/{record.offset}"
+                body = orjson.dumps({"place": place, "message": str(error)})
+                key = (record.key or b"").decode(errors="replace")
+                out.append(Output("dead-letters", key, body, place, "dead_letter", max(record.timestamp, 0)))
+        return out
+
+    def _state(self, key: bytes) -> State:
+        state = self.live.get(key)
+        if state is None:
+            stored = self._load(key)
+            state = self.live[key] = STATE.decode(stored) if stored is not None else State()
+        return state
+
+    def _session(self, topic: str, slot: int, record: Any, out: list[Output]) -> None:
+        event = EVENT.decode(record.value)
+        key = event.session.encode()
+        state = self._state(key)
+        if record.offset <= state.positions[slot]:
+            return
+        state.positions[slot] = record.offset
+        self.dirty[key] = state
+        state.clock = max(state.clock, event.time)
+        self.stream_time = max(self.stream_time, event.time)
+        if event.late:
+            if event.id not in state.ids:
+                state.ids.append(event.id)
+                state.late += 1
+                out.append(Output("nudges", event.session, b'{"late":true}', event.id, "late", event.time))
+            return
+        if event.deadline:
+            state.due = self.deadlines[key] = event.deadline
+        state.count += 1
+        value = orjson.dumps({"tool": event.tool, "origin": (self.partition, record.offset)})
+        out.append(Output("outcomes", event.tool, value, f"o-{event.id}", "outcome", event.time))
+        if not state.count % 10:
+            made = f"{event.session}-{state.count}"
+            body = orjson.dumps({"id": made, "count": state.count})
+            out.append(Output("nudges", event.session, body, made, "nudge", event.time))
+
+    def _tool(self, topic: str, slot: int, record: Any, out: list[Output]) -> None:
+        outcome = OUTCOME.decode(record.value)
+        key = outcome.tool.encode()
+        state = self._state(key)
+        if record.offset <= state.positions[slot]:
+            return
+        state.positions[slot] = record.offset
+        self.dirty[key] = state
+        source, origin = outcome.origin
+        if topic == "outcomes":
+            if origin <= state.origins.get(source, -1):
+                return
+            state.origins[source] = origin
+        state.count += 1
+        if not state.count % 100:
+            made = f"{outcome.tool}-{state.count}"
+            body = orjson.dumps({"id": made, "count": state.count})
+            out.append(Output("breakers", outcome.tool, body, made, "breaker", 0))
+
+    def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        for key, stored in items:
+            state = STATE.decode(stored)
+            self.stream_time = max(self.stream_time, state.clock)
+            if state.due and not state.late:
+                self.deadlines[key] = state.due
+
+    def next_due(self) -> int | None:
+        return min(self.deadlines.values(), default=None)
+
+    def due(self, now: int) -> list[Output]:
+        found = {key: at for key, at in self.deadlines.items() if at <= now}
+        out = []
+        for key, at in found.items():
+            del self.deadlines[key]
+            made, name = f"late-{key.decode()}-{at}", key.decode()
+            body = orjson.dumps({"id": made, "session": name, "tool": "", "time": at, "late": True})
+            out.append(Output("events", name, body, made, "late", at, own_partition=True))
+        return out
+
+    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+        taken: list[tuple[bytes, bytes | None]] = [(key, ENCODE(state)) for key, state in self.dirty.items()]
+        self.dirty.clear()
+        return taken
+
+    def forget_clean(self, keep: int) -> None:
+        excess = len(self.live) - keep
+        if excess > 0:
+            for key in [key for key in self.live if key not in self.dirty][:excess]:
+                del self.live[key]
+
+
+def make_processor(stage: Stage, partition: int, _rules: object, load: Callable[[bytes], bytes | None]) -> Any:
+    """As `projections.topology.make_processor`."""
+    return CountingProcessor(stage, partition, load)
+
+
+TOPOLOGY = Topology(STAGES, make_processor)

@@ -1,0 +1,84 @@
+"""Hypothesis strategies: streams of events as an agent platform might publish them, clean and otherwise."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from hypothesis import strategies as st
+
+START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
+
+_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process")
+_ARGS: dict[str, list[dict[str, Any]]] = {
+    "bash": [{"command": "ls"}, {"command": "pytest -q"}, {"command": "sudo rm -rf /"}],
+    "read_file": [{"path": "/a/x"}, {"path": "/b/y"}],
+    "edit_file": [{"path": "/a/x", "text": 1}, {"path": "/a/x", "text": 2}],
+    "list_tools": [{}],
+    "http_request": [{"url": "https://api.example.com/v1"}],
+    "mcp_db_query": [{"q": 1}],
+    "process": [{"action": "poll"}],
+}
+_ERRORS = [
+    {"type": "tool_error", "message": "it broke"},
+    {"type": "HTTPError", "message": "x", "http_status": 503},
+    {"type": "HTTPError", "message": "x", "http_status": 401},
+    {"type": "user_rejected", "message": "no"},
+    {"type": "x", "message": "bad", "severity": "invalid_input"},
+]
+_STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open"]
+
+_step = st.tuples(
+    st.sampled_from(["start", "start", "start", "finish", "finish", "finish", "text", "user", "turn", "probe"]),
+    st.sampled_from([0, 0, 0, 1, 2]),  # session
+    st.integers(0, 6),  # tool
+    st.integers(0, 2),  # arguments, call, error or text
+    st.sampled_from(_STATUS),
+    st.sampled_from([1, 1, 1, 2, 5, 40, 400, 2000]),  # seconds that pass
+)
+
+
+def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) -> bytes:
+    kind, session, tool_number, choice, status, _ = step
+    tool = _TOOLS[tool_number]
+    body: dict[str, Any] = {
+        "schema_version": "1.0",
+        "id": str(UUID(int=number)),
+        "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "session_id": f"s{session}",
+        "workspace_id": "w1",
+    }
+    call_id = f"{tool}-{choice}"
+    if kind == "start":
+        args = _ARGS[tool][choice % len(_ARGS[tool])]
+        body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}
+        if choice == 2:
+            body["deadline_ms"] = 30_000
+    elif kind == "finish":
+        body |= {"type": "tool_call.finished", "call_id": call_id, "tool_name": tool, "status": status, "duration_ms": 10}
+        body |= {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 5]}
+    elif kind == "text":
+        body |= {"type": "model.text", "text": ["I'll do it now.", "Done.", "Shall I?"][choice]}
+    elif kind == "probe":
+        body |= {"type": "breaker.probe_requested", "breaker_key": f"tool:{tool}", "guard_id": f"g{choice}", "call_id": call_id}
+    else:
+        body["type"] = "user.message" if kind == "user" else "turn.started"
+    return orjson.dumps(body)
+
+
+@st.composite
+def event_lines(draw: st.DrawFn, max_size: int = 120) -> list[bytes]:
+    """Lines of a few interleaved sessions: calls that overlap, repeat, are reused, fail, never finish; gaps of any length.
+
+    Steps are drawn from a small pool, so that loops and rows of failures are the rule and not the exception.
+    """
+    pool = draw(st.lists(_step, min_size=1, max_size=8))
+    steps = draw(st.lists(st.sampled_from(pool), min_size=10, max_size=max_size))
+    at = START
+    lines = []
+    for number, step in enumerate(steps):
+        at += timedelta(seconds=step[5])
+        lines.append(_line(number, step, at))
+    return lines
