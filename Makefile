@@ -113,5 +113,5 @@ bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 
 .PHONY: clean
 clean: ## Remove the environment, builds and caches
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist *.egg-info
+	find . -type d \( -name __pycache__ -o -name '.*_cache' -o -name .hypothesis \) -not -path './.git/*' -prune -exec rm -rf {} +

@@ -66,7 +66,7 @@ class Emitter:
             self._ordinals = {}
 
     def next_origin(self) -> int:
-        """Place of the next outcome of the current input record: its offset and an ordinal, ever rising in a partition."""
+        """Place of the next outcome of the current record: its offset and an ordinal, ever rising in a partition."""
         self.origin += 1
         return self.origin
 
@@ -84,7 +84,9 @@ class Emitter:
         self.outputs.append(Output(topic, record_key, encode(value), made, output_type, self.at, self.traceparent))
         return made
 
-    def record(self, topic: str, key: str, value: msgspec.Struct, record_id: str, *, own_partition: bool = False) -> None:
+    def record(
+        self, topic: str, key: str, value: msgspec.Struct, record_id: str, *, own_partition: bool = False
+    ) -> None:
         """Emit a ready-made record (an outcome, an appended event)."""
         output_type = str(value.__struct_config__.tag)
         self.outputs.append(

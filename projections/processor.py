@@ -83,9 +83,11 @@ class StageProcessor:
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
         for record in records:
+            if record.value is None:
+                self.rejected += 1
+                outputs.append(dead_letter(record, topic, self.partition, _null(topic)))
+                continue
             try:
-                if record.value is None:
-                    raise EventRejected(RejectReason.NULL_VALUE, "$", f"a record of {topic} must have a value")
                 event = decode(topic, record.value)
                 key, event_id, at = envelope(event)
             except EventRejected as rejected:
@@ -100,10 +102,8 @@ class StageProcessor:
             dirty[key] = state
             if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
                 at = record.timestamp + CLOCK_TOLERANCE_MS
-            if at < state.clock:
-                at = state.clock
-            if at > self.stream_time:
-                self.stream_time = at
+            at = max(at, state.clock)
+            self.stream_time = max(self.stream_time, at)
             emit.origin = record.offset << ORIGIN_BITS
             emit.begin(event_id, at, traceparent_of(record.headers) if record.headers else None)
             before = len(outputs)
@@ -113,8 +113,7 @@ class StageProcessor:
                 del outputs[before:]
                 self.rejected += 1
                 outputs.append(dead_letter(record, topic, self.partition, _fault(fault)))
-            if at > state.clock:
-                state.clock = at
+            state.clock = max(state.clock, at)
             self.folded += 1
             due = due_at(state)
             if due is not None and due_known.get(key) != due:
@@ -188,6 +187,12 @@ class StageProcessor:
             state.positions.extend([-1] * (len(self._slots) - len(state.positions)))
             self._live[key] = state
         return state
+
+
+def _null(topic: str) -> EventRejected:
+    return EventRejected(
+        RejectReason.NULL_VALUE, "$", f"a record of {topic} must have a value: publish the event itself"
+    )
 
 
 def _fault(fault: Exception) -> EventRejected:

@@ -16,7 +16,7 @@ from .emit import Emitter
 class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
     """What every keyed state carries; the position is part of the state.
 
-    Subclasses append fields with defaults and never reorder or remove them: an older, shorter snapshot then still loads.
+    Subclasses append fields with defaults, never reorder or remove them: an older, shorter snapshot still loads.
 
     Attributes:
         positions: last offset folded, per source topic of the stage; -1 before the first.
@@ -31,19 +31,23 @@ StateT = TypeVar("StateT", bound=KeyState)
 
 
 class Stage(Protocol[StateT]):
-    """One step of the topology.
+    """One step of the topology."""
 
-    Attributes:
-        name: names the state table and its changelog.
-        sources: catalogue names of the topics it reads, co-partitioned.
-        state_type: its state; a KeyState.
-        state_version: raised when the meaning of stored fields changes; snapshots of another version are refused.
-    """
+    @property
+    def name(self) -> str:
+        """Names the state table and its changelog."""
 
-    name: str
-    sources: tuple[str, ...]
-    state_type: type[StateT]
-    state_version: int
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Catalogue names of the topics it reads, co-partitioned."""
+
+    @property
+    def state_type(self) -> type[StateT]:
+        """Its state; a KeyState."""
+
+    @property
+    def state_version(self) -> int:
+        """Raised when the meaning of stored fields changes; snapshots of another version are refused."""
 
     def decode(self, topic: str, value: bytes) -> Any:
         """Read one record of a source topic.

@@ -103,7 +103,7 @@ class ProbeLost(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag=
 Outcome = CallOutcome | ProbeRequest | ProbeLost
 """Everything that can stand on the `outcomes` topic."""
 
-_decoder = msgspec.json.Decoder(Outcome)
+_decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
 def decode_outcome(value: bytes) -> Outcome:

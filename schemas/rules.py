@@ -37,23 +37,23 @@ class RulesBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, f
     """Base of everything here: frozen, keyword-only, unknown names refused."""
 
 
-class EscalationPatch(RulesBase):
+class EscalationPatch(RulesBase, kw_only=True, frozen=True):
     """One layer of an escalation rule: only the fields it sets count. Field meanings: `EscalationRule`."""
 
-    count_threshold: Count | None | UnsetType = UNSET
-    consecutive_threshold: Count | None | UnsetType = UNSET
-    rate_threshold: Ratio | None | UnsetType = UNSET
+    count_threshold: Count | UnsetType | None = UNSET
+    consecutive_threshold: Count | UnsetType | None = UNSET
+    rate_threshold: Ratio | UnsetType | None = UNSET
     rate_min_calls: Count | UnsetType = UNSET
     window_seconds: Seconds | UnsetType = UNSET
     severity_filter: frozenset[Severity] | UnsetType = UNSET
     escalation_duration_seconds: Seconds | UnsetType = UNSET
     cooldown_seconds: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     success_count_to_recover: Count | UnsetType = UNSET
-    block_after: Count | None | UnsetType = UNSET
+    block_after: Count | UnsetType | None = UNSET
     notify_user: bool | UnsetType = UNSET
 
 
-class EscalationRule(RulesBase):
+class EscalationRule(RulesBase, kw_only=True, frozen=True):
     """A complete rule: when a key loses trust and how it earns it back (seed 1, design 3 Trust).
 
     Attributes:
@@ -86,11 +86,7 @@ class EscalationRule(RulesBase):
 
     def overlaid(self, patch: EscalationPatch) -> EscalationRule:
         """This rule with every field that the patch sets."""
-        changes = {
-            name: value
-            for name in patch.__struct_fields__
-            if (value := getattr(patch, name)) is not UNSET
-        }
+        changes = {name: value for name in patch.__struct_fields__ if (value := getattr(patch, name)) is not UNSET}
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
@@ -102,7 +98,7 @@ SERVICE_RULE = EscalationPatch(
 """Shipped for MCP servers: two hard failures in five minutes (seed 1, use case 3)."""
 
 
-class TrustRules(RulesBase):
+class TrustRules(RulesBase, kw_only=True, frozen=True):
     """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
 
     `service_default` applies to every MCP server that no `service_rules` entry names.
@@ -118,7 +114,7 @@ class TrustRules(RulesBase):
     max_fine_keys: Count = 64
 
 
-class BreakerPolicy(RulesBase):
+class BreakerPolicy(RulesBase, kw_only=True, frozen=True):
     """When a circuit opens and how it closes (seed 3 §1.5, design 3 Circuit breaker).
 
     Attributes:
@@ -156,7 +152,7 @@ READ_ONLY_POLICY = BreakerPolicy(consecutive_failures=8, open_s=20)
 MUTATING_POLICY = BreakerPolicy(consecutive_failures=3, rate_threshold=0.4)
 
 
-class BreakerRules(RulesBase):
+class BreakerRules(RulesBase, kw_only=True, frozen=True):
     """Which policy a breaker follows: by name first, then by declared tool class, then by kind of scope.
 
     `read_only` and `mutating` apply only where configuration or MCP annotations declare the class: a guess
@@ -170,7 +166,7 @@ class BreakerRules(RulesBase):
     by_scope: dict[str, BreakerPolicy] = {}
 
 
-class Ladder(RulesBase):
+class Ladder(RulesBase, kw_only=True, frozen=True):
     """Repetitions at which a pattern is minor, moderate and severe.
 
     Raises:
@@ -195,7 +191,7 @@ class Ladder(RulesBase):
         return 3 if count >= self.severe else 2 if count >= self.moderate else 1
 
 
-class BehaviourRules(RulesBase):
+class BehaviourRules(RulesBase, kw_only=True, frozen=True):
     """Thresholds of the behaviour detectors (design 3, Behaviour table).
 
     Attributes:
@@ -218,7 +214,7 @@ class BehaviourRules(RulesBase):
     announce_phrases: tuple[str, ...] = ()
 
 
-class NudgeRules(RulesBase):
+class NudgeRules(RulesBase, kw_only=True, frozen=True):
     """How detected patterns are told to the model (design 3, Nudges).
 
     Attributes:
@@ -235,7 +231,7 @@ class NudgeRules(RulesBase):
     texts: dict[str, str] = {}
 
 
-class ToolRules(RulesBase):
+class ToolRules(RulesBase, kw_only=True, frozen=True):
     """What is known about tools: their classes and how their failure keys are made (design 3, Keys).
 
     Attributes:
@@ -249,7 +245,7 @@ class ToolRules(RulesBase):
     expected_failures: frozenset[str] = frozenset()
 
 
-class CallRules(RulesBase):
+class CallRules(RulesBase, kw_only=True, frozen=True):
     """Pairing of started and finished events (design 2, Time and order).
 
     Attributes:
@@ -263,7 +259,7 @@ class CallRules(RulesBase):
     security_patterns: tuple[str, ...] = ()
 
 
-class Rules(RulesBase):
+class Rules(RulesBase, kw_only=True, frozen=True):
     """Everything the folds may read besides the events; the same rules and events give the same decisions."""
 
     trust: TrustRules = TrustRules()

@@ -1,4 +1,4 @@
-"""Failure classification: how bad is this failure, and is it one at all? (seed 1, design 3)
+"""Failure classification: how bad is this failure, and is it one at all? (seed 1, design 3).
 
 First match wins: the reporter's own severity, a dangerous command, the status, HTTP status, error type or code,
 message phrases on word boundaries, `server_error`.
@@ -159,7 +159,9 @@ def failure_in_result(result: Any) -> Failure | None:
     if not isinstance(result, dict):
         return None
     error = result.get("error")
-    status = _number(result.get("http_status")) or _number(result.get("status_code")) or _number(result.get("statusCode"))
+    status = (
+        _number(result.get("http_status")) or _number(result.get("status_code")) or _number(result.get("statusCode"))
+    )
     exit_code = next(
         (code for name in ("exit_code", "exitCode", "returncode") if (code := _number(result.get(name))) is not None),
         0,

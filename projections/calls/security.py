@@ -59,8 +59,10 @@ def _danger_of(command: SimpleCommand, previous: SimpleCommand | None) -> str:
         return "removes a root or home directory"
     if name in {"chmod", "chown"} and _recursive(command) and _on_root(command):
         return "changes a whole root or home directory"
-    if command.privileged and (name in _DESTRUCTIVE or name.startswith("mkfs")) and (
-        name not in {"rm", "chmod", "chown"} or _recursive(command)
+    if (
+        command.privileged
+        and (name in _DESTRUCTIVE or name.startswith("mkfs"))
+        and (name not in {"rm", "chmod", "chown"} or _recursive(command))
     ):
         return "runs a destructive command as root"
     if command.piped and name in _INTERPRETERS and previous is not None and previous.name in _DOWNLOADERS:

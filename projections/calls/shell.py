@@ -118,7 +118,7 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def simple_commands(line: str, depth: int = 0) -> tuple[SimpleCommand, ...]:
+def simple_commands(line: str, depth: int = 0) -> tuple[SimpleCommand, ...]:  # noqa: C901 - one scanner, one state
     """All simple commands of a command line, in order; `bash -c` scripts are opened up to three levels deep."""
     commands: list[SimpleCommand] = []
     words: list[str] = []

@@ -1,4 +1,4 @@
-"""Tool classes: does a call read, act, look at the tools, plan, or poll? (design 3, Behaviour)
+"""Tool classes: does a call read, act, look at the tools, plan, or poll? (design 3, Behaviour).
 
 Configuration first, then MCP annotations on the event, then the name; shell tools by their command words.
 What is not known stays unknown, and unknown never counts as an action.

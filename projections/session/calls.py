@@ -189,5 +189,3 @@ def append_timeouts(state: SessionState, session_id: str, now: int, emit: Emitte
         emit.record("events", session_id, event, event.id, own_partition=True)
         appended.append(event)
     return appended
-
-

@@ -39,7 +39,7 @@ def strongest_allowed(state: SessionState, rules: Rules) -> int:
 
 
 def _rank(active: ActivePattern) -> int:
-    return PRECEDENCE.index(active.pattern) if active.pattern in PRECEDENCE else len(PRECEDENCE)  # type: ignore[arg-type]
+    return PRECEDENCE.index(active.pattern) if active.pattern in PRECEDENCE else len(PRECEDENCE)
 
 
 def nudge_one(
@@ -124,5 +124,3 @@ def _judge(state: SessionState, session_id: str, pending: PendingNudge, emit: Em
         nudge_id=pending.nudge_id,
         effective=effective,
     )
-
-

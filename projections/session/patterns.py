@@ -32,7 +32,7 @@ class Sighting(NamedTuple):
 
     Attributes:
         fingerprint: what repeats; 0 for patterns without one. With the pattern it names the streak.
-        count: repetitions so far.
+        repetitions: how often so far.
         tools: tools of the repetition, oldest first.
         event_ids: evidence, newest last.
         expected_action: what the model should do instead, if the pattern knows.
@@ -41,7 +41,7 @@ class Sighting(NamedTuple):
     pattern: Pattern
     severity: int
     fingerprint: int
-    count: int
+    repetitions: int
     tools: Sequence[str]
     event_ids: Sequence[str]
     expected_action: str = ""
@@ -72,7 +72,7 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
         )
         state.active.append(active)
         del state.active[:-MAX_ACTIVE_PATTERNS]
-    active.count = sighting.count
+    active.count = sighting.repetitions
     active.last_step = state.step
     if sighting.severity > active.severity:
         active.severity = sighting.severity
@@ -85,7 +85,7 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
             caused_by=tuple(sighting.event_ids[-MAX_CAUSES:]),
             pattern=sighting.pattern,
             severity=SEVERITIES[active.severity - 1],
-            repetitions=sighting.count,
+            repetitions=sighting.repetitions,
             tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
             fingerprint=f"{sighting.fingerprint:016x}",
             duration_ms=emit.at - active.first_ms,

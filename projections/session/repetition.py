@@ -20,7 +20,7 @@ from .verdicts import Verdict
 def is_news(state: SessionState, call: OpenCall, verdict: Verdict) -> bool:
     """Whether this call with this result has not been seen within the window."""
     fingerprint, result = call.fingerprint, verdict.result
-    for done in state.window:  # a plain loop: this runs for every call, and a generator costs twice as much
+    for done in state.window:  # noqa: SIM110 - runs for every call, and a generator costs twice as much
         if done.call == fingerprint and done.result == result:
             return False
     return True
@@ -106,9 +106,7 @@ def _step_fingerprint(state: SessionState, call: OpenCall, verdict: Verdict) -> 
     return state.step_mix if state.step_open <= 0 else None
 
 
-def alternating_loop(
-    state: SessionState, call: OpenCall, verdict: Verdict, rules: BehaviourRules
-) -> Sighting | None:
+def alternating_loop(state: SessionState, call: OpenCall, verdict: Verdict, rules: BehaviourRules) -> Sighting | None:
     """A cycle of two to six steps with the same results that repeats without a break."""
     fingerprint = _step_fingerprint(state, call, verdict)
     if fingerprint is None:

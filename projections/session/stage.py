@@ -136,17 +136,15 @@ def _behaviour(
         _conclude(state, event.session_id, sightings, gone, rules, emit)
 
 
-def _broken_out_of(
-    state: SessionState, call: OpenCall, sightings: list[Sighting], rules: Rules
-) -> list[ActivePattern]:
+def _broken_out_of(state: SessionState, call: OpenCall, sightings: list[Sighting], rules: Rules) -> list[ActivePattern]:
     """Open streaks that the call just finished has ended."""
     seen = {(sighting.pattern, sighting.fingerprint) for sighting in sightings}
     limits = rules.behaviour
     ended = {
         Pattern.ALTERNATING_LOOP: not any(state.cycle_runs[1:]),
         Pattern.INTROSPECTION_LOOP: state.introspection_count == 0,
-        Pattern.READ_ONLY_LOOP: not (limits.read_only_loop.step(state.stale_reads) or limits.read_only_cap.step(state.reads)),
-    }  # fmt: skip
+        Pattern.READ_ONLY_LOOP: not streaks.reading_on(state, limits),
+    }
     outgrown = patterns.outgrown(state, rules)
     return [
         active
@@ -203,9 +201,7 @@ def _turn_ended(state: SessionState, event: ev.TurnEnded, at: int, rules: Rules,
     state.turn_open = False
 
 
-def _turn_over(
-    state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: int, rules: Rules, emit: Emitter
-) -> None:
+def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
     del at
     if _detecting(state, rules):
         sighting = announcements.silent_turn(state, event.id, rules.behaviour)

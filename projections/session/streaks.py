@@ -9,9 +9,7 @@ from .patterns import Sighting
 from .state import OpenCall, SessionState
 
 
-def introspection_loop(
-    state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules
-) -> Sighting | None:
+def introspection_loop(state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules) -> Sighting | None:
     """Introspection calls since the last other call."""
     if call.tool_class is not ToolClass.INTROSPECTION:
         state.introspection_count = 0
@@ -63,6 +61,11 @@ def read_only_loop(
         Pattern.READ_ONLY_LOOP, severity, 0, count,
         [call.tool_name], state.read_ids or [event_id], "act on what has been read",
     )  # fmt: skip
+
+
+def reading_on(state: SessionState, rules: BehaviourRules) -> bool:
+    """Whether the counts of reads still make a pattern."""
+    return bool(rules.read_only_loop.step(state.stale_reads) or rules.read_only_cap.step(state.reads))
 
 
 def forget_reads(state: SessionState) -> None:

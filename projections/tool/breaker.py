@@ -1,9 +1,10 @@
-"""Circuit breaker: should traffic be sent at all? (seed 3 §1.5, seed 5 §10.3, design 3 Circuit breaker)
+"""Circuit breaker: should traffic be sent at all? (seed 3 §1.5, seed 5 §10.3, design 3 Circuit breaker).
 
-Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough failures in a row,
-or a high enough share of them, open the circuit. After `open_s` it is half-open *for whoever reads the state*: that
-follows from `open_until`, so no timer is needed and the result is the same with and without one. Half-open, one probe is
-in flight for the whole fleet, granted as a lease; enough successful probes close, a failed or lost one opens for longer.
+Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough failures in a
+row, or a high enough share of them, open the circuit. After `open_s` it is half-open for whoever reads the state: that
+follows from `open_until`, so no timer is needed and the result is the same with and without one. Half-open, one probe
+is in flight for the whole fleet, granted as a lease; enough successful probes close, a failed or lost one opens for
+longer.
 
 Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
 found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
@@ -105,7 +106,9 @@ def fold_call(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy
     ]
     if failed:
         keep = policy.consecutive_failures or 1
-        record.consecutive = [*(seen for seen in record.consecutive[1 - keep :] if seen > since), at] if keep > 1 else [at]
+        record.consecutive = (
+            [*(seen for seen in record.consecutive[1 - keep :] if seen > since), at] if keep > 1 else [at]
+        )
     else:
         record.consecutive = []
     return _test(record, policy, at)
@@ -139,7 +142,7 @@ def _test(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]
 def _settle_probe(
     record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, failed: bool, answered: bool
 ) -> list[Change]:
-    """A call finished while half-open: is it the probe, and how did it go?
+    """Settle the probe by a call that finished while half-open, if it is the probe.
 
     With a lease out, only the leased call decides; without one (a platform that only publishes), any call that
     started after the opening does.

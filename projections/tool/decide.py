@@ -45,7 +45,7 @@ def trust_changed(
         to=change.after,
         trigger=change.move,
         reason=why,
-        count=round(change.count, 4),
+        count=round(change.amount, 4),
         threshold=change.threshold,
         window_s=rule.window_seconds,
         expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
@@ -95,9 +95,7 @@ def trust_state(state: ToolState, record: TrustRecord, rule: EscalationRule, at:
     )
 
 
-def breaker_changed(
-    state: ToolState, change: breaker.Change, evidence: tuple[str, ...], emit: Emitter
-) -> None:
+def breaker_changed(state: ToolState, change: breaker.Change, evidence: tuple[str, ...], emit: Emitter) -> None:
     """Emit a transition of a circuit."""
     record = state.breaker
     rate, measured = breaker.failure_rate(record)
@@ -164,6 +162,8 @@ def breaker_state(state: ToolState, emit: Emitter) -> None:
         open_until=_when(record.open_until),
         reopen_count=record.opened_total,
         successes=record.successes,
-        lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until)) if lease else None,
+        lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
+        if lease
+        else None,
         time_in_state_ms={str(name): spent for name, spent in zip(breaker.STATES, record.spent_ms, strict=True)},
     )

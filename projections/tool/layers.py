@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ...schemas.outcomes import CallOutcome
 from ...schemas.rules import (
     BreakerPolicy,
@@ -15,7 +14,8 @@ from ...schemas.vocabulary import ToolClass
 
 _DEFAULT = EscalationRule()
 
-
+MAX_RESOLVED = 4096
+"""Combinations of layers kept resolved."""
 
 
 class RuleBook:
@@ -32,14 +32,14 @@ class RuleBook:
         key = (tool, outcome.domain, outcome.service, outcome.plugin_name, for_service)
         rule = self._trust.get(key)
         if rule is None:
-            rule = self._trust[key] = resolve(self.rules.trust, *key)
-            if len(self._trust) > 4096:
-                self._trust.clear()
+            rule = self._trust[key] = resolve(self.rules.trust, *key[:4], for_service=for_service)
+            if len(self._trust) > MAX_RESOLVED:
+                self._trust = {key: rule}
         return rule
 
 
 def resolve(
-    rules: TrustRules, tool: str, domain: str, service: str, plugin: str, for_service: bool = False
+    rules: TrustRules, tool: str, domain: str, service: str, plugin: str, *, for_service: bool = False
 ) -> EscalationRule:
     """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
 

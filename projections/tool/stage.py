@@ -169,7 +169,11 @@ class ToolStage:
             moved = trust.fold_call(trusted, outcome, rule, at, rules.trust.recovery_mode)
             for move in moved:
                 trust_changed(state, trusted, move, rule, outcome, emit)
-            if moved or outcome.verdict == "failure" or (trusted.published and trust.is_worth_telling(trusted, rule, at)):
+            if (
+                moved
+                or outcome.verdict == "failure"
+                or (trusted.published and trust.is_worth_telling(trusted, rule, at))
+            ):
                 trust_state(state, trusted, rule, at, emit)
 
     def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
@@ -207,7 +211,7 @@ class ToolStage:
     def _command(self, state: ToolState, event: cmd.Command, at: int, rules: Rules, emit: Emitter) -> None:
         move = _TRUST_MOVES.get(type(event))
         if move is not None:
-            self._trust_command(state, event, move, at, rules, emit)
+            self._trust_command(state, event, move, at, emit)
             return
         record = state.breaker
         if not record.since:
@@ -233,9 +237,7 @@ class ToolStage:
             breaker_changed(state, change, (event.id,), emit)
         breaker_state(state, emit)
 
-    def _trust_command(
-        self, state: ToolState, event: Any, move: trust.Move, at: int, rules: Rules, emit: Emitter
-    ) -> None:
+    def _trust_command(self, state: ToolState, event: Any, move: trust.Move, at: int, emit: Emitter) -> None:
         """Apply an order to the key it names; an order for the tool as a whole reaches its fine keys too."""
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
         name = event.key

@@ -31,23 +31,23 @@ def reason(change: Change, rule: EscalationRule) -> str:
     limit = number(change.threshold) if change.threshold is not None else ""
     match change.move:
         case Move.COUNT:
-            return f"{number(change.count)}/{limit} failures in {window}"
+            return f"{number(change.amount)}/{limit} failures in {window}"
         case Move.CONSECUTIVE:
-            return f"{number(change.count)}/{limit} consecutive failures"
+            return f"{number(change.amount)}/{limit} consecutive failures"
         case Move.RATE:
-            return f"{change.count:.0%} failure rate in {window} (limit {change.threshold:.0%})"
+            return f"{change.amount:.0%} failure rate in {window} (limit {change.threshold:.0%})"
         case Move.REPEATED_AUTH:
-            return f"{number(change.count)} authentication failures in {window}: the credential may be invalid"
+            return f"{number(change.amount)} authentication failures in {window}: the credential may be invalid"
         case Move.SECURITY:
             return "security concern: a dangerous command was attempted"
         case Move.EXHAUSTED:
-            return f"{number(change.count)} more failures without a success while escalated"
+            return f"{number(change.amount)} more failures without a success while escalated"
         case Move.RELAPSE:
             return "failed again while recovering"
         case Move.RECOVERY_STARTED:
             return "a success after the cooldown"
         case Move.RECOVERY:
-            return f"{number(change.count)}/{limit} successes since recovery began"
+            return f"{number(change.amount)}/{limit} successes since recovery began"
     return {
         Move.RESET: "reset by an operator",
         Move.RECOVER: "recovered by an operator",

@@ -1,4 +1,4 @@
-"""Trust: may this key run without asking? (seeds 1 and 2, design 3 Trust)
+"""Trust: may this key run without asking? (seeds 1 and 2, design 3 Trust).
 
 Theory of operation. A key is trusted until counted failures reach a threshold; then it is escalated: every call
 asks the user. Once the escalation has lasted and no counted failure has come for the cooldown, the next success starts
@@ -80,7 +80,7 @@ class Change(NamedTuple):
     """A transition that happened, or (from equals to) recovery that waits for the operator.
 
     Attributes:
-        count: effective failures behind it.
+        amount: effective failures, successes or rate behind it.
         threshold: what they were compared with, if anything.
         rate: failed share of the window, when the rate moved it.
     """
@@ -88,7 +88,7 @@ class Change(NamedTuple):
     before: TrustState
     after: TrustState
     move: Move
-    count: float
+    amount: float
     threshold: float | None
     pending: bool = False
 

@@ -25,7 +25,7 @@ def open_lines(name: str) -> IO[bytes]:
     Raises:
         OSError: when it cannot be read.
     """
-    raw: IO[bytes] = sys.stdin.buffer if name == STDIN else Path(name).open("rb")
+    raw: IO[bytes] = sys.stdin.buffer if name == STDIN else Path(name).open("rb")  # noqa: SIM115 - closed by the caller
     buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
     if buffered.peek(2)[:2] == b"\x1f\x8b":
         return gzip.open(buffered, "rb")  # type: ignore[return-value]

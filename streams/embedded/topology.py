@@ -44,7 +44,7 @@ class LocalTopology:
         self, rules: Rules, *, load: Load = lambda _stage, _key: None, next_offsets: dict[str, int] | None = None
     ) -> None:
         """Start over stored states (`load` by stage name and key) at the given log positions."""
-        self.next_offsets = {topic: 0 for topic in STAGE_OF_TOPIC}
+        self.next_offsets = dict.fromkeys(STAGE_OF_TOPIC, 0)
         self.next_offsets.update(next_offsets or {})
         self.processors: dict[str, StageProcessor] = {
             stage.name: make_processor(stage, 0, rules, _bound(load, stage.name)) for stage in STAGES
@@ -109,4 +109,3 @@ class LocalTopology:
 
 def _bound(load: Load, stage: str) -> Callable[[bytes], bytes | None]:
     return lambda key: load(stage, key)
-

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import event_lines
-
 from trustfold.projections.emit import Output
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.topology import DECISION_TOPICS, STAGES

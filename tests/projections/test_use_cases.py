@@ -50,7 +50,11 @@ def test_announcing_without_acting_is_nudged_harder_each_turn() -> None:
     """Seed 2's scenario: nothing, gentle, direct, and a pause in the fourth turn although it announces nothing."""
     story = announce_without_action()
     announced = story.all("pattern.detected", pattern="announce_no_action")
-    assert [(one["severity"], one["repetitions"]) for one in announced] == [("minor", 2), ("moderate", 3), ("severe", 4)]
+    assert [(one["severity"], one["repetitions"]) for one in announced] == [
+        ("minor", 2),
+        ("moderate", 3),
+        ("severe", 4),
+    ]
     nudges = story.all("nudge.issued", pattern="announce_no_action")
     assert [one["nudge_type"] for one in nudges] == ["gentle", "direct", "interrupt"]
     assert nudges[1]["message"] == (

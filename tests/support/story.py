@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-
 from trustfold.projections.emit import Output
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology

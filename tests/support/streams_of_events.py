@@ -57,12 +57,25 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         if choice == 2:
             body["deadline_ms"] = 30_000
     elif kind == "finish":
-        body |= {"type": "tool_call.finished", "call_id": call_id, "tool_name": tool, "status": status, "duration_ms": 10}
-        body |= {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 5]}
+        body |= {
+            "type": "tool_call.finished",
+            "call_id": call_id,
+            "tool_name": tool,
+            "status": status,
+            "duration_ms": 10,
+        }
+        body |= (
+            {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 5]}
+        )
     elif kind == "text":
         body |= {"type": "model.text", "text": ["I'll do it now.", "Done.", "Shall I?"][choice]}
     elif kind == "probe":
-        body |= {"type": "breaker.probe_requested", "breaker_key": f"tool:{tool}", "guard_id": f"g{choice}", "call_id": call_id}
+        body |= {
+            "type": "breaker.probe_requested",
+            "breaker_key": f"tool:{tool}",
+            "guard_id": f"g{choice}",
+            "call_id": call_id,
+        }
     else:
         body["type"] = "user.message" if kind == "user" else "turn.started"
     return orjson.dumps(body)
@@ -70,7 +83,7 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
 
 @st.composite
 def event_lines(draw: st.DrawFn, max_size: int = 120) -> list[bytes]:
-    """Lines of a few interleaved sessions: calls that overlap, repeat, are reused, fail, never finish; gaps of any length.
+    """Lines of a few interleaved sessions: calls that overlap, repeat, are reused, fail, never finish.
 
     Steps are drawn from a small pool, so that loops and rows of failures are the rule and not the exception.
     """

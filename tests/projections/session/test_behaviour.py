@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from story import Story
-
 from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
@@ -81,7 +80,9 @@ def test_pollers_have_more_patience() -> None:
     """A polling tool may give the same answer nine times; the tenth is worth a hint."""
     story = Story().works("process", {"action": "poll", "id": 1}, result="running", times=9)
     assert found(story, "repetitive_calls") == []
-    assert found(story.works("process", {"action": "poll", "id": 1}, result="running"), "repetitive_calls") == [("minor", 10)]
+    assert found(story.works("process", {"action": "poll", "id": 1}, result="running"), "repetitive_calls") == [
+        ("minor", 10)
+    ]
 
 
 def test_a_user_message_ends_a_streak() -> None:
@@ -141,7 +142,11 @@ def test_refusals_and_cancelled_siblings_are_not_failures() -> None:
     for kind in ("user_rejected", "sibling_error"):
         for _ in range(4):
             story.finished(
-                story.started("bash", {"command": "x"}), "bash", status="error", result=None, error={"type": kind, "message": kind}
+                story.started("bash", {"command": "x"}),
+                "bash",
+                status="error",
+                result=None,
+                error={"type": kind, "message": kind},
             )
     assert story.patterns() == []
 
@@ -180,7 +185,9 @@ def test_introspection_rises_with_the_count() -> None:
     """Two, four and six looks at the tools without another call; different tools count together."""
     story = Story()
     for number in range(3):
-        story.works("list_tools", {"n": number}, result=f"a{number}").works("get_tool_schemas", {"n": number}, result=f"b{number}")
+        story.works("list_tools", {"n": number}, result=f"a{number}").works(
+            "get_tool_schemas", {"n": number}, result=f"b{number}"
+        )
     assert found(story, "introspection_loop") == [("minor", 2), ("moderate", 4), ("severe", 6)]
 
 
@@ -225,7 +232,12 @@ def test_an_action_ends_reading() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Shall I proceed now?", "Let me know if you need anything else.", "I'll need your user ID to go on.", "The file has three lines."],
+    [
+        "Shall I proceed now?",
+        "Let me know if you need anything else.",
+        "I'll need your user ID to go on.",
+        "The file has three lines.",
+    ],
 )
 def test_questions_and_offers_are_no_announcements(text: str) -> None:
     """Messages that hand the word to the user, or only report, announce nothing."""
@@ -262,7 +274,7 @@ def test_breaking_out_clears_the_pattern() -> None:
 
 
 def test_nudges_follow_severity() -> None:
-    """minor gentle, moderate direct, severe interrupt; each on its lane."""
+    """Minor gentle, moderate direct, severe interrupt; each on its lane."""
     story = Story().works(*READ, result="same", times=6)
     assert story.nudges() == [("repetitive_calls", kind) for kind in ("gentle", "direct", "interrupt")]
     assert [one["lane"] for one in story.all("nudge.issued")] == ["context_hint", "system_guidance", "pause"]
@@ -271,7 +283,12 @@ def test_nudges_follow_severity() -> None:
 
 @pytest.mark.parametrize(
     ("level", "types"),
-    [("off", []), ("gentle", ["gentle"] * 3), ("direct", ["gentle", "direct", "direct"]), ("full", ["gentle", "direct", "interrupt"])],
+    [
+        ("off", []),
+        ("gentle", ["gentle"] * 3),
+        ("direct", ["gentle", "direct", "direct"]),
+        ("full", ["gentle", "direct", "interrupt"]),
+    ],
 )
 def test_levels_clamp_and_never_drop(level: str, types: list[str]) -> None:
     """A session's level is a cap on strength, not a filter."""

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 from story import Story
-
 from trustfold.projections.tool import breaker
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.schemas.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
@@ -169,7 +168,7 @@ def test_a_forced_opening_may_be_limited_in_time() -> None:
 
 
 def test_declared_read_only_tools_are_given_more_patience() -> None:
-    """readOnlyHint selects the read-only policy: eight failures instead of five."""
+    """ReadOnlyHint selects the read-only policy: eight failures instead of five."""
     story = Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(count_threshold=None))))
     for number in range(8):
         assert story.circuit(KEY) == [], number

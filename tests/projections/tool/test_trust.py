@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 from story import Story
-
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.schemas.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules

@@ -1,0 +1,110 @@
+"""The command `trustfold`: names and one line for each command; the commands themselves live in `surfaces`.
+
+A command's module is imported when it is run or asked for its own help, so the entry is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import Any
+
+import click
+
+from . import __version__
+from .schemas.errors import TrustfoldError
+from .surfaces.output import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Watch a bad day of an agent, and what trustfold decides."),
+    "replay": ("replay:replay", "Fold recorded events and print the decisions."),
+    "up": ("embedded:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
+    "worker": ("kafka:worker", "Run a Kafka worker."),
+    "topics": ("kafka:topics", "Create or check the Kafka topics."),
+    "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
+    "status": ("status:status", "Show which tools are not trusted, and which circuits are not closed."),
+    "reset": ("operate:reset", "Give a tool clean trust again, blocked or not, and close its circuit."),
+    "recover": ("operate:recover", "Restore the trust of an escalated tool."),
+    "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
+    "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
+}
+"""Name: where it lives in `surfaces`, and its line in the list."""
+
+SEED_SPELLING = ("status", "reset", "recover")
+"""Commands that the seed spells `reliability ...`."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are wanted."""
+
+    def __init__(self, *args: Any, commands_at: dict[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._at = commands_at
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order a newcomer meets them."""
+        return [*self._at, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, imported now."""
+        if cmd_name not in self._at:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self._at[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f".surfaces.{module}", __package__), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        own = ((name, super(LazyGroup, self).get_command(ctx, name)) for name in super().list_commands(ctx))
+        rows = [(name, line) for name, (_, line) in self._at.items()]
+        rows += [(name, command.get_short_help_str()) for name, command in own if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class Cli(LazyGroup):
+    """The entry: every expected error becomes one line and an exit code; none shows a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except TrustfoldError as error:
+            error_line(str(error))
+            ctx.exit(exit_code_of(error))
+        except KeyboardInterrupt:
+            error_line("interrupted")
+            ctx.exit(ExitCode.INTERRUPTED)
+        except click.Abort:
+            error_line("nothing was done")
+            ctx.exit(ExitCode.FAILED)
+        except BrokenPipeError:
+            stdout_is_gone()
+            ctx.exit(ExitCode.OK)
+
+
+@click.group(
+    cls=Cli,
+    commands_at=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES_HELP,
+)
+@click.version_option(__version__, "--version", message="trustfold %(version)s")
+@click.option("-v", "--verbose", count=True, help="Say more on standard error; -vv even more.")
+def main(verbose: int) -> None:
+    """Fold the events of AI agents' tool calls into decisions.
+
+    Is this tool healthy, may it run without asking, is this model stuck? Start with `trustfold demo`.
+    """
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
+main.add_command(
+    LazyGroup(
+        "reliability",
+        commands_at={name: COMMANDS[name] for name in SEED_SPELLING},
+        short_help="The same commands in their older spelling.",
+        help="The same commands in their older spelling: `trustfold reliability status`.",
+    )
+)

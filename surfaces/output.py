@@ -1,0 +1,90 @@
+"""Everything the command line writes, and the code it exits with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ..schemas.errors import ConfigError, TrustfoldError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExitCode(IntEnum):
+    """How a command ended; the same for all of them."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    TIMEOUT = 4
+    INTERRUPTED = 130
+
+
+EXIT_CODES_HELP = (
+    "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 Kafka or the server cannot be reached, "
+    "4 no answer in time, 130 interrupted."
+)
+
+
+class Unreachable(TrustfoldError):
+    """Kafka or a running `up` does not answer at its address."""
+
+
+class TookTooLong(TrustfoldError):
+    """An answer did not come in time."""
+
+
+def exit_code_of(error: TrustfoldError) -> ExitCode:
+    """The code for an expected error."""
+    if isinstance(error, ConfigError):
+        return ExitCode.USAGE
+    if isinstance(error, Unreachable):
+        return ExitCode.UNREACHABLE
+    return ExitCode.TIMEOUT if isinstance(error, TookTooLong) else ExitCode.FAILED
+
+
+def console() -> Console:
+    """Standard output for people: colour only on a terminal and without NO_COLOR."""
+    return _console(stderr=False)
+
+
+def side_console() -> Console:
+    """Standard error for people: progress, summaries, notes."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console  # noqa: PLC0415 - commands with --json never need it
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def note(text: str) -> None:
+    """One plain line on standard error."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this module is where printing happens
+
+
+def error_line(text: str) -> None:
+    """What went wrong, on standard error."""
+    note(f"trustfold: {text}")
+
+
+def data() -> BinaryIO:
+    """Standard output as bytes, buffered."""
+    return sys.stdout.buffer
+
+
+def write_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    import orjson  # noqa: PLC0415 - as above
+
+    data().write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def stdout_is_gone() -> None:
+    """The reader of standard output has seen enough (`| head`): end quietly, without a complaint at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
