@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # The package is installed as a tree of links (editable, strict), so that nothing but the package can be imported from
 # the flat root. An edit passes through the links; a new file needs them made again, hence the list of files.
-PACKAGE_DIRS := $(wildcard schemas projections streams guard history)
+PACKAGE_DIRS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 PACKAGE_FILES := $(sort $(wildcard *.py) py.typed $(shell find $(PACKAGE_DIRS) -type f -not -name '*.pyc'))
 LINKED := --no-build-isolation --config-settings editable_mode=strict --editable
 

@@ -6,6 +6,7 @@ A command's module is imported when it is run or asked for its own help, so the 
 from __future__ import annotations
 
 import logging
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -22,8 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("kafka:worker", "Run a Kafka worker."),
     "topics": ("kafka:topics", "Create or check the Kafka topics."),
     "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
-    "status": ("status:status", "Show which tools are not trusted, and which circuits are not closed."),
-    "reset": ("operate:reset", "Give a tool clean trust again, blocked or not, and close its circuit."),
+    "status": ("status:status", "Show what is not trusted, and which circuits are open."),
+    "reset": ("operate:reset", "Give a tool clean trust again and close its circuit."),
     "recover": ("operate:recover", "Restore the trust of an escalated tool."),
     "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
@@ -68,7 +69,8 @@ class Cli(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except TrustfoldError as error:
             error_line(str(error))
             ctx.exit(exit_code_of(error))
@@ -81,6 +83,8 @@ class Cli(LazyGroup):
         except BrokenPipeError:
             stdout_is_gone()
             ctx.exit(ExitCode.OK)
+        else:
+            return result
 
 
 @click.group(
@@ -96,8 +100,9 @@ def main(verbose: int) -> None:
 
     Is this tool healthy, may it run without asking, is this model stuck? Start with `trustfold demo`.
     """
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    if verbose:
+        level = logging.INFO if verbose == 1 else logging.DEBUG
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 main.add_command(

@@ -1,8 +1,9 @@
 """Bytes to records and back: the only door into trustfold (design 2, Bad input, always).
 
 Theory of operation. A good event costs one pass of a typed msgspec decoder and a few checks that are cheap because
-they look for the absence of something: no more than 64 brackets means that nesting needs no scan, no
-`\\u00` means that no name holds U+0000 or U+001F. Whatever fails goes to `diagnosis`, which may take its time to say why.
+they look for the absence of something: no more than 64 brackets means that nesting needs no scan, no escape that
+begins with u00 means that no name holds U+0000 or U+001F. Whatever fails goes to `diagnosis`, which may take its time
+to say why.
 
 What is accepted beside plain events: CloudEvents in structured mode (`specversion` and `data`), which are unwrapped,
 and an `error` that is a plain string, which becomes the error's message. Of a key given twice the last one counts,
@@ -13,6 +14,7 @@ nowhere, because no UTF-8 can carry them on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, get_args
@@ -54,9 +56,11 @@ class _CloudEvent(msgspec.Struct):
     data: msgspec.Raw
 
 
-_decode_event = msgspec.json.Decoder(Event).decode
-_decode_loose = msgspec.json.Decoder(_LooseFinished | _LooseReport).decode
-_decode_cloud = msgspec.json.Decoder(_CloudEvent).decode
+_decode_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
+_decode_loose: Callable[[bytes], _LooseFinished | _LooseReport] = msgspec.json.Decoder(
+    _LooseFinished | _LooseReport
+).decode
+_decode_cloud: Callable[[bytes], _CloudEvent] = msgspec.json.Decoder(_CloudEvent).decode
 _encode = msgspec.json.Encoder().encode
 
 

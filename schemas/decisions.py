@@ -12,6 +12,9 @@ from typing import Literal
 import msgspec
 from msgspec import field
 
+from .dead_letter import DeadLetter
+from .decision_base import DecisionBase
+from .public_state import Lease, StateUpdated
 from .vocabulary import (
     BreakerMode,
     BreakerState,
@@ -21,33 +24,36 @@ from .vocabulary import (
     NudgeType,
     Pattern,
     PatternSeverity,
-    StateKind,
     SynthesisStrategy,
     TrustState,
     TrustTrigger,
 )
 
-
-class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """The envelope of every output.
-
-    Attributes:
-        schema_version: "1.x".
-        id: digest of the causing input event, the type, and a running number; a replay gives the same.
-        time: when it was decided, in event time.
-        session_id: the session it is about, or in which it was caused.
-        workspace_id: the workspace it is about.
-        user_id: the user it is about.
-        caused_by: ids of the input events behind it, newest last, at most 20.
-    """
-
-    schema_version: str
-    id: str
-    time: str
-    session_id: str | None = None
-    workspace_id: str | None = None
-    user_id: str | None = None
-    caused_by: tuple[str, ...] = ()
+__all__ = [
+    "BreakerChanged",
+    "BreakerProbeDenied",
+    "BreakerProbeGranted",
+    "ConfidenceLow",
+    "DeadLetter",
+    "Decision",
+    "DecisionBase",
+    "DegradationPlan",
+    "GuaranteeFields",
+    "GuaranteeViolated",
+    "GuaranteeWarned",
+    "Lease",
+    "ModelSwitchSuggested",
+    "NudgeIssued",
+    "NudgeJudged",
+    "PatternCleared",
+    "PatternDetected",
+    "PatternFields",
+    "ProbeAnswer",
+    "StateUpdated",
+    "TrustChanged",
+    "TrustFields",
+    "TrustRecoveryPending",
+]
 
 
 class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
@@ -213,9 +219,7 @@ class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
     effective: bool
 
 
-class ModelSwitchSuggested(
-    DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"
-):
+class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"):
     """Another model does better with this tool (seed 1, Adaptive Model Selection).
 
     Attributes:
@@ -305,143 +309,6 @@ class GuaranteeViolated(GuaranteeFields, kw_only=True, frozen=True, omit_default
     """
 
     plan: DegradationPlan | None = None
-
-
-class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Who holds the one probe of a half-open circuit.
-
-    Attributes:
-        holder: the guard.
-        call_id: the call.
-        lease_until: when the slot is free again.
-    """
-
-    holder: str
-    call_id: str
-    lease_until: str
-
-
-class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
-    """The whole public state of one key, with its deadlines; a follower needs nothing else.
-
-    The record key is `KIND:` and the key with its workspace. A tombstone says that the key is back to its default. A
-    follower derives what time alone changes: open after `open_until` is half-open, a lease after `lease_until` is free.
-
-    Attributes:
-        kind: what the key is about; says which of the fields below are used.
-        key: the key without its workspace.
-        scope: what the key stands for: `key`, `tool`, `service`, `tier`, `user` or `model`.
-        state: a TrustState or BreakerState; absent for quality and model.
-        mode: breaker: whether its state is applied.
-        reason: why it is in this state, in words.
-        failures: trust: effective failures; model: failures.
-        threshold: trust: failures that escalate.
-        consecutive: failures in a row.
-        escalated_at: trust: when it was escalated.
-        expires_at: trust: when the escalation has lasted.
-        cooldown_until: trust: when enough time without a counted failure has passed.
-        recovery_at: trust: when the next success starts recovery; the later of the two before.
-        successes: successes since recovery began, or successful probes in a row.
-        successes_needed: successes that restore trust or close the circuit.
-        recovery_pending: trust: it waits for the operator's `trust.recover`.
-        denials: trust: how often users have refused it.
-        failure_rate: failed share of the measured calls, 0 to 1.
-        measured: calls in that window.
-        opened_at: breaker: when it opened.
-        open_until: breaker: when it may be probed; absent when forced open for good.
-        lease: breaker: who holds the probe.
-        reopen_count: breaker: how often it has opened.
-        time_in_state_ms: breaker: milliseconds spent in each state, up to the present one.
-        since: when the present state began.
-        score: quality: 0 to 1.
-        registered_score: quality: what it earns its way back to.
-        tags: quality: `not-for-WORD` tags.
-        tags_expire_at: quality: when each tag expires.
-        attempts: model: calls.
-        success_rate: model: 0 to 1.
-        turns: model: turns seen.
-        stalled_turns: model: turns in which it was stuck.
-        pattern_counts: model: how often each pattern was detected.
-        nudges_sent: model: nudges issued.
-        nudges_effective: model: nudges that helped.
-        last_failure_at: when it last failed.
-        last_success_at: when it last succeeded.
-        failure_history: times of the latest counted failures, oldest first; for sparklines.
-    """
-
-    kind: StateKind
-    key: str
-    scope: str | None = None
-    state: str | None = None
-    mode: BreakerMode | None = None
-    reason: str | None = None
-    failures: float | None = None
-    threshold: float | None = None
-    consecutive: int | None = None
-    escalated_at: str | None = None
-    expires_at: str | None = None
-    cooldown_until: str | None = None
-    recovery_at: str | None = None
-    successes: int | None = None
-    successes_needed: int | None = None
-    recovery_pending: bool | None = None
-    denials: int | None = None
-    failure_rate: float | None = None
-    measured: int | None = None
-    opened_at: str | None = None
-    open_until: str | None = None
-    lease: Lease | None = None
-    reopen_count: int | None = None
-    time_in_state_ms: dict[str, int] = {}
-    since: str | None = None
-    score: float | None = None
-    registered_score: float | None = None
-    tags: tuple[str, ...] = ()
-    tags_expire_at: dict[str, str] = {}
-    attempts: int | None = None
-    success_rate: float | None = None
-    turns: int | None = None
-    stalled_turns: int | None = None
-    pattern_counts: dict[str, int] = {}
-    nudges_sent: int | None = None
-    nudges_effective: int | None = None
-    last_failure_at: str | None = None
-    last_success_at: str | None = None
-    failure_history: tuple[str, ...] = ()
-
-
-class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter"):
-    """A record that could not be processed, whole, with the reason (design 2, Bad input, always).
-
-    Attributes:
-        schema_version: "1.x".
-        id: digest of topic, partition and offset.
-        topic: where it stood, catalogue name.
-        partition: where it stood.
-        offset: where it stood.
-        reason: stable code.
-        path: JSON path of the fault.
-        message: what is wrong and what to do about it.
-        time: timestamp of the record; absent when it had none.
-        key: its key, where that is text.
-        key_base64: its key, where that is not.
-        value: its value, where that is text.
-        value_base64: its value, where that is not.
-    """
-
-    schema_version: str
-    id: str
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-    path: str
-    message: str
-    time: str | None = None
-    key: str | None = None
-    key_base64: str | None = None
-    value: str | None = None
-    value_base64: str | None = None
 
 
 Decision = (

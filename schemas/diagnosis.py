@@ -134,7 +134,9 @@ def document_of(value: bytes, fault: Exception) -> dict[str, Any]:
         for path, leaf in _leaves(document):
             if isinstance(leaf, str) and not _is_text(leaf):
                 raise EventRejected(
-                    RejectReason.INVALID_UTF8, _path(path), "holds a lone surrogate, half a character; send whole characters"
+                    RejectReason.INVALID_UTF8,
+                    _path(path),
+                    "holds a lone surrogate, half a character; send whole characters",
                 )
         raise EventRejected(RejectReason.NOT_JSON, "$", f"not JSON: {fault}; send one JSON object")
     if not isinstance(document, dict):
@@ -146,9 +148,7 @@ def document_of(value: bytes, fault: Exception) -> dict[str, Any]:
     return document
 
 
-def of_fault(
-    document: Mapping[str, Any], fault: Exception, types: Mapping[str, type[msgspec.Struct]]
-) -> EventRejected:
+def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, type[msgspec.Struct]]) -> EventRejected:
     """What the strict decoder found in a JSON object, in our terms.
 
     Version and type go first: without them nothing else can be judged.
@@ -206,7 +206,9 @@ def words_at(kind: type[msgspec.Struct], path: str) -> tuple[str, ...]:
     """Values that the enumeration at a JSON path of a record allows; empty where there is none."""
     here: Any = kind
     for name in path.split(".")[1:]:
-        structs = [part for part in (here, *get_args(here)) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
+        structs = [
+            part for part in (here, *get_args(here)) if isinstance(part, type) and issubclass(part, msgspec.Struct)
+        ]
         here = _hints(structs[0]).get(name.partition("[")[0]) if structs else None
     for part in (here, *get_args(here)):
         if isinstance(part, type) and issubclass(part, Enum):

@@ -7,97 +7,41 @@ fields are checked while they are decoded. Optional fields are None when absent 
 
 from __future__ import annotations
 
-import json
-import math
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec import UNSET, Raw, UnsetType
 
-from .fields import Count, DeadlineMs, Depth, HttpStatus, LongName, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds, Time, Version
+from .event_base import ErrorInfo, EventBase, epoch_ms, json_of
+from .fields import Count, DeadlineMs, Depth, LongName, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds
 from .settings import SettingsOverrides
 from .vocabulary import Severity, Status, SynthesisStrategy
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_INT = 300
-
-
-def epoch_ms(time: datetime) -> int:
-    """Milliseconds since the epoch of an aware time, rounded down."""
-    since = time - _EPOCH
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
-
-
-def json_of(raw: Raw | UnsetType) -> Any:
-    """The value of a raw field; None when the field is absent.
-
-    Never fails on a field of a decoded event: numbers beyond double precision, which JSON allows, become infinite.
-    """
-    if raw is UNSET:
-        return None
-    view = memoryview(raw)
-    try:
-        return orjson.loads(view)
-    except orjson.JSONDecodeError:
-        return json.loads(bytes(view), parse_int=_whole)
-
-
-def _whole(text: str) -> int | float:
-    return int(text) if len(text) <= _LONGEST_INT else math.copysign(math.inf, float(text[:2] + "0"))
-
-
-class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """The envelope of every input event (design 2, Envelope).
-
-    Attributes:
-        schema_version: "1.x"; another major version is refused.
-        id: unique per event, a UUIDv7 or ULID by custom; a repeated id changes nothing.
-        time: when it happened, RFC 3339 with an offset, UTC by custom.
-        session_id: the conversation; also the record key.
-        turn_index: which turn of the session, from 0.
-        workspace_id: where the tools live; trust and breakers are kept per workspace. Absent: `default`.
-        user_id: who the agent works for; joins workspaces for promotion.
-        tenant_id: for the publisher's own accounting; not read.
-        agent_id: which agent of the session.
-        model: name of the model that is speaking or calling.
-        model_tier: class of the model, e.g. `small`; recursive calls have a breaker per tier.
-        correlation_id: for the publisher's own tracing; not read.
-    """
-
-    schema_version: Version
-    id: Name
-    time: Time
-    session_id: Name
-    turn_index: Count | None = None
-    workspace_id: Name | None = None
-    user_id: Name | None = None
-    tenant_id: Name | None = None
-    agent_id: Name | None = None
-    model: Name | None = None
-    model_tier: Name | None = None
-    correlation_id: Name | None = None
-
-
-class ErrorInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What went wrong, as far as the publisher knows. A plain string is read as the message.
-
-    Attributes:
-        type: exception class or category, e.g. `TimeoutError`, `http_error`.
-        message: free text.
-        http_status: status code of the answer, 0 to 999; 0 when there was none.
-        code: the runtime's own code: `ECONNRESET`, an exit code, a JSON-RPC code.
-        retriable: the publisher's view.
-        severity: overrides the classification.
-    """
-
-    type: str | None = None
-    message: str | None = None
-    http_status: HttpStatus | None = None
-    code: str | int | None = None
-    retriable: bool | None = None
-    severity: Severity | None = None
+__all__ = [
+    "BreakerProbeRequested",
+    "ErrorInfo",
+    "Event",
+    "EventBase",
+    "FailureReported",
+    "FeedbackFalseAlarm",
+    "GuaranteeLimits",
+    "GuaranteeOverridden",
+    "ModelText",
+    "PermissionResolved",
+    "SessionEnded",
+    "SessionSettingsChanged",
+    "SessionStarted",
+    "SuccessReported",
+    "SynthesisCompleted",
+    "SynthesisResult",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "TurnEnded",
+    "TurnStarted",
+    "UserMessage",
+    "epoch_ms",
+    "json_of",
+]
 
 
 class SessionStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.started"):
@@ -120,9 +64,7 @@ class SessionEnded(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag
     reason: str | None = None
 
 
-class SessionSettingsChanged(
-    EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.settings_changed"
-):
+class SessionSettingsChanged(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.settings_changed"):
     """The session's overrides are now these; they replace the earlier ones.
 
     Attributes:
@@ -298,9 +240,7 @@ class SuccessReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
     context: Raw | UnsetType = UNSET
 
 
-class BreakerProbeRequested(
-    EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_requested"
-):
+class BreakerProbeRequested(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_requested"):
     """A guard asks for the fleet's one probe of a half-open circuit.
 
     Attributes:

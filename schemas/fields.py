@@ -57,5 +57,7 @@ def names_of(kind: type[Struct]) -> tuple[str, ...]:
     """Fields of a struct that are ids or names."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(
-        field for field in kind.__struct_fields__ if not {Name, LongName}.isdisjoint((hints[field], *get_args(hints[field])))
+        field
+        for field in kind.__struct_fields__
+        if not {Name, LongName}.isdisjoint((hints[field], *get_args(hints[field])))
     )

@@ -34,7 +34,7 @@ class Severity(StrEnum):
 
 
 class TrustState(StrEnum):
-    """May a key run without asking?"""
+    """Whether a key may run without asking."""
 
     TRUSTED = "trusted"
     ESCALATED = "escalated"
@@ -44,7 +44,7 @@ class TrustState(StrEnum):
 
 
 class BreakerState(StrEnum):
-    """Does a circuit let traffic through?"""
+    """Whether a circuit lets traffic through."""
 
     CLOSED = "closed"
     OPEN = "open"

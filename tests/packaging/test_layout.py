@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
-CODE_FOLDERS = ["schemas", "projections", "streams", "guard", "history"]
+CODE_FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 ROOT_MODULES = {"__init__.py", "__main__.py", "cli.py", "config.py", "errors.py"}
 
 
@@ -30,6 +30,12 @@ def package_modules() -> list[Path]:
 def test_packages_are_the_tree() -> None:
     """The list of packages in pyproject.toml names every package of the tree, and no other."""
     assert sorted(SETUPTOOLS["packages"]) == sorted(packages_in_tree())
+
+
+def test_the_image_is_built_from_every_package() -> None:
+    """`.dockerignore`, which names what goes into the image, names every folder of the package."""
+    kept = (ROOT / ".dockerignore").read_text().split()
+    assert [folder for folder in CODE_FOLDERS if f"!{folder}/" not in kept] == []
 
 
 def test_every_package_says_what_it_holds() -> None:

@@ -8,6 +8,8 @@ An event with a `deadline` (milliseconds) falls due: the processor appends a `la
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -66,6 +68,9 @@ class Stage(NamedTuple):
     sources: tuple[str, ...]
 
 
+SLOW_S = int(os.environ.get("COUNTING_SLOW_US", "0")) / 1e6
+"""Time each record takes on top; gives a test a run long enough to strike in its middle."""
+
 STAGES = (Stage("session", ("events",)), Stage("tool", ("outcomes", "commands")))
 EVENT, OUTCOME = msgspec.json.Decoder(Event), msgspec.json.Decoder(Outcome)
 ENCODE, STATE = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(State)
@@ -86,6 +91,10 @@ class CountingProcessor:
         fold = self._session if self.stage.name == "session" else self._tool
         slot = self.stage.sources.index(topic)
         for record in records:
+            if SLOW_S:
+                until = time.perf_counter() + SLOW_S
+                while time.perf_counter() < until:
+                    pass
             try:
                 fold(topic, slot, record, out)
             except (msgspec.MsgspecError, TypeError) as error:

@@ -1,0 +1,94 @@
+"""What all input events share: envelope, error, times, raw JSON (design 2, Envelope)."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import UNSET, Raw, UnsetType
+
+from .fields import Count, HttpStatus, Name, Time, Version
+from .vocabulary import Severity
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_INT = 300
+
+
+def epoch_ms(time: datetime) -> int:
+    """Milliseconds since the epoch of an aware time, rounded down."""
+    since = time - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def json_of(raw: Raw | UnsetType) -> Any:
+    """The value of a raw field; None when the field is absent.
+
+    Never fails on a field of a decoded event: numbers beyond double precision, which JSON allows, become infinite.
+    """
+    if raw is UNSET:
+        return None
+    view = memoryview(raw)
+    try:
+        return orjson.loads(view)
+    except orjson.JSONDecodeError:
+        return json.loads(bytes(view), parse_int=_whole)
+
+
+def _whole(text: str) -> int | float:
+    return int(text) if len(text) <= _LONGEST_INT else math.copysign(math.inf, float(text[:2] + "0"))
+
+
+class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
+    """The envelope of every input event (design 2, Envelope).
+
+    Attributes:
+        schema_version: "1.x"; another major version is refused.
+        id: unique per event, a UUIDv7 or ULID by custom; a repeated id changes nothing.
+        time: when it happened, RFC 3339 with an offset, UTC by custom.
+        session_id: the conversation; also the record key.
+        turn_index: which turn of the session, from 0.
+        workspace_id: where the tools live; trust and breakers are kept per workspace. Absent: `default`.
+        user_id: who the agent works for; joins workspaces for promotion.
+        tenant_id: for the publisher's own accounting; not read.
+        agent_id: which agent of the session.
+        model: name of the model that is speaking or calling.
+        model_tier: class of the model, e.g. `small`; recursive calls have a breaker per tier.
+        correlation_id: for the publisher's own tracing; not read.
+    """
+
+    schema_version: Version
+    id: Name
+    time: Time
+    session_id: Name
+    turn_index: Count | None = None
+    workspace_id: Name | None = None
+    user_id: Name | None = None
+    tenant_id: Name | None = None
+    agent_id: Name | None = None
+    model: Name | None = None
+    model_tier: Name | None = None
+    correlation_id: Name | None = None
+
+
+class ErrorInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What went wrong, as far as the publisher knows. A plain string is read as the message.
+
+    Attributes:
+        type: exception class or category, e.g. `TimeoutError`, `http_error`.
+        message: free text.
+        http_status: status code of the answer, 0 to 999; 0 when there was none.
+        code: the runtime's own code: `ECONNRESET`, an exit code, a JSON-RPC code.
+        retriable: the publisher's view.
+        severity: overrides the classification.
+    """
+
+    type: str | None = None
+    message: str | None = None
+    http_status: HttpStatus | None = None
+    code: str | int | None = None
+    retriable: bool | None = None
+    severity: Severity | None = None

@@ -1,0 +1,138 @@
+"""Writes `generated/`: a JSON Schema (2020-12) of every wire type, and one AsyncAPI 3.1 document of all topics.
+
+`python -m trustfold.schemas.generate` writes, `--check` compares and fails with the list of files that differ. What
+stands in them comes from the structs, their docstrings, the examples and the topic catalogue; nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .asyncapi import asyncapi
+from .describe import attributes_of, summary_of
+from .examples import EXAMPLES
+from .topics import TOPICS
+
+HOME = Path(__file__).resolve().parent / "generated"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_id(wire_type: str) -> str:
+    """Stable `$id` of the schema of a wire type; the 1 is the major version of the contract."""
+    return f"urn:trustfold:schema:1:{wire_type}"
+
+
+def kinds() -> dict[str, type[msgspec.Struct]]:
+    """Every wire type of the public topics and its struct."""
+    return {wire: kind for topic in TOPICS.values() for wire, kind in zip(topic.types, topic.kinds, strict=True)}
+
+
+def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> dict[str, dict[str, Any]]:
+    """Schemas of structs and of all they refer to, by name, with the descriptions of their docstrings."""
+    _, made = msgspec.json.schema_components(structs, ref_template=ref_template)
+    by_name = {kind.__name__: kind for kind in _with_parts(structs)}
+    for name, schema in made.items():
+        kind = by_name.get(name)
+        if kind is None:
+            continue
+        schema["description"] = summary_of(kind)
+        for field, text in attributes_of(kind).items():
+            if field in schema["properties"]:
+                schema["properties"][field] = {"description": text, **schema["properties"][field]}
+    return made
+
+
+def _with_parts(structs: Iterable[type[msgspec.Struct]]) -> set[type[msgspec.Struct]]:
+    """Structs and the structs inside of them."""
+    found: set[type[msgspec.Struct]] = set()
+    waiting: list[Any] = [msgspec.inspect.type_info(kind) for kind in structs]
+    while waiting:
+        info = waiting.pop()
+        if isinstance(info, msgspec.inspect.StructType) and info.cls not in found:
+            found.add(info.cls)
+            waiting += [field.type for field in info.fields]
+        elif isinstance(info, msgspec.inspect.UnionType):
+            waiting += info.types
+        elif isinstance(info, msgspec.inspect.Metadata):
+            waiting.append(info.type)
+        elif isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+            waiting.append(info.item_type)
+    return found
+
+
+def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schema of one wire type, whole."""
+    parts = components([kind], "#/$defs/{name}")
+    own = parts.pop(kind.__name__)
+    own.pop("title")
+    made: dict[str, Any] = {
+        "$schema": DIALECT,
+        "$id": schema_id(wire_type),
+        "title": wire_type,
+        "description": own.pop("description"),
+        **own,
+        "examples": [EXAMPLES[wire_type]],
+    }
+    if parts:
+        made["$defs"] = dict(sorted(parts.items()))
+    return made
+
+
+def documents() -> dict[str, str]:
+    """Every generated file by name, as text."""
+    known = kinds()
+    made: dict[str, Any] = {f"{wire}.schema.json": json_schema(wire, kind) for wire, kind in known.items()}
+    made["asyncapi.json"] = asyncapi(TOPICS, components(known.values(), "#/components/schemas/{name}"))
+    return {name: json.dumps(document, indent=2, ensure_ascii=False) + "\n" for name, document in made.items()}
+
+
+def differing(home: Path = HOME) -> list[str]:
+    """Names of generated files that are missing, stale or no longer made."""
+    made = documents()
+    present = {path.name for path in home.glob("*.json")}
+    return sorted(
+        name
+        for name in made.keys() | present
+        if name not in present or name not in made or (home / name).read_text(encoding="utf-8") != made[name]
+    )
+
+
+def write(home: Path = HOME) -> list[str]:
+    """Bring the generated files up to date; returns the names of those that changed."""
+    made = documents()
+    changed = differing(home)
+    home.mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        if name in made:
+            (home / name).write_text(made[name], encoding="utf-8")
+        else:
+            (home / name).unlink()
+    return changed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; exit code 1 when `--check` finds a difference."""
+    parser = argparse.ArgumentParser(prog="python -m trustfold.schemas.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; fail when a file differs from the code")
+    parser.add_argument("--home", type=Path, default=HOME, help="folder of the generated files")
+    arguments = parser.parse_args(argv)
+    if not arguments.check:
+        changed = write(arguments.home)
+        sys.stdout.write(f"{len(changed)} files changed in {arguments.home}\n")
+        return 0
+    stale = differing(arguments.home)
+    if stale:
+        sys.stderr.write("generated files differ from the code: " + ", ".join(stale) + "\n")
+        sys.stderr.write("run `python -m trustfold.schemas.generate` and commit what it changes\n")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The value of the compacted `state` topic: all that a guard or a status table must know about one key."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .decision_base import DecisionBase
+from .vocabulary import BreakerMode, StateKind
+
+
+class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Who holds the one probe of a half-open circuit.
+
+    Attributes:
+        holder: the guard.
+        call_id: the call.
+        lease_until: when the slot is free again.
+    """
+
+    holder: str
+    call_id: str
+    lease_until: str
+
+
+class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
+    """The whole public state of one key, with its deadlines; a follower needs nothing else.
+
+    The record key is `KIND:` and the key with its workspace. A tombstone says that the key is back to its default. A
+    follower derives what time alone changes: open after `open_until` is half-open, a lease after `lease_until` is free.
+
+    Attributes:
+        kind: what the key is about; says which of the fields below are used.
+        key: the key without its workspace.
+        scope: what the key stands for: `key`, `tool`, `service`, `tier`, `user` or `model`.
+        state: a TrustState or BreakerState; absent for quality and model.
+        mode: breaker: whether its state is applied.
+        reason: why it is in this state, in words.
+        failures: trust: effective failures; model: failures.
+        threshold: trust: failures that escalate.
+        consecutive: failures in a row.
+        escalated_at: trust: when it was escalated.
+        expires_at: trust: when the escalation has lasted.
+        cooldown_until: trust: when enough time without a counted failure has passed.
+        recovery_at: trust: when the next success starts recovery; the later of the two before.
+        successes: successes since recovery began, or successful probes in a row.
+        successes_needed: successes that restore trust or close the circuit.
+        recovery_pending: trust: it waits for the operator's `trust.recover`.
+        denials: trust: how often users have refused it.
+        failure_rate: failed share of the measured calls, 0 to 1.
+        measured: calls in that window.
+        opened_at: breaker: when it opened.
+        open_until: breaker: when it may be probed; absent when forced open for good.
+        lease: breaker: who holds the probe.
+        reopen_count: breaker: how often it has opened.
+        time_in_state_ms: breaker: milliseconds spent in each state, up to the present one.
+        since: when the present state began.
+        score: quality: 0 to 1.
+        registered_score: quality: what it earns its way back to.
+        tags: quality: `not-for-WORD` tags.
+        tags_expire_at: quality: when each tag expires.
+        attempts: model: calls.
+        success_rate: model: 0 to 1.
+        turns: model: turns seen.
+        stalled_turns: model: turns in which it was stuck.
+        pattern_counts: model: how often each pattern was detected.
+        nudges_sent: model: nudges issued.
+        nudges_effective: model: nudges that helped.
+        last_failure_at: when it last failed.
+        last_success_at: when it last succeeded.
+        failure_history: times of the latest counted failures, oldest first; for sparklines.
+    """
+
+    kind: StateKind
+    key: str
+    scope: str | None = None
+    state: str | None = None
+    mode: BreakerMode | None = None
+    reason: str | None = None
+    failures: float | None = None
+    threshold: float | None = None
+    consecutive: int | None = None
+    escalated_at: str | None = None
+    expires_at: str | None = None
+    cooldown_until: str | None = None
+    recovery_at: str | None = None
+    successes: int | None = None
+    successes_needed: int | None = None
+    recovery_pending: bool | None = None
+    denials: int | None = None
+    failure_rate: float | None = None
+    measured: int | None = None
+    opened_at: str | None = None
+    open_until: str | None = None
+    lease: Lease | None = None
+    reopen_count: int | None = None
+    time_in_state_ms: dict[str, int] = {}
+    since: str | None = None
+    score: float | None = None
+    registered_score: float | None = None
+    tags: tuple[str, ...] = ()
+    tags_expire_at: dict[str, str] = {}
+    attempts: int | None = None
+    success_rate: float | None = None
+    turns: int | None = None
+    stalled_turns: int | None = None
+    pattern_counts: dict[str, int] = {}
+    nudges_sent: int | None = None
+    nudges_effective: int | None = None
+    last_failure_at: str | None = None
+    last_success_at: str | None = None
+    failure_history: tuple[str, ...] = ()

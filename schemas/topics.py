@@ -1,0 +1,213 @@
+"""The topic catalogue as data: what `topics create` makes, what documents list, what ACLs follow (design 2, Topics).
+
+Names here are catalogue names; `full_name` makes the real one. All topics have the same number of partitions, because
+the stages are co-partitioned; it is fixed at birth: adding partitions would move keys away from their state.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, get_args
+
+import msgspec
+
+from . import commands, decisions, events
+from .errors import ConfigError
+from .settings import SettingsChanged
+
+DEFAULT_PREFIX = "trustfold."
+"""Prefix of all topic names; ACLs can be given by prefix."""
+
+DEFAULT_PARTITIONS = 12
+"""Partitions per topic: work for a dozen workers."""
+
+MAX_TOPIC_NAME = 249
+"""Longest topic name a broker takes."""
+
+_DAY_MS = 86_400_000
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class Role(StrEnum):
+    """Who holds rights on topics."""
+
+    PLATFORM = "platform"
+    OPERATOR = "operator"
+    WORKER = "worker"
+    RECORDER = "recorder"
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic of the catalogue.
+
+    Attributes:
+        name: catalogue name, without prefix.
+        carries: what is on it, in one sentence.
+        key: what the record key is.
+        cleanup: Kafka's `cleanup.policy`. Only on `compact` topics may a record have no value.
+        retention_ms: milliseconds a record is kept; None on compacted topics: as long as it is the latest of its key.
+        writers: who needs Write.
+        readers: who needs Read.
+        kinds: structs of the values; empty when they are nobody else's business.
+        internal: only trustfold itself writes and reads it.
+        max_message_bytes: Kafka's `max.message.bytes`; None: the broker's default of 1 MiB.
+    """
+
+    name: str
+    carries: str
+    key: str
+    cleanup: Literal["delete", "compact"] = "delete"
+    retention_ms: int | None = None
+    writers: frozenset[Role]
+    readers: frozenset[Role]
+    kinds: tuple[type[msgspec.Struct], ...] = ()
+    internal: bool = False
+    max_message_bytes: int | None = None
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Wire types of the values."""
+        return tuple(str(kind.__struct_config__.tag) for kind in self.kinds)
+
+    @property
+    def compacted(self) -> bool:
+        """Whether a record without a value means something here: the key is gone."""
+        return self.cleanup == "compact"
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Topic settings in Kafka's names and spelling."""
+        config: dict[str, str] = {"cleanup.policy": self.cleanup}
+        if self.retention_ms is not None:
+            config["retention.ms"] = str(self.retention_ms)
+        if self.max_message_bytes is not None:
+            config["max.message.bytes"] = str(self.max_message_bytes)
+        return config
+
+
+_ON_KEY = "workspace_id, U+001F, scope (tool:NAME, service:NAME or tier:NAME)"
+_READ_BACK = frozenset({Role.OPERATOR, Role.RECORDER})
+_SHOWN = _READ_BACK | {Role.PLATFORM}
+_WORKER = frozenset({Role.WORKER})
+_OPERATOR = frozenset({Role.OPERATOR})
+
+_CATALOGUE = (
+    Topic(
+        name="events",
+        carries="Every input event.",
+        key="session_id",
+        retention_ms=7 * _DAY_MS,
+        # A worker appends the finish of a call that never came.
+        writers=frozenset({Role.PLATFORM, Role.WORKER}),
+        readers=_READ_BACK | _WORKER,
+        kinds=get_args(events.Event),
+    ),
+    Topic(
+        name="outcomes",
+        carries="One finished call, classified, once per scope.",
+        key=_ON_KEY,
+        retention_ms=_DAY_MS,
+        writers=_WORKER,
+        readers=_WORKER | {Role.RECORDER},
+        internal=True,
+    ),
+    Topic(
+        name="commands",
+        carries="Reset, recover, remove, restore, breaker and quality commands.",
+        key=_ON_KEY,
+        retention_ms=30 * _DAY_MS,
+        writers=_OPERATOR,
+        readers=_READ_BACK | _WORKER,
+        kinds=get_args(commands.Command),
+    ),
+    Topic(
+        name="settings",
+        carries="Settings and rule overrides of a scope; a tombstone clears it.",
+        key="scope (user:ID or workspace:ID)",
+        cleanup="compact",
+        writers=_OPERATOR,
+        readers=_READ_BACK | _WORKER,
+        kinds=(SettingsChanged,),
+    ),
+    Topic(
+        name="escalations",
+        carries="Transitions of trust.",
+        key="workspace_id, U+001F, trust key",
+        retention_ms=30 * _DAY_MS,
+        writers=_WORKER,
+        readers=_SHOWN,
+        kinds=(decisions.TrustChanged, decisions.TrustRecoveryPending),
+    ),
+    Topic(
+        name="breakers",
+        carries="Transitions of circuits, and answers to requests for a probe.",
+        key="workspace_id, U+001F, breaker key",
+        retention_ms=30 * _DAY_MS,
+        writers=_WORKER,
+        readers=_READ_BACK,
+        kinds=(decisions.BreakerChanged, decisions.BreakerProbeGranted, decisions.BreakerProbeDenied),
+    ),
+    Topic(
+        name="nudges",
+        carries="Patterns of behaviour, and what to tell the model.",
+        key="session_id",
+        retention_ms=7 * _DAY_MS,
+        writers=_WORKER,
+        readers=_SHOWN,
+        kinds=(decisions.PatternDetected, decisions.PatternCleared, decisions.NudgeIssued, decisions.NudgeJudged),
+    ),
+    Topic(
+        name="suggestions",
+        carries="Model switches, low confidence, limits nearly or fully spent.",
+        key="session_id or model",
+        retention_ms=7 * _DAY_MS,
+        writers=_WORKER,
+        readers=_SHOWN,
+        kinds=(
+            decisions.ModelSwitchSuggested,
+            decisions.ConfidenceLow,
+            decisions.GuaranteeWarned,
+            decisions.GuaranteeViolated,
+        ),
+    ),
+    Topic(
+        name="state",
+        carries="Latest state of each key; a tombstone when it is back to its default.",
+        key="trust:, breaker:, quality: or model: and the key",
+        cleanup="compact",
+        writers=_WORKER,
+        readers=_SHOWN,
+        kinds=(decisions.StateUpdated,),
+    ),
+    Topic(
+        name="dead-letters",
+        carries="What could not be processed, whole, with the reason.",
+        key="key of the original record",
+        retention_ms=30 * _DAY_MS,
+        writers=_WORKER,
+        readers=_READ_BACK,
+        kinds=(decisions.DeadLetter,),
+        # A record of 1 MiB grows inside of JSON: up to sixfold where every character must be escaped.
+        max_message_bytes=8 * 1_048_576,
+    ),
+)
+
+TOPICS: dict[str, Topic] = {topic.name: topic for topic in _CATALOGUE}
+"""The catalogue by name, inputs first."""
+
+
+def full_name(prefix: str, name: str) -> str:
+    """Real name of a catalogue topic under a prefix.
+
+    Raises:
+        ConfigError: the name is not in the catalogue, or the prefix makes it one that no broker takes.
+    """
+    if name not in TOPICS:
+        raise ConfigError(f"no topic {name!r} in the catalogue; there are: {', '.join(TOPICS)}")
+    real = prefix + name
+    if len(real) > MAX_TOPIC_NAME or not _LEGAL.issuperset(real):
+        raise ConfigError(
+            f"topic prefix {prefix!r} makes {real[:40]!r}, which no broker takes; use letters, digits, '.', '_' and "
+            f"'-', at most {MAX_TOPIC_NAME - max(map(len, TOPICS))} of them"
+        )
+    return real

@@ -1,0 +1,202 @@
+"""Publishes events to Kafka from lines of JSON, keyed as the topic catalogue asks.
+
+Agent platforms use the guard's publisher, or any Kafka client; this one is for files, pipes and the command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from ...schemas.errors import ConfigError
+from .outputs import partition_of
+from .settings import KafkaSettings
+
+REPORT_S = 0.5
+"""Least time between two reports of progress."""
+
+LINGER_S = 0.2
+"""Longest time a line waits for others when lines come slowly."""
+
+IN_FLIGHT = 64
+"""Most unacknowledged batches; bounds the memory when the broker is slower than the file."""
+
+SHOWN = 20
+"""Refused lines that are kept with their reason."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a publication is.
+
+    Attributes:
+        read: lines read, blank ones left out.
+        sent: lines the brokers acknowledged.
+        refused: lines that are no JSON object or lack the key; they are not sent.
+        reasons: line number and reason of the first refused lines.
+        bytes: size of what was sent.
+    """
+
+    read: int = 0
+    sent: int = 0
+    refused: int = 0
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+    bytes: int = 0
+
+
+KeyOf = Callable[[dict[str, Any]], str]
+"""Record key of a parsed line; raises KeyError with the missing field, or ValueError with the reason."""
+
+
+def session_key(event: dict[str, Any]) -> str:
+    """Key of an input event: its session, so that a session stays in order in one partition (design 2, Topics).
+
+    Raises:
+        KeyError: no session_id.
+        ValueError: it is not a non-empty string.
+    """
+    session = event["session_id"]
+    if not isinstance(session, str) or not session:
+        raise ValueError("session_id must be a non-empty string")
+    return session
+
+
+async def publish(
+    settings: KafkaSettings,
+    lines: Iterable[bytes | str],
+    *,
+    topic: str = "events",
+    key_of: KeyOf = session_key,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Publish lines of JSON and wait until the brokers have them all.
+
+    Args:
+        settings: where to.
+        lines: one JSON object each; blank lines are skipped. Read in this coroutine's thread.
+        topic: catalogue name.
+        key_of: record key of a line.
+        on_progress: called about twice a second and once at the end.
+
+    Raises:
+        ConfigError: no broker answers, or the topic does not exist.
+        KafkaError: the brokers refused a batch; what came before may have been written.
+    """
+    progress = Progress()
+    async with _Sender(settings, settings.topic(topic), progress) as sender:
+        reported = time.monotonic()
+        for number, line in enumerate(lines, 1):
+            data = line.strip()
+            if not data:
+                continue
+            data = data.encode() if isinstance(data, str) else data
+            progress.read += 1
+            try:
+                key = _key(data, key_of)
+            except ValueError as error:
+                progress.refused += 1
+                if len(progress.reasons) < SHOWN:
+                    progress.reasons.append((number, str(error)))
+                continue
+            await sender.add(key, data)
+            if on_progress is not None and time.monotonic() - reported >= REPORT_S:
+                reported = time.monotonic()
+                on_progress(progress)
+    if on_progress is not None:
+        on_progress(progress)
+    return progress
+
+
+def _key(data: bytes, key_of: KeyOf) -> bytes:
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - a fault of the data, not of a type in the code
+    try:
+        return key_of(parsed).encode()
+    except KeyError as error:
+        raise ValueError(f"no {error.args[0]}") from error
+
+
+class _Sender:
+    """Builds one batch per partition and sends it when it is full or old."""
+
+    def __init__(self, settings: KafkaSettings, topic: str, progress: Progress) -> None:
+        self._topic = topic
+        self._progress = progress
+        self._producer = AIOKafkaProducer(
+            **settings.client_arguments(), acks="all", enable_idempotence=True, max_batch_size=512 * 1024
+        )
+        self._servers = settings.bootstrap
+        self._partitions = 0
+        self._open: dict[int, Any] = {}
+        self._sent: set[asyncio.Future[Any]] = set()
+        self._flushed = time.monotonic()
+
+    async def __aenter__(self) -> _Sender:
+        try:
+            await self._producer.start()
+        except KafkaConnectionError as error:
+            raise ConfigError(f"no broker answers at {self._servers}; is it running, is the address right?") from error
+        try:
+            async with asyncio.timeout(10):
+                self._partitions = len(await self._producer.partitions_for(self._topic))
+        except (TimeoutError, KafkaError) as error:
+            await self._producer.stop()
+            raise ConfigError(f"topic {self._topic} does not exist; run `trustfold topics create`") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self._flush()
+            while self._sent:
+                await self._collect()
+        finally:
+            await self._producer.stop()
+
+    async def add(self, key: bytes, value: bytes) -> None:
+        partition = partition_of(key, self._partitions)
+        record = {"key": key, "value": value, "timestamp": int(time.time() * 1000), "headers": []}
+        batch = self._open.get(partition)
+        if batch is None or batch.append(**record) is None:
+            if batch is not None:
+                await self._submit(partition)
+            batch = self._open[partition] = self._producer.create_batch()
+            batch.append(**record)
+        if time.monotonic() - self._flushed > LINGER_S:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        for partition in list(self._open):
+            await self._submit(partition)
+
+    async def _submit(self, partition: int) -> None:
+        batch = self._open.pop(partition)
+        batch.close()
+        count, size = batch.record_count(), batch.size()
+        future = await self._producer.send_batch(batch, self._topic, partition=partition)
+
+        def done(sent: asyncio.Future[Any]) -> None:
+            if not sent.cancelled() and sent.exception() is None:
+                self._progress.sent += count
+                self._progress.bytes += size
+
+        future.add_done_callback(done)
+        self._sent.add(future)
+        while len(self._sent) >= IN_FLIGHT:
+            await self._collect()
+
+    async def _collect(self) -> None:
+        done, self._sent = await asyncio.wait(self._sent, return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            future.result()

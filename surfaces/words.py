@@ -1,0 +1,147 @@
+"""Decisions in words: what moved and why, for whoever reads a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Decision = Mapping[str, Any]
+"""A decision as it stands on the wire."""
+
+GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
+
+
+class Line(NamedTuple):
+    """A decision in words.
+
+    Attributes:
+        mark: one character: what kind of news it is.
+        what: what moved.
+        why: the reason, one sentence or less.
+        style: how the mark and what are shown.
+    """
+
+    mark: str
+    what: str
+    why: str
+    style: str
+
+
+_TRUST_STYLE = {"trusted": GOOD, "recovering": WARN, "escalated": WARN, "blocked": BAD, "removed": BAD}
+_CIRCUIT_STYLE = {"closed": GOOD, "half_open": WARN, "open": BAD, "forced_open": BAD}
+_NUDGE_STYLE = {"gentle": QUIET, "direct": WARN, "interrupt": BAD}
+
+
+def line_of(decision: Decision) -> Line:
+    """A decision in words; one of a type that is not known here shows its type."""
+    made = _LINES.get(str(decision.get("type")))
+    if made is None:
+        return Line("·", str(decision.get("type")), "", QUIET)
+    return made(decision)
+
+
+def plain(word: str) -> str:
+    """A wire word as people write it: `half_open` is `half-open`, `error_retry_loop` is `error retry loop`."""
+    return "half-open" if word == "half_open" else word.replace("_", " ")
+
+
+def times(count: int) -> str:
+    """`once`, `twice`, `5 times`."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _trust(decision: Decision) -> Line:
+    to = decision["to"]
+    if decision["type"] == "trust.recovery_pending":
+        return Line("?", f"{decision['key']} waits for your approval", decision["reason"], WARN)
+    word = "trusted again" if to == "trusted" else to
+    mark = {"trusted": "✓", "blocked": "✕", "removed": "✕", "recovering": "↻"}.get(to, "!")
+    return Line(mark, f"{decision['key']} {word}", decision["reason"], _TRUST_STYLE.get(to, WARN))
+
+
+def _circuit(decision: Decision) -> Line:
+    to = decision["to"]
+    mark = {"closed": "✓", "half_open": "↻"}.get(to, "!")
+    return Line(mark, f"{decision['breaker_key']} circuit {plain(to)}", circuit_reason(decision), _CIRCUIT_STYLE[to])
+
+
+def circuit_reason(decision: Decision) -> str:
+    """Why a circuit moved."""
+    measured = decision.get("measured") or 0
+    failed = round((decision.get("failure_rate") or 0) * measured)
+    words = {
+        "consecutive": f"{decision.get('consecutive_failures')} failures in a row",
+        "rate": f"{failed} of the last {measured} calls failed",
+        "slow_rate": "too many slow calls",
+        "cooldown_over": "one probe may test it",
+        "probes_succeeded": "the probes succeeded",
+        "probe_failed": "the probe failed",
+        "probe_lost": "the probe did not come back",
+        "force_open": "opened by an operator",
+        "reset": "closed by an operator",
+        "disable": "switched off by an operator",
+        "observe": "observed only, by an operator",
+    }
+    return words.get(decision["trigger"], plain(decision["trigger"]))
+
+
+def _probe(decision: Decision) -> Line:
+    granted = decision["type"] == "breaker.probe_granted"
+    word = "probe granted" if granted else "probe denied"
+    return Line("·", f"{decision['breaker_key']} {word}", f"to {decision['holder']}", QUIET)
+
+
+def _detected(decision: Decision) -> Line:
+    tools = list(dict.fromkeys(decision.get("tool_sequence") or ()))
+    seen = f"{times(decision['repetitions'])}{': ' if tools else ''}{', '.join(tools)}"
+    return Line("∞", f"{plain(decision['pattern'])} ({decision['severity']})", seen, WARN)
+
+
+def _cleared(decision: Decision) -> Line:
+    return Line("✓", f"{plain(decision['pattern'])} is over", f"after {times(decision['repetitions'])}", GOOD)
+
+
+def _nudge(decision: Decision) -> Line:
+    kind = decision["nudge_type"]
+    return Line("→", f"{kind} nudge", decision["message"], _NUDGE_STYLE.get(kind, WARN))
+
+
+def _judged(decision: Decision) -> Line:
+    return Line("·", "the nudge helped" if decision["effective"] else "the nudge was ignored", "", QUIET)
+
+
+def _guarantee(decision: Decision) -> Line:
+    beyond = decision["type"] == "guarantee.violated"
+    what = f"{decision['limit']} {'exceeded' if beyond else 'nearly spent'}"
+    return Line("!", what, f"{decision.get('spent')} of {decision.get('allowed')}", BAD if beyond else WARN)
+
+
+def _told(decision: Decision) -> Line:
+    return Line("→", plain(str(decision["type"]).replace(".", " ")), decision.get("message") or "", WARN)
+
+
+def _state(decision: Decision) -> Line:
+    return Line("·", f"{decision['kind']} state of {decision['key']}", plain(decision["state"]), QUIET)
+
+
+def _dead_letter(decision: Decision) -> Line:
+    return Line("✕", f"dead letter ({decision['reason']})", f"{decision['path']}: {decision['message']}", BAD)
+
+
+_LINES: dict[str, Callable[[Decision], Line]] = {
+    "trust.changed": _trust,
+    "trust.recovery_pending": _trust,
+    "breaker.changed": _circuit,
+    "breaker.probe_granted": _probe,
+    "breaker.probe_denied": _probe,
+    "pattern.detected": _detected,
+    "pattern.cleared": _cleared,
+    "nudge.issued": _nudge,
+    "nudge.judged": _judged,
+    "guarantee.warned": _guarantee,
+    "guarantee.violated": _guarantee,
+    "model_switch.suggested": _told,
+    "confidence.low": _told,
+    "state.updated": _state,
+    "dead_letter": _dead_letter,
+}

@@ -1,0 +1,108 @@
+"""Failure keys: what accumulates together, and what must never stand in a key (design 3, Keys)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trustfold.projections.calls.keys import CallKey, call_key, make_key, parse_key
+from trustfold.projections.calls.shell import command_word, simple_commands
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "fine"),
+    [
+        ("readFile", {"path": "/etc/passwd"}, "readFile|path_prefix=/etc"),
+        ("readFile", {"path": "/etc/../etc/./x"}, "readFile|path_prefix=/etc"),
+        ("readFile", {"path": "foo.txt"}, "readFile|path_prefix=."),
+        ("readFile", {}, "readFile"),
+        ("Read", {"file_path": "C:\\src\\a.py"}, "Read|path_prefix=C:/src"),
+        ("grep", {"path": "/src", "pattern": "x"}, "grep|path_prefix=/src"),
+        ("http_request", {"url": "https://API.Example.com:443/v1/x?q=1"}, "http_request|domain=api.example.com|path_prefix=v1"),
+        ("http_request", {"url": "http://h:8080"}, "http_request|domain=h:8080"),
+        ("http_request", {"url": "api.example.com/v1"}, "http_request|domain=api.example.com|path_prefix=v1"),
+        ("http_request", {"url": "not a url"}, "http_request"),
+        ("bash", {"command": "git status"}, "bash|command=git"),
+        ("bash", {"command": ["bash", "-lc", "cd x && make test"]}, "bash|command=make"),
+        ("bash", {"command": ""}, "bash"),
+        ("mcp_atlassian_search", {"q": 1}, "mcp_atlassian_search|mcp_server=atlassian"),
+        ("mcp__github__list_issues", {}, "mcp__github__list_issues|mcp_server=github"),
+        ("mcp_x", {"_mcp_server": "atl"}, "mcp_x|mcp_server=atl"),
+        ("unknown_tool", {"foo": "bar"}, "unknown_tool"),
+        ("odd|name=x", {}, "odd\\|name\\=x"),
+    ],
+)  # fmt: skip
+def test_keys_name_the_family_of_targets(tool: str, args: dict[str, Any], fine: str) -> None:
+    """Directory, domain and first segment, command word, MCP server; else the tool alone."""
+    assert call_key(tool, args).fine == fine
+
+
+def test_a_service_named_by_the_event_wins() -> None:
+    """The publisher knows its MCP server better than the tool's name does."""
+    assert call_key("mcp_a_b", {}, "jira") == CallKey("mcp_a_b|mcp_server=jira", "jira", "mcp")
+
+
+def test_credentials_never_stand_in_a_key() -> None:
+    """User information of a URL and arguments of a command stay out."""
+    url = call_key("http_request", {"url": "https://user:s3cret@api.example.com/v1"})
+    command = call_key("bash", {"command": "curl -H 'Authorization: s3cret' https://x"})
+    assert "s3cret" not in url.fine + url.service + command.fine
+
+
+def test_keys_are_single_lines_of_bounded_length() -> None:
+    """A path of a megabyte with line breaks does not become a record key."""
+    key = call_key("readFile", {"path": "/a\nb/" + "x" * 100_000 + "/f"}).fine
+    assert "\n" not in key
+    assert len(key) < 200
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text()))
+def test_any_arguments_give_a_key_of_the_tool(tool: str, args: dict[str, str]) -> None:
+    """Whatever a model writes, there is a key, and it is made of the tool's."""
+    assert call_key(tool, args).fine.startswith(make_key(tool, {}))
+
+
+def test_a_key_parses_back_into_tool_and_signature() -> None:
+    """`status` and the commands take keys apart as they were made."""
+    assert parse_key("readFile|path_prefix=/etc") == ("readFile", "path_prefix=/etc")
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("FOO=1 git push", "git"),
+        ("cd /x && npm test", "npm"),
+        ("cd /x", "cd"),
+        ("sudo -u bob rm x", "rm"),
+        ("env A=1 B=2 python x.py", "python"),
+        ("time make", "make"),
+        ("nohup ./run.sh &", "run.sh"),
+        ("timeout -s KILL 30 pytest -q", "pytest"),
+        ("bash -lc 'cd x; cargo build'", "cargo"),
+        ("/usr/bin/git log", "git"),
+        ("(cd a && ls)", "ls"),
+        ("if true; then rm x; fi", "true"),
+        ("for i in 1 2; do echo $i; done", "echo"),
+        ("2>&1 ls", "ls"),
+        ("echo 'unclosed", "echo"),
+    ],
+)
+def test_the_command_word_is_the_first_that_does_something(line: str, word: str) -> None:
+    """Assignments, wrappers and changes of directory are passed over."""
+    assert command_word(line) == word
+
+
+def test_here_documents_are_data() -> None:
+    """What a here-document contains is no command."""
+    commands = simple_commands("cat <<'EOF' > note.txt\nrm -rf /\nEOF\nls")
+    assert [command.words for command in commands] == [("cat",), ("ls",)]
+    assert commands[0].writes == ("note.txt",)
+
+
+@given(st.text(max_size=300))
+def test_the_lexer_reads_anything(line: str) -> None:
+    """No command line, however broken, makes it fail."""
+    simple_commands(line)

@@ -1,0 +1,316 @@
+"""Runs workers of the engine's test stages as processes against a real broker, and reads what they left there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from counting import STAGES, STATE, CountingProcessor, State
+from trustfold.streams.kafka.fencing import EpochFilter
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.topics import create_topics
+from waiting import wait_until
+
+SCRIPT = Path(__file__).with_name("counting_worker.py")
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end."""
+    return asyncio.run(work)
+
+
+def event(number: int, session: str, tool: str, **more: Any) -> bytes:
+    """One event of the test stages; `number` makes its id."""
+    value = {"id": f"e{number}", "session": session, "tool": tool, "time": 1_700_000_000_000 + number}
+    return orjson.dumps(value | more)
+
+
+def events(count: int, *, seed: int = 7, sessions: int = 300, tools: int = 25) -> list[tuple[bytes, bytes]]:
+    """Keys and values of `count` events over skewed keys."""
+    chance = random.Random(seed)
+    made = []
+    for number in range(count):
+        session = f"s{int(chance.random() ** 2 * sessions)}"
+        made.append((session.encode(), event(number, session, f"t{chance.randrange(tools)}")))
+    return made
+
+
+class Worker:
+    """One worker process; its log is in `log`."""
+
+    def __init__(self, environ: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SCRIPT)], env=environ, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    def text(self) -> str:
+        """What it has logged."""
+        return self.log.read_text(errors="replace")
+
+    def ready(self, timeout: float = 30) -> Worker:
+        """Wait until it has taken an assignment."""
+        wait_until(
+            lambda: "ready in generation" in self.text() or self.process.poll() is not None,
+            timeout=timeout,
+            what=lambda: f"a worker that is ready\n{self.text()[-3000:]}",
+        )
+        assert self.process.poll() is None, self.text()[-3000:]
+        return self
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def pause(self) -> None:
+        """Stop the process where it is (SIGSTOP)."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self, timeout: float = 30) -> int:
+        """Ask it to stop and give back its exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout)
+
+
+class LaneHarness:
+    """Topics, workers and readers of one test."""
+
+    def __init__(self, bootstrap: str, prefix: str, path: Path, *, partitions: int = 4, **environ: str) -> None:
+        self.settings = KafkaSettings(
+            bootstrap=bootstrap, topic_prefix=prefix, app_id=f"{prefix}app", partitions=partitions
+        )
+        self.path = path
+        self.workers: list[Worker] = []
+        self._environ = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, (*map(str, sys.path), os.environ.get("PYTHONPATH", "")))),
+            "TRUSTFOLD_BROKER": bootstrap,
+            "TRUSTFOLD_TOPIC_PREFIX": prefix,
+            "TRUSTFOLD_APP_ID": self.settings.app_id,
+            "TRUSTFOLD_PARTITIONS": str(partitions),
+            "TRUSTFOLD_SESSION_TIMEOUT": "3",
+            "TRUSTFOLD_REVOKE_TIMEOUT": "5",
+            "TRUSTFOLD_CHECKPOINT_INTERVAL": "0.2",
+            "TRUSTFOLD_COMMIT_INTERVAL": "0.3",
+            **environ,
+        }
+
+    def __enter__(self) -> LaneHarness:
+        run(create_topics(self.settings))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    worker.resume()
+                worker.kill()
+
+    def start(self, **environ: str) -> Worker:
+        """Start a worker; `environ` is added to the test's settings."""
+        number = len(self.workers)
+        own = {"TRUSTFOLD_DATA_DIR": str(self.path / f"data-{number}")} | environ
+        worker = Worker(self._environ | own, self.path / f"worker-{number}.log")
+        self.workers.append(worker)
+        return worker
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def publish(self, records: Iterable[tuple[bytes | None, bytes | None]], topic: str = "events") -> None:
+        """Write records with their keys and wait for the broker."""
+
+        async def send() -> None:
+            producer = AIOKafkaProducer(bootstrap_servers=self.settings.servers, linger_ms=5)
+            await producer.start()
+            name = self.settings.topic(topic)
+            sent = [await producer.send(name, value, key=key) for key, value in records]
+            await asyncio.gather(*sent)
+            await producer.stop()
+
+        run(send())
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, topic: str) -> dict[int, list[Any]]:
+        """All records of a topic (real name) by partition, from the beginning to the end of now."""
+
+        async def collect() -> dict[int, list[Any]]:
+            async with _reader(self.settings.servers) as consumer:
+                places = await _places(consumer, topic)
+                ends = await consumer.end_offsets(places)
+                consumer.assign(places)
+                await consumer.seek_to_beginning(*places)
+                found: dict[int, list[Any]] = {place.partition: [] for place in places}
+                left = {place for place in places if ends[place]}
+                while left:
+                    for place, records in (await consumer.getmany(timeout_ms=200)).items():
+                        found[place.partition] += records
+                    left = {place for place in left if await consumer.position(place) < ends[place]}
+                return found
+
+        return run(collect())
+
+    def count(self, topic: str) -> int:
+        """Records ever written to a catalogue topic."""
+
+        async def ends() -> int:
+            async with _reader(self.settings.servers) as consumer:
+                places = await _places(consumer, self.settings.topic(topic))
+                return sum((await consumer.end_offsets(places)).values())
+
+        return run(ends())
+
+    def watch(self, topic: str, reached: int, timeout: float = 60) -> int:
+        """Wait until a catalogue topic holds that many records; faster than asking `count` again and again."""
+
+        async def ask() -> int:
+            async with _reader(self.settings.servers) as consumer:
+                places = await _places(consumer, self.settings.topic(topic))
+                deadline = time.monotonic() + timeout
+                while (have := sum((await consumer.end_offsets(places)).values())) < reached:
+                    if time.monotonic() > deadline:
+                        raise AssertionError(f"{topic} has {have} records, wanted {reached}\n{self.logs()}")
+                    await asyncio.sleep(0.002)
+                return have
+
+        return run(ask())
+
+    def committed(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Committed offset and log end of each source partition; -1 where nothing was committed."""
+
+        async def ask() -> dict[tuple[str, int], tuple[int, int]]:
+            async with _reader(self.settings.servers, group_id=self.settings.app_id) as consumer:
+                found = {}
+                for name in ("events", "outcomes", "commands"):
+                    places = await _places(consumer, self.settings.topic(name))
+                    consumer.assign(places)
+                    ends = await consumer.end_offsets(places)
+                    for place in places:
+                        offset = await consumer.committed(place)
+                        found[name, place.partition] = (-1 if offset is None else offset, ends[place])
+                return found
+
+        return run(ask())
+
+    def settled(self, timeout: float = 60) -> None:
+        """Wait until everything written so far is committed, through both stages."""
+        last: dict[Any, Any] = {}
+
+        def done() -> bool:
+            last.clear()
+            last.update(self.committed())
+            return all(offset == end or (offset < 0 and not end) for offset, end in last.values())
+
+        def behind() -> str:
+            late = {place: spot for place, spot in last.items() if spot[0] != spot[1]}
+            return f"everything committed; behind: {late}\n{self.logs()}"
+
+        wait_until(done, timeout=timeout, what=behind, every=0.1)
+
+    def states(self, stage: str) -> dict[str, State]:
+        """State of every key of a stage, as a new owner would read it from the changelog."""
+        found: dict[str, State] = {}
+        for records in self.read(self.settings.changelog(stage)).values():
+            for key, value in EpochFilter().read(records).states:
+                found[key.decode()] = STATE.decode(value or b"")
+        return found
+
+    def ids(self, topic: str) -> Counter[str]:
+        """How often each output id stands on a catalogue topic."""
+        return Counter(
+            dict(record.headers)["ce_id"].decode()
+            for records in self.read(self.settings.topic(topic)).values()
+            for record in records
+        )
+
+    def logs(self) -> str:
+        """The end of every worker's log."""
+        return "\n".join(f"--- {worker.log.name}\n{worker.text()[-1500:]}" for worker in self.workers)
+
+
+class Undisturbed:
+    """What one worker without any trouble makes of the same log: the same processors, run here."""
+
+    def __init__(self, harness: LaneHarness) -> None:
+        self.states: dict[str, dict[str, State]] = {"session": {}, "tool": {}}
+        self.ids: dict[str, set[str]] = {"nudges": set(), "breakers": set(), "dead-letters": set()}
+        outcomes: dict[str, list[Any]] = {}
+        tools = CountingProcessor(STAGES[1], 0, lambda _key: None)
+        for partition, records in sorted(harness.read(harness.settings.topic("events")).items()):
+            sessions = CountingProcessor(STAGES[0], partition, lambda _key: None)
+            for output in self._keep(sessions.process("events", records)):
+                outcomes.setdefault(output.key, []).append(output.value)
+            self.states["session"] |= {key.decode(): state for key, state in sessions.live.items()}
+        offset = 0
+        for values in outcomes.values():
+            for value in values:
+                record = SimpleNamespace(key=None, value=value, offset=offset, timestamp=0, headers=())
+                self._keep(tools.process("outcomes", [record]))
+                offset += 1
+        self.states["tool"] = {key.decode(): state for key, state in tools.live.items()}
+
+    def _keep(self, outputs: Iterable[Any]) -> Iterator[Any]:
+        others = []
+        for output in outputs:
+            if output.topic in self.ids:
+                self.ids[output.topic].add(output.id)
+            else:
+                others.append(output)
+        return iter(others)
+
+
+def assert_as_undisturbed(harness: LaneHarness) -> None:
+    """Every state is the one of an undisturbed run, and every output id is there; repeats are allowed."""
+    truth = Undisturbed(harness)
+    for stage, wanted in truth.states.items():
+        have = {key: state.count for key, state in harness.states(stage).items()}
+        want = {key: state.count for key, state in wanted.items()}
+        wrong = {key: (want.get(key), have.get(key)) for key in want | have if want.get(key) != have.get(key)}
+        assert not wrong, f"{stage}: {len(wrong)} of {len(want)} keys differ (wanted, found): {_some(wrong)}"
+    for topic, ids in truth.ids.items():
+        found = set(harness.ids(topic))
+        assert not ids - found, f"{topic}: {len(ids - found)} ids are missing"
+        assert not found - ids, f"{topic}: {len(found - ids)} ids that an undisturbed run does not make"
+
+
+def _some(found: dict[Any, Any]) -> dict[Any, Any]:
+    return dict(list(found.items())[:5])
+
+
+@contextlib.asynccontextmanager
+async def _reader(servers: list[str], **more: Any) -> Any:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False, **more
+    )
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def _places(consumer: Any, topic: str) -> list[TopicPartition]:
+    numbers = await consumer._client._wait_on_metadata(topic)
+    return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+
+Condition = Callable[[], bool]
