@@ -36,3 +36,46 @@ def test_kill_9_at_five_points(lane: LaneHarness, store: str) -> None:
     lane.settled()
     assert lane.workers[-1].stop() == 0, lane.logs()
     assert_as_undisturbed(lane)
+
+
+def test_second_worker_comes_and_goes(lane: LaneHarness) -> None:
+    """A second worker takes its half in the middle of a run and gives it back; the result is that of one worker."""
+    lane.publish(events(50_000))
+    lane.start()
+    lane.watch("outcomes", 10_000)
+    second = lane.start().ready()
+    lane.watch("outcomes", lane.count("outcomes") + 8_000)
+    assert second.stop() == 0, second.text()[-3000:]
+    lane.settled()
+    assert [worker.stop() for worker in lane.workers[:1]] == [0], lane.logs()
+    assert_as_undisturbed(lane)
+
+
+def test_owner_killed_while_another_stands_by(lane: LaneHarness) -> None:
+    """Partitions of a killed worker go to the other member, which finishes the work."""
+    lane.publish(events(50_000))
+    workers = [lane.start(), lane.start()]
+    for worker in workers:
+        worker.ready()
+    lane.watch("outcomes", 12_000)
+    workers[0].kill()
+    lane.settled()
+    assert workers[1].stop() == 0, lane.logs()
+    assert_as_undisturbed(lane)
+
+
+def test_paused_owner_comes_back_as_a_zombie(lane: LaneHarness) -> None:
+    """A worker paused for longer than the session timeout cannot spoil what the next owner has done since."""
+    lane.publish(events(50_000))
+    zombie = lane.start(TRUSTFOLD_CHECKPOINT_INTERVAL="0.05")
+    lane.watch("outcomes", 10_000)
+    zombie.pause()
+    heir = lane.start().ready()
+    lane.watch("outcomes", lane.count("outcomes") + 10_000)
+    zombie.resume()
+    lane.settled()
+    assert heir.process.poll() is None, heir.text()[-3000:]
+    for worker in lane.workers:
+        if worker.process.poll() is None:
+            assert worker.stop() == 0, worker.text()[-3000:]
+    assert_as_undisturbed(lane)
