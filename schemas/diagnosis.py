@@ -191,6 +191,8 @@ def _reason(what: str, path: str, kind: type[msgspec.Struct] | None) -> tuple[Re
     if what.startswith("Invalid enum value"):
         words = words_at(kind, path) if kind else ()
         return RejectReason.BAD_VALUE, f"; known: {', '.join(words)}" if words else ""
+    if "matching regex" in what:
+        return RejectReason.BAD_VALUE, ""
     if "datetime" in what and "got" not in what:
         return RejectReason.BAD_VALUE, "; send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00.000Z"
     if "datetime" in what:

@@ -52,6 +52,9 @@ ShortText = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 LongName = Annotated[str, Meta(min_length=1, max_length=1024, extra_json_schema={"pattern": "^[^\\x00\\x1f]+$"})]
 """A key made of a name and parameters: 1 to 1024 characters."""
 
+Scope = Annotated[str, Meta(max_length=MAX_NAME + 16, pattern="^(user|workspace):[^\\x00\\x1f]+$")]
+"""Whose settings: `user:ID` or `workspace:ID`."""
+
 
 def names_of(kind: type[Struct]) -> tuple[str, ...]:
     """Fields of a struct that are ids or names."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .fields import Name, Time, Version
+from .fields import Name, Scope, Time, Version
 from .vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 
@@ -55,7 +55,7 @@ class SettingsChanged(
     schema_version: Version
     id: Name
     time: Time
-    scope: Name
+    scope: Scope
     overrides: SettingsOverrides
     issued_by: Name | None = None
     reason: str | None = None

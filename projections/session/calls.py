@@ -121,18 +121,17 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
     A finish without a start is folded as both.
     """
     calls = state.open_calls
+    ours = is_our_timeout(event)
     for position in range(len(calls) - 1, -1, -1):
         call = calls[position]
-        if call.call_id != event.call_id:
-            continue
-        if event.status is Status.TIMEOUT and event.id != timeout_id(call) and _is_timeout_of(calls, event):
+        if call.call_id != event.call_id or (ours and timeout_id(call.event_id) != event.id):
             continue
         del calls[position]
         if call.deadline_ms == state.next_deadline:
             state.next_deadline = min((other.deadline_ms for other in calls), default=0)
         _remember_closed(state, call.call_id)
         return call
-    if fingerprints.digest(event.call_id.encode()) in state.closed_calls:
+    if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
     call = describe(event, at, rules)
     if event.duration_ms:
@@ -151,22 +150,28 @@ def _remember_closed(state: SessionState, call_id: str) -> None:
     del state.closed_calls[:-MAX_CLOSED_CALLS]
 
 
-def timeout_id(call: OpenCall) -> str:
+def timeout_id(started_id: str) -> str:
     """Id of the finish that we append when a call's deadline passes; derived from its start."""
-    return output_id(call.event_id, TIMEOUT_TYPE, 0)
+    return output_id(started_id, TIMEOUT_TYPE, 0)
 
 
-def _is_timeout_of(calls: list[OpenCall], event: ToolCallFinished) -> bool:
-    return any(timeout_id(call) == event.id for call in calls)
+def is_our_timeout(event: ToolCallFinished) -> bool:
+    """Whether we appended this finish: it names its start, and its id follows from that.
+
+    Read back, it closes exactly that call, or nothing if the call is closed already; however much later it comes.
+    """
+    started = event.correlation_id
+    return event.status is Status.TIMEOUT and started is not None and event.id == timeout_id(started)
 
 
 def timeout_of(state: SessionState, session_id: str, call: OpenCall) -> ToolCallFinished:
     """The finish that closes a call at its deadline."""
     return ToolCallFinished(
         schema_version="1.0",
-        id=timeout_id(call),
+        id=timeout_id(call.event_id),
         time=_EPOCH + timedelta(milliseconds=call.deadline_ms),
         session_id=session_id,
+        correlation_id=call.event_id,
         workspace_id=state.workspace_id or None,
         user_id=state.user_id or None,
         model=state.model or None,

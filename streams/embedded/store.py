@@ -84,7 +84,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         StoreError: it cannot be opened, is something else, or has another format.
     """
     if not writable and not path.is_file():
-        raise StoreError(f"{path}: no such store; `trustfold up --db {path}` makes one")
+        raise StoreError(f"{path}: no such store; `trustfold up --store {path}` makes one")
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
     try:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)

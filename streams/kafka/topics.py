@@ -1,9 +1,267 @@
-"""stub"""
+"""Creates and checks topics: the catalogue's, and the changelogs of the stages.
+
+Partition counts are fixed at birth and everything keyed depends on them, so topics are made by a deployment step and
+never on the fly, and a worker starts only on topics that fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-async def check_topics(settings, topology=None): pass
-async def create_topics(settings, topology=None):
-    a=AIOKafkaAdminClient(**settings.client_arguments()); await a.start()
-    P=settings.partitions
-    names=[settings.topic(t) for t in "events outcomes commands nudges breakers dead-letters state".split()]
-    await a.create_topics([NewTopic(n,P,1) for n in names]+[NewTopic(settings.changelog(s),P,1,topic_configs={"cleanup.policy":"compact"}) for s in ("session","tool")])
-    await a.close()
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
+
+from ...schemas.errors import ConfigError
+from ...schemas.topics import TOPICS, Role, full_name
+from .protocols import Topology, default_topology
+from .settings import KafkaSettings
+
+COMPACTION_LAG_MS = 10 * 60_000
+"""Time a changelog record is safe from compaction; in it an owner covers what a former owner wrote late (`fencing`)."""
+
+CHANGELOG_CONFIG = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
+    # Only closed segments are compacted, and recovery reads what is not: Kafka's 1 GiB would be read at every start.
+    "segment.bytes": str(64 * 1024 * 1024),
+}
+
+REPLICATION = 3
+"""Copies of each topic, where there are so many brokers."""
+
+READY_S = 30.0
+"""How long to wait for a new topic's leaders."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """One topic as it should be.
+
+    Attributes:
+        name: real name.
+        partitions: how many.
+        replication: copies; 0 means REPLICATION, or as many as there are brokers.
+        config: topic settings that differ from the broker's defaults.
+        purpose: what is on it.
+        keyed: whether the worker depends on its partition count.
+        essential: whether the worker cannot run without it.
+    """
+
+    name: str
+    partitions: int
+    replication: int
+    config: dict[str, str]
+    purpose: str
+    keyed: bool
+    essential: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which a topic is not as planned.
+
+    Attributes:
+        topic: real name.
+        what: `missing`, `partitions`, or the name of a setting.
+        wanted: planned value.
+        found: value in the cluster; empty where there is none.
+        fatal: whether a worker must not start.
+        advice: what to do.
+    """
+
+    topic: str
+    what: str
+    wanted: str
+    found: str
+    fatal: bool
+    advice: str
+
+    def __str__(self) -> str:
+        """One line for people."""
+        if self.what == "missing":
+            return f"{self.topic} does not exist; {self.advice}"
+        return f"{self.topic}: {self.what} is {self.found or 'unknown'}, should be {self.wanted}; {self.advice}"
+
+
+def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[TopicPlan]:
+    """Every topic a deployment needs: the catalogue, and one changelog per stage.
+
+    Raises:
+        ConfigError: the topic prefix makes a name that no broker takes.
+    """
+    topology = topology or default_topology()
+    sources = topology.sources
+    made = [
+        TopicPlan(
+            full_name(settings.topic_prefix, topic.name),
+            settings.partitions,
+            settings.replication,
+            topic.config,
+            topic.carries,
+            keyed=topic.name in sources,
+            essential=topic.name in sources or Role.WORKER in topic.writers,
+        )
+        for topic in TOPICS.values()
+    ]
+    for stage in topology.stages:
+        made.append(
+            TopicPlan(
+                settings.changelog(stage.name),
+                settings.partitions,
+                settings.replication,
+                CHANGELOG_CONFIG,
+                f"State of the {stage.name} stage; the worker's own.",
+                keyed=True,
+                essential=True,
+            )
+        )
+    return made
+
+
+async def create_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[str]:
+    """Create the topics that do not exist and wait until they can be used; existing ones are left as they are.
+
+    Returns:
+        Names of those created.
+
+    Raises:
+        ConfigError: no broker answers, or the brokers refuse a topic.
+    """
+    planned = plan(settings, topology)
+    async with _admin(settings) as admin:
+        existing = set(await admin.list_topics())
+        wanted = [topic for topic in planned if topic.name not in existing]
+        if not wanted:
+            return []
+        brokers = len((await admin.describe_cluster())["brokers"])
+        response = await admin.create_topics(
+            [
+                NewTopic(
+                    topic.name,
+                    topic.partitions,
+                    topic.replication or min(REPLICATION, brokers),
+                    topic_configs=topic.config,
+                )
+                for topic in wanted
+            ]
+        )
+        for name, code, *message in response.topic_errors:
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                reason = next((text for text in message if text), "") or error.description
+                raise ConfigError(f"the brokers refuse topic {name}: {error.__name__}: {reason}")
+        await _wait_for_leaders(admin, [topic.name for topic in wanted])
+    return [topic.name for topic in wanted]
+
+
+async def find_differences(settings: KafkaSettings, topology: Topology | None = None) -> list[Difference]:
+    """Compare the cluster with the plan.
+
+    Raises:
+        ConfigError: no broker answers.
+    """
+    planned = plan(settings, topology)
+    async with _admin(settings) as admin:
+        existing = set(await admin.list_topics())
+        present = [topic for topic in planned if topic.name in existing]
+        counts = {
+            described["topic"]: len(described["partitions"])
+            for described in await admin.describe_topics([topic.name for topic in present])
+        }
+        configs = await _configs(admin, [topic.name for topic in present])
+    found = [
+        Difference(topic.name, "missing", "", "", topic.essential, "run `trustfold topics create`")
+        for topic in planned
+        if topic.name not in existing
+    ]
+    for topic in present:
+        found += _compare(topic, counts[topic.name], configs.get(topic.name))
+    return found
+
+
+async def check_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[Difference]:
+    """Make sure that a worker can run on the topics there are.
+
+    Returns:
+        Differences that do not matter to a worker.
+
+    Raises:
+        ConfigError: no broker answers, or topics differ in ways that do matter; the message names each.
+    """
+    found = await find_differences(settings, topology)
+    fatal = [difference for difference in found if difference.fatal]
+    if fatal:
+        raise ConfigError("the topics do not fit:\n" + "\n".join(f"  {difference}" for difference in fatal))
+    return found
+
+
+def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -> Iterable[Difference]:
+    if topic.keyed and partitions != topic.partitions:
+        advice = (
+            f"set TRUSTFOLD_PARTITIONS={partitions} if all of them have as many; otherwise use a new prefix and app id "
+            "and replay the events, partitions cannot be changed under keyed state"
+        )
+        yield Difference(topic.name, "partitions", str(topic.partitions), str(partitions), True, advice)  # noqa: FBT003
+    if config is None:
+        return
+    alter = "change it with kafka-configs --alter"
+    for name, wanted in topic.config.items():
+        value = config.get(name, "")
+        if value == wanted:
+            continue
+        if name == "cleanup.policy":
+            # A changelog that deletes loses state; a compacted log of events loses events.
+            yield Difference(topic.name, name, wanted, value, topic.essential, alter)
+        elif name in {"min.compaction.lag.ms", "max.message.bytes"}:
+            if int(value or 0) < int(wanted):
+                yield Difference(topic.name, name, f"at least {wanted}", value, False, alter)  # noqa: FBT003
+        else:
+            yield Difference(topic.name, name, wanted, value, False, f"{alter}, or leave it if you chose it")  # noqa: FBT003
+
+
+async def _configs(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
+    """Settings of topics; a topic whose settings may not be read is left out."""
+    if not names:
+        return {}
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    found = {}
+    for response in await admin.describe_configs(resources):
+        for code, _, _, name, entries in response.resources:
+            if not code:
+                found[name] = {entry[0]: entry[1] for entry in entries}
+    return found
+
+
+async def _wait_for_leaders(admin: Any, names: list[str]) -> None:
+    deadline = asyncio.get_running_loop().time() + READY_S
+    while True:
+        described = await admin.describe_topics(names)
+        if all(
+            topic["error_code"] == 0 and all(part["leader"] >= 0 for part in topic["partitions"])
+            for topic in described
+        ):
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            raise ConfigError(f"the new topics have no leaders after {READY_S:g} s; look at the brokers' logs")
+        await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def _admin(settings: KafkaSettings) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        await admin.start()
+    except KafkaConnectionError as error:
+        await admin.close()
+        raise ConfigError(
+            f"no broker answers at {settings.bootstrap}; is it running, and is TRUSTFOLD_BROKER right?"
+        ) from error
+    try:
+        yield admin
+    finally:
+        await admin.close()

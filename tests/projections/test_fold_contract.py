@@ -192,3 +192,18 @@ def test_bad_records_become_dead_letters_and_nothing_stops() -> None:
     assert len(letters) == 4
     assert topology.processors["session"].rejected == 4
     assert [o.type for o in outputs].count("trust.changed") == 2
+
+
+@CONTRACT
+@given(event_lines(), st.data())
+def test_outcomes_written_again_change_nothing(lines: list[bytes], data: st.DataObject) -> None:
+    """After a crash the session stage writes outcomes again, at new offsets; the tool stage drops them by their origin."""
+    outcomes = [o.value for o in fold(lines)[0] if o.topic == "outcomes" and o.value and b'"origin":' in o.value]
+    cut = data.draw(st.integers(0, len(outcomes)))
+    back = data.draw(st.integers(0, cut))
+    plain, again = LocalTopology(RULES), LocalTopology(RULES)
+    expected = plain.feed("outcomes", outcomes)
+    outputs = again.feed("outcomes", outcomes[:cut])
+    assert decisions(again.feed("outcomes", outcomes[back:cut])) == []
+    outputs += again.feed("outcomes", outcomes[cut:])
+    assert decisions(outputs) == decisions(expected)

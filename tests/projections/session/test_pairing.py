@@ -93,6 +93,19 @@ def test_a_late_event_is_folded_at_the_stream_time() -> None:
     assert outcomes(story)[0]["time_ms"] == int(story.now.timestamp() * 1000) - 2000
 
 
+def test_our_own_timeout_is_recognised_however_late_it_is_read_back() -> None:
+    """Behind a long backlog the appended finish comes back when nothing recent remembers it; it still changes nothing."""
+    story = Story()
+    story.started(TOOL, call="lost", deadline_ms=1000)
+    story.after(60).user_says()
+    [appended] = [output.value for output in story.outputs if output.topic == "events"]
+    for number in range(300):
+        story.works("query_db", {"q": number}, result=str(number))
+    before = len(outcomes(story))
+    story.records.append(("events", appended or b""))
+    assert len(outcomes(story)) == before
+
+
 def test_raw_results_are_judged() -> None:
     """A truthy error, a status of 400 or more, isError and exit codes are failures; a null error is not."""
     story = Story()

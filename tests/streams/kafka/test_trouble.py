@@ -1,0 +1,144 @@
+"""Trouble that is not a crash of ours: poison records, a broker that goes away, strangers in the changelog."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from broker_kit.choice import Broker
+from counting import ENCODE, State
+from lane_harness import LaneHarness, assert_as_undisturbed, event, events, run
+from local_kafka import LocalKafka
+from trustfold.streams.kafka.fencing import CLAIM_KEY, epoch_headers
+from waiting import wait_until
+
+pytestmark = pytest.mark.durable_broker
+
+
+@pytest.fixture
+def lane(broker: Broker, topic_prefix: str, tmp_path: Path) -> Iterator[LaneHarness]:
+    """Topics and workers of one test."""
+    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path) as harness:
+        yield harness
+
+
+def test_poison_becomes_dead_letters_and_the_partition_advances(lane: LaneHarness) -> None:
+    """Records that cannot be read become dead letters, one each, and are committed like any other."""
+    lane.publish([(b"bad", b"{"), (b"bad", None), (b"bad", b"\xff\xfe"), (b"bad", b"[]")])
+    worker = lane.start()
+    lane.settled()
+    assert sum(lane.ids("dead-letters").values()) == 4
+    lane.publish([(b"s", event(1, "s", "t"))])
+    lane.settled()
+    assert worker.stop() == 0, worker.text()
+    assert lane.states("session")["s"].count == 1
+    assert_as_undisturbed(lane)
+
+
+def test_stop_commits_everything_processed(lane: LaneHarness) -> None:
+    """SIGTERM takes a last checkpoint and commits it: the next worker folds nothing again."""
+    lane.publish(events(2_000))
+    worker = lane.start(TRUSTFOLD_CHECKPOINT_INTERVAL="3600", TRUSTFOLD_COMMIT_INTERVAL="3600")
+    lane.watch("outcomes", 2_000)
+    assert worker.stop() == 0, worker.text()
+    committed = {place: spot for place, spot in lane.committed().items() if place[0] == "events"}
+    assert all(offset == end for offset, end in committed.values()), committed
+    assert_sessions(lane)
+
+
+def assert_sessions(lane: LaneHarness) -> None:
+    """The session stage counted every event once."""
+    assert sum(state.count for state in lane.states("session").values()) == lane.count("events")
+
+
+def test_due_events_are_appended_once_and_folded(lane: LaneHarness) -> None:
+    """What falls due while nothing happens is appended to its own partition, folded, and survives a restart."""
+    base = 1_700_000_000_000
+    lane.publish([(key, event(n, key.decode(), "t", deadline=base + 500)) for n, key in enumerate([b"a", b"b", b"c"])])
+    worker = lane.start()
+    wait_until(lambda: len(lane.ids("nudges")) == 3, timeout=20, what=lambda: f"three late events\n{lane.logs()}")
+    lane.settled()
+    assert worker.stop() == 0, worker.text()
+    assert {key: state.late for key, state in lane.states("session").items()} == {"a": 1, "b": 1, "c": 1}
+    by_key = {}
+    for partition, records in lane.read(lane.settings.topic("events")).items():
+        for record in records:
+            by_key.setdefault(json.loads(record.value)["session"], set()).add(partition)
+    assert all(len(partitions) == 1 for partitions in by_key.values())
+
+
+def test_a_due_time_outlives_the_worker(lane: LaneHarness) -> None:
+    """A worker that takes over learns what is due from the stored states, without a new event."""
+    lane.publish([(b"a", event(1, "a", "t", deadline=1_700_000_000_000 + 4_000))])
+    first = lane.start()
+    lane.settled()
+    first.kill()
+    lane.start()
+    wait_until(lambda: lane.ids("nudges"), timeout=30, what=lambda: f"a late event\n{lane.logs()}")
+    lane.settled()
+    assert lane.states("session")["a"].late == 1
+
+
+@pytest.mark.slow
+def test_broker_restart_in_the_middle(own_kafka: LocalKafka, tmp_path: Path) -> None:
+    """A broker killed and restarted in the middle of a run costs time, nothing else; the worker lives on."""
+    with LaneHarness(own_kafka.bootstrap, "restart.", tmp_path, COUNTING_SLOW_US="60") as lane:
+        lane.publish(events(30_000))
+        worker = lane.start()
+        lane.watch("outcomes", 8_000)
+        own_kafka.kill()
+        own_kafka.restart()
+        lane.settled(90)
+        assert worker.stop() == 0, worker.text()[-3000:]
+        assert_as_undisturbed(lane)
+
+
+def write_changelog(lane: LaneHarness, stage: str, partition: int, key: bytes, value: bytes, epoch: int) -> int:
+    """Write to a changelog as a worker that does not know better; gives the offset."""
+
+    async def send() -> int:
+        async with AIOKafkaProducer(bootstrap_servers=lane.settings.servers) as producer:
+            name = lane.settings.changelog(stage)
+            headers = [] if key == CLAIM_KEY else epoch_headers(epoch)
+            sent = await producer.send_and_wait(name, value, key=key, partition=partition, headers=headers)
+            return sent.offset
+
+    return run(send())
+
+
+def test_stale_state_of_a_former_owner_is_written_over(lane: LaneHarness) -> None:
+    """A state that a former owner writes late is ignored by readers and covered by the owner's own again."""
+    lane.publish([(b"s", event(n, "s", "t")) for n in range(3)])
+    first = lane.start()
+    lane.settled()
+    first.kill()
+    second = lane.start()
+    second.ready()
+    partition = next(p for p, records in lane.read(lane.settings.topic("events")).items() if records)
+    late = write_changelog(lane, "session", partition, b"s", ENCODE(State(count=1)), epoch=0)
+    lane.publish([(b"s2", event(10, "s2", "t"))] + [(b"s", event(11, "s", "t"))])
+    lane.settled()
+    assert second.stop() == 0, second.text()
+    assert lane.states("session")["s"].count == 4
+    records = lane.read(lane.settings.changelog("session"))[partition]
+    assert [record.offset for record in records if record.key == b"s"][-1] > late
+
+
+def test_a_fenced_owner_stops_and_acknowledges_nothing(lane: LaneHarness) -> None:
+    """A claim by somebody else ends the worker at its next checkpoint; its successor redoes the work exactly."""
+    lane.publish(events(500))
+    first = lane.start()
+    lane.settled()
+    partition = next(p for p, records in lane.read(lane.settings.topic("events")).items() if records)
+    write_changelog(lane, "session", partition, CLAIM_KEY, b"{}", epoch=0)
+    before = lane.committed()
+    lane.publish(events(500, seed=8))
+    assert first.process.wait(30) == 1, first.text()
+    assert "Fenced" in first.text()
+    assert lane.committed()["events", partition][0] == before["events", partition][0]
+    second = lane.start()
+    lane.settled()
+    assert second.stop() == 0, second.text()
+    assert sum(state.count for state in lane.states("session").values()) == 1_000
+    assert sum(state.count for state in lane.states("tool").values()) == 1_000
