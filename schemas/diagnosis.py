@@ -23,9 +23,9 @@ _LONGEST_TEXT = 256
 _OBJECTS = b"{["
 _BRACKETS = b"{}[]"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+# The closing quote is optional: a string that never ends is taken whole, once, and not tried again from every quote.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _VERSION = re.compile(r"1(\.[0-9]+){0,2}")
-_AT = re.compile(r"(.*?)(?: - at `(?:key in )?(\$.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.+)`")
 _LENGTH = re.compile(r"of length ([<>]=) (\d+)")
 _NUMBER = re.compile(r"Expected `(int|float)` ([<>]=?) (\S+)")
@@ -128,14 +128,14 @@ def document_of(value: bytes, fault: Exception) -> dict[str, Any]:
     for path, leaf in _leaves(document):
         if leaf is _NOT_A_NUMBER:
             raise EventRejected(
-                RejectReason.BAD_NUMBER, _path(path), "NaN and Infinity are not JSON; leave the field out or send null"
+                RejectReason.BAD_NUMBER, _clean(path), "NaN and Infinity are not JSON; leave the field out or send null"
             )
     if not isinstance(fault, msgspec.ValidationError):
         for path, leaf in _leaves(document):
             if isinstance(leaf, str) and not _is_text(leaf):
                 raise EventRejected(
                     RejectReason.INVALID_UTF8,
-                    _path(path),
+                    _clean(path),
                     "holds a lone surrogate, half a character; send whole characters",
                 )
         raise EventRejected(RejectReason.NOT_JSON, "$", f"not JSON: {fault}; send one JSON object")
@@ -161,7 +161,7 @@ def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, 
             return rejected
     kind = document.get("type")
     if types and isinstance(kind, str) and kind not in types:
-        near = get_close_matches(kind, types, n=1)
+        near = get_close_matches(kind[:_SHOWN], types, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(types))}"
         return EventRejected(RejectReason.UNKNOWN_TYPE, "$.type", f"no type {_shown(kind)}; {hint}")
     what, path = _split(fault)
@@ -172,15 +172,19 @@ def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, 
             return EventRejected(RejectReason.MISSING_FIELD, f"{path}.{name}", advice)
         return EventRejected(RejectReason.MISSING_FIELD, f"{path}.{name}", f"the field `{name}` is required; send it")
     reason, advice = _reason(what, path, types.get(kind) if isinstance(kind, str) else None)
-    return EventRejected(reason, _path(path), f"{_short(what, _LONGEST_TEXT)}{advice}")
+    return EventRejected(reason, _clean(path), f"{_clean(what)}{advice}")
 
 
 def _split(fault: Exception) -> tuple[str, str]:
-    found = _AT.fullmatch(str(fault))
-    return (found.group(1), found.group(2) or "$") if found else (str(fault), "$")
+    """What msgspec says, and where; the publisher's own words may stand in the former."""
+    what, found, path = str(fault).rpartition(" - at `")
+    return (what, path.removeprefix("key in ").rstrip("`")) if found else (path, "$")
 
 
 def _reason(what: str, path: str, kind: type[msgspec.Struct] | None) -> tuple[RejectReason, str]:
+    if what.startswith("Invalid enum value"):
+        words = words_at(kind, path) if kind else ()
+        return RejectReason.BAD_VALUE, f"; known: {', '.join(words)}" if words else ""
     if length := _LENGTH.search(what):
         advice = "; an id or name must not be empty" if length.group(1) == ">=" else "; send a digest of longer names"
         return RejectReason.BAD_LENGTH, advice
@@ -188,9 +192,6 @@ def _reason(what: str, path: str, kind: type[msgspec.Struct] | None) -> tuple[Re
         return RejectReason.BAD_NUMBER, "; check sign and unit"
     if "out of range" in what:
         return RejectReason.BAD_NUMBER, "; no such number can be kept exactly"
-    if what.startswith("Invalid enum value"):
-        words = words_at(kind, path) if kind else ()
-        return RejectReason.BAD_VALUE, f"; known: {', '.join(words)}" if words else ""
     if "matching regex" in what:
         return RejectReason.BAD_VALUE, ""
     if "datetime" in what and "got" not in what:
@@ -260,6 +261,7 @@ def _shown(text: str) -> str:
     return repr(_short(text, _SHOWN))
 
 
-def _path(path: str) -> str:
-    """A path that any encoder can write: the publisher's own field names may be long, or no text at all."""
-    return _short(path, _LONGEST_TEXT).encode("utf-8", "backslashreplace").decode()
+def _clean(text: str) -> str:
+    """The publisher's own words, cut and made fit to store and to show, whatever they are."""
+    short = _short(text, _LONGEST_TEXT)
+    return short if short.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in short)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,7 +66,7 @@ def replay(
     A bad line becomes a dead letter, never a stop. The summary goes to standard error.
     """
     wanted = _topics(topics)
-    _check_files(files)
+    check_files(files)
     rules = Settings.from_env().rules(rules_file)
     folding = Replay(rules)
     at_most = (None if as_json else SHOWN) if limit is None else (limit or None)
@@ -74,7 +75,7 @@ def replay(
         progress = stack.enter_context(Progress(side_console(), files, quiet=not as_json and console().is_terminal))
         show: Any = _print_json(flush=STDIN in files or realtime is not None) if as_json else RowPrinter(console())
         counts = _Counts()
-        for output in _paced(_readable(folding, files, progress), folding, realtime):
+        for output in _paced(_reading(folding.run(list(files), progress=progress.advance)), folding, realtime):
             counts.add(output)
             if output.topic == DEAD_LETTERS and letters is not None:
                 letters.write((output.value or b"") + b"\n")
@@ -83,8 +84,7 @@ def replay(
                 show(output)
             elif output.topic in wanted and output.value is not None:
                 counts.hidden += 1
-        if as_json:
-            data().flush()
+    sys.stdout.flush()
     counts.summarise(folding.lines)
 
 
@@ -100,7 +100,7 @@ def _topics(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _check_files(files: tuple[str, ...]) -> None:
+def check_files(files: tuple[str, ...]) -> None:
     """Find a missing file before the first line is folded."""
     if files.count(STDIN) > 1:
         raise ConfigError("standard input (-) can be read only once")
@@ -129,15 +129,22 @@ def _open_letters(stack: ExitStack, name: str | None) -> IO[bytes] | None:
         raise ConfigError(f"{name}: cannot be written ({error.strerror})") from error
 
 
-def _readable(folding: Replay, files: tuple[str, ...], progress: Progress) -> Iterator[Output]:
+@contextmanager
+def damaged() -> Iterator[None]:
+    """Say what it means when a file ends early or cannot be read on."""
     try:
-        yield from folding.run(list(files), progress=progress.advance)
+        yield
     except (EOFError, zlib.error) as error:
-        raise TrustfoldError(f"the input ends early or is damaged ({error}); {folding.lines} events were folded") from error
+        raise TrustfoldError(f"the input ends early or is damaged ({error}); what stood before it has been read") from error
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise TrustfoldError(f"the input cannot be read ({error}); {folding.lines} events were folded") from error
+        raise TrustfoldError(f"the input cannot be read ({error}); what stood before it has been read") from error
+
+
+def _reading(outputs: Iterator[Output]) -> Iterator[Output]:
+    with damaged():
+        yield from outputs
 
 
 def _paced(outputs: Iterator[Output], folding: Replay, speed: float | None) -> Iterator[Output]:

@@ -39,17 +39,21 @@ class RowPrinter:
             self._day = day
             self._console.print(Text(day, "bold"))
         line = line_of(decision)
-        row = Table.grid(padding=(0, 1), expand=True)
+        what = Text(f"{line.what}  ", line.style)
+        what.append(line.why, "default not bold")
+        row = Table.grid(padding=(0, 1))
         row.add_column(width=8, no_wrap=True)
-        row.add_column(width=SESSION_WIDTH, no_wrap=True, overflow="ellipsis")
+        row.add_column(width=SESSION_WIDTH, no_wrap=True)
         row.add_column(width=1)
-        row.add_column(ratio=2, overflow="fold")
-        row.add_column(ratio=3, overflow="fold")
-        who = decision.get("session_id") or decision.get("workspace_id") or ""
-        row.add_row(
-            Text(clock[:8], "dim"), Text(who, "dim"), Text(line.mark, line.style), Text(line.what, line.style), Text(line.why)
-        )
+        row.add_column(overflow="fold")
+        who = _short(str(decision.get("session_id") or decision.get("workspace_id") or ""))
+        row.add_row(Text(clock[:8], "dim"), Text(who, "dim"), Text(line.mark, line.style), what)
         self._console.print(row)
+
+
+def _short(name: str) -> str:
+    """A long name with its middle left out: sessions often differ only at the end."""
+    return name if len(name) <= SESSION_WIDTH else f"{name[:4]}…{name[5 - SESSION_WIDTH :]}"
 
 
 class Progress:

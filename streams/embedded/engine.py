@@ -7,7 +7,6 @@ nothing. Outputs are those of `Replay` over the same input, byte for byte, howev
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -21,6 +20,7 @@ from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from ...schemas.errors import ConfigError, StateIncompatible
 from ...schemas.rules import Rules
+from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .topology import LocalTopology
 from .views import StoredOutput, Views
@@ -202,6 +202,10 @@ class EmbeddedEngine:
         """Dead letters beyond an offset, oldest first; those republished only if asked for."""
         return self.views.dead_letters(after=after, limit=limit, republished=republished)
 
+    def announce(self, address: str) -> None:
+        """Leave word where this process can be reached, for others that find the store taken."""
+        self._store.announce(address)
+
     def forget(self, kept_since_ms: dict[str, int]) -> None:
         """Delete what arrived before the given time of its topic; states are not touched.
 
@@ -305,12 +309,3 @@ def rules_in_force(views: Views) -> Rules:
     """The rules a store was last opened with; the defaults for a new one."""
     stored = views.noted("rules")
     return msgspec.convert(stored, Rules) if stored is not None else Rules()
-
-
-def original(dead_letter: dict[str, object], name: str) -> bytes | None:
-    """Key or value of the record behind a dead letter, as it was; None if it had none."""
-    encoded = dead_letter.get(f"{name}_base64")
-    if encoded is not None:
-        return b64decode(str(encoded))
-    text = dead_letter.get(name)
-    return str(text).encode() if text is not None else None

@@ -13,7 +13,22 @@ class StoreError(TrustfoldError):
 
 
 class StoreLocked(StoreError):
-    """Another process runs the engine over this file."""
+    """Another process runs the engine over this file.
+
+    Attributes:
+        process: its process id, as it noted it.
+        address: its HTTP address; empty if it serves none.
+    """
+
+    def __init__(self, path: Path, process: str, address: str) -> None:
+        super().__init__(path, process, address)
+        self.path = path
+        self.process = process
+        self.address = address
+
+    def __str__(self) -> str:
+        way = f"ask it with --url {self.address}" if self.address else "wait for it to end"
+        return f"{self.path}: in use by process {self.process or 'unknown'}; {way}, stop it, or name another store"
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:

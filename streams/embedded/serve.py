@@ -63,3 +63,10 @@ async def _serve(
     loop.call_soon(ready)
     await server.serve(sockets=[listener])
     return received
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL under which a listening socket is reached."""
+    host, port = listener.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"

@@ -241,6 +241,10 @@ class Store:
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error
 
+    def announce(self, address: str) -> None:
+        """Tell whoever finds the file taken where to reach this process."""
+        _inscribe(self._lock, address)
+
     def close(self) -> None:
         """Close the file and let another process have it."""
         try:
@@ -256,13 +260,14 @@ def _lock(path: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.seek(0)
-        holder = lock.read().strip() or "unknown"
+        process, _, address = lock.read().partition("\n")
         lock.close()
-        raise StoreLocked(
-            f"{path}: process {holder} runs trustfold over this store; use its HTTP address (--url), stop it, "
-            "or name another file"
-        ) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+        raise StoreLocked(path, process.strip(), address.strip()) from None
+    _inscribe(lock)
     return lock
+
+
+def _inscribe(lock: IO[str], address: str = "") -> None:
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n{address}")
+    lock.flush()

@@ -6,6 +6,7 @@ environment in the attribute `app`, which is made at its first use.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import faust
@@ -35,15 +36,16 @@ class TrustfoldApp(faust.App):
     engine: Engine
     mundane_level = "debug"
 
+    def _create_directories(self) -> None:
+        """Make none: only RocksDB needs one, and makes it itself."""
+
     async def on_stop(self) -> None:
         """Take the last checkpoint while everything still runs, then stop as Faust does."""
         await self.engine.stop()
         await super().on_stop()
 
 
-def make_app(
-    settings: KafkaSettings, rules: Rules | None = None, topology: Topology | None = None
-) -> TrustfoldApp:
+def make_app(settings: KafkaSettings, rules: Rules | None = None, topology: Topology | None = None) -> TrustfoldApp:
     """Build the app; nothing connects before it is started.
 
     Args:
@@ -69,20 +71,14 @@ def make_app(
     engine.bind(app, tables)
     add_agents(app, engine)
 
-    @app.task
-    async def checkpoints() -> None:
-        await engine.run_checkpoints()
-
-    @app.task
     async def outputs() -> None:
         quieten(settings.log_level)
         tune_collector()
         await engine.run_outputs()
 
-    @app.task
-    async def ticks() -> None:
-        await run_ticks(engine)
-
+    app.task(engine.run_checkpoints)
+    app.task(outputs)
+    app.task(partial(run_ticks, engine))
     return app
 
 

@@ -53,9 +53,7 @@ class ChangelogReader:
         found: dict[TopicPartition, int] = await self._consumer.end_offsets(list(places))
         return found
 
-    async def read(
-        self, spans: Mapping[TopicPartition, Span]
-    ) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
+    async def read(self, spans: Mapping[TopicPartition, Span]) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
         """Read every span to its end.
 
         Yields:

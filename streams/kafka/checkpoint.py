@@ -30,7 +30,7 @@ from .task import PartitionTask
 log = logging.getLogger(__name__)
 
 
-class LostGroup(Exception):  # noqa: N818 - says what happened
+class LostGroup(Exception):
     """This worker is no longer the member it was; its partitions are being taken away."""
 
 

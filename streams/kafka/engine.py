@@ -10,37 +10,32 @@ Everything runs on Faust's main loop; only the consumer's own I/O has a thread.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import socket
 import time
 from collections.abc import Iterable
 from typing import Any
 
-from aiokafka import TopicPartition
 from faust.types import TP
 
 from ...schemas.errors import ConfigError
-from .changelog import ChangelogReader
 from .checkpoint import Checkpointer, LostGroup
-from .fencing import CLAIM_KEY, EpochFilter, Fenced
+from .fencing import Fenced
 from .lane import Batch, Gate
 from .metrics import LaneMetrics
 from .outputs import OutputWriter
+from .ownership import Changelogs
 from .protocols import StageSpec, Topology
 from .settings import KafkaSettings
-from .store import PartitionStore
 from .table import StateTable
 from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
-FOREIGN_CHECK_S = 30.0
+STRANGERS_S = 30.0
 """How often idle changelogs are compared with what this worker wrote; far below their compaction lag."""
 
 
-class LostBatch(Exception):  # noqa: N818 - says what happened
+class LostBatch(Exception):
     """A batch did not begin where the one before it ended; going on would lose records."""
 
 
@@ -55,6 +50,7 @@ class Engine:
         gate: whether records flow.
         tasks: stage partitions owned now.
         writer: sends outputs.
+        changelogs: claims and reads them.
         checkpointer: takes checkpoints.
         failed: whether the worker is stopping because of a fault.
     """
@@ -75,15 +71,16 @@ class Engine:
         self._tables: dict[str, StateTable] = {}
         self._generation: int | None = None
         self.failed = False
-        self._foreign_checked = time.monotonic()
+        self._looked_at = time.monotonic()
         self.writer = OutputWriter(settings, producer=self.producer, internal=topology.sources, metrics=metrics)
+        self.changelogs = Changelogs(settings, self.producer, metrics)
         self.checkpointer = Checkpointer(
             settings,
             ownership=self,
             tasks=self.tasks.values,
             producer=self.producer,
             drain=self.writer.drain,
-            inspect=self.inspect,
+            inspect=self.changelogs.inspect,
             mark_done=self._mark_done,
             metrics=metrics,
         )
@@ -190,13 +187,13 @@ class Engine:
         for name, table in self._tables.items():
             table.keep_only({partition for stage, partition in owned if stage.name == name})
         stores = {
-            self._changelog_place(stage.name, partition): self._tables[stage.name].open(partition)
+            self.changelogs.place(stage.name, partition): self._tables[stage.name].open(partition)
             for stage, partition in owned
         }
-        claims = await self._claim(stores)
-        stale = await self._read_back(stores, claims)
+        claims = await self.changelogs.claim(stores)
+        stale = await self.changelogs.read_back(stores, claims)
         for stage, partition in owned:
-            place = self._changelog_place(stage.name, partition)
+            place = self.changelogs.place(stage.name, partition)
             store = stores[place]
             processor = self.topology.make_processor(stage, partition, self.rules, store.get)
             processor.adopt(store.items())
@@ -239,95 +236,6 @@ class Engine:
                 owned.append((stage, partition))
         return owned
 
-    # --- changelogs -------------------------------------------------------------------------------------------------
-
-    def _changelog_place(self, stage: str, partition: int) -> TopicPartition:
-        return TopicPartition(self.settings.changelog(stage), partition)
-
-    async def _claim(self, stores: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Append a claim to every changelog partition; their offsets are the epochs."""
-        producer = self.producer()
-        who = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
-
-        async def claim(place: TopicPartition) -> int:
-            while True:
-                sent = await producer.send(place.topic, who, key=CLAIM_KEY, partition=place.partition)
-                result = await sent
-                if result.offset >= 0:
-                    return int(result.offset)
-
-        places = list(stores)
-        return dict(zip(places, await asyncio.gather(*[claim(place) for place in places]), strict=True))
-
-    async def _read_back(
-        self, stores: dict[TopicPartition, PartitionStore], claims: dict[TopicPartition, int]
-    ) -> dict[TopicPartition, set[bytes]]:
-        """Bring every store up to its claim; returns the keys that must be written again."""
-        spans = {}
-        for place, store in stores.items():
-            if store.next_offset > claims[place]:
-                raise ConfigError(
-                    f"the local copy of {place.topic}/{place.partition} reaches offset {store.next_offset} but the "
-                    f"changelog ends at {claims[place]}: it was deleted and created again. Delete "
-                    f"{self.settings.data_dir}"
-                )
-            spans[place] = (store.next_offset, claims[place] + 1)
-        filters = {place: EpochFilter(store.epoch) for place, store in stores.items()}
-        stale: dict[TopicPartition, set[bytes]] = {}
-        async with ChangelogReader(self.settings) as reader:
-            async for place, records, position in reader.read(spans):
-                found = filters[place].read(records)
-                stores[place].write(found.states, next_offset=position, epoch=filters[place].epoch)
-                self.metrics.recovered_records += len(records)
-                if stale.get(place):
-                    stale[place] -= {key for key, _ in found.states}
-                if found.stale:
-                    self.metrics.stale_records += len(found.stale)
-                    stale.setdefault(place, set()).update(found.stale)
-        return stale
-
-    async def inspect(self, task: PartitionTask, start: int, end: int | None) -> int:
-        """Look at what others wrote to a task's changelog from `start` up to `end` (None: to its end).
-
-        Returns:
-            Where it stopped.
-
-        Raises:
-            Fenced: a newer claim is among it.
-        """
-        place = self._changelog_place(task.stage, task.partition)
-        filtered = EpochFilter(task.epoch)
-        async with ChangelogReader(self.settings) as reader:
-            if end is None:
-                end = (await reader.ends([place]))[place]
-            async for _, records, _ in reader.read({place: (start, end)}):
-                found = filtered.read(records)
-                if filtered.epoch > task.epoch:
-                    raise Fenced(
-                        f"another worker claimed {place.topic}/{place.partition}; this one was away for too long "
-                        "(paused, or cut off from the brokers) and stops. Nothing it did since was acknowledged"
-                    )
-                if found.stale:
-                    self.metrics.stale_records += len(found.stale)
-                    log.warning(
-                        "a worker wrote %d states to %s/%d after losing it; they are written again",
-                        len(found.stale), place.topic, place.partition,
-                    )  # fmt: skip
-                    task.rewrite |= found.stale
-        return end
-
-    async def check_foreign(self) -> None:
-        """Compare the ends of the changelogs with what this worker wrote; see `fencing`."""
-        async with self.checkpointer.lock:
-            tasks = {self._changelog_place(task.stage, task.partition): task for task in self.tasks.values()}
-            if not tasks:
-                return
-            async with ChangelogReader(self.settings) as reader:
-                ends = await reader.ends(list(tasks))
-            for place, task in tasks.items():
-                if ends[place] > task.log_next and self.tasks.get((task.stage, task.partition)) is task:
-                    task.log_next = await self.inspect(task, task.log_next, ends[place])
-
     # --- running ----------------------------------------------------------------------------------------------------
 
     async def run_checkpoints(self) -> None:
@@ -337,9 +245,11 @@ class Engine:
                 await asyncio.sleep(self.settings.checkpoint_interval)
                 await self._checkpoint_or_drop()
                 self.measure_lag()
-                if time.monotonic() - self._foreign_checked > FOREIGN_CHECK_S:
-                    self._foreign_checked = time.monotonic()
-                    await self.check_foreign()
+                if time.monotonic() - self._looked_at > STRANGERS_S:
+                    self._looked_at = time.monotonic()
+                    async with self.checkpointer.lock:
+                        if self._generation is not None:
+                            await self.changelogs.look_for_strangers(list(self.tasks.values()))
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self.fail(error)
 

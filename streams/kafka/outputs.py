@@ -125,13 +125,14 @@ class OutputWriter:
             while True:
                 await self._work.wait()
                 self._work.clear()
-                while self._queue:
-                    if self._failure is not None:
-                        raise self._failure
+                while self._queue and self._failure is None:
                     await self._send_round()
+                if self._failure is not None:
+                    break
         except Exception as error:
             self._fail(error)
             raise
+        raise self._failure
 
     async def _send_round(self) -> None:
         queue, count = self._queue, min(len(self._queue), ROUND)

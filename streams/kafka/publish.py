@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import orjson
 from aiokafka import AIOKafkaProducer
@@ -142,7 +142,7 @@ class _Sender:
         self._sent: set[asyncio.Future[Any]] = set()
         self._flushed = time.monotonic()
 
-    async def __aenter__(self) -> _Sender:
+    async def __aenter__(self) -> Self:
         try:
             await self._producer.start()
         except KafkaConnectionError as error:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, cast
 
 from faust.tables.manager import TableManager
 from faust.types import TP
 from mode import Service
+
+from .table import StateTable
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +128,14 @@ class LaneTables(TableManager):
         for table in self.values():
             await table.maybe_start()
         self._tables_registered.set()
+
+    async def on_stop(self) -> None:
+        """Stop fetching and recovering, and close the stores."""
+        await cast("Any", self.app)._fetcher.stop()
+        await self.recovery.stop()
+        for table in self.values():
+            cast("StateTable", table).keep_only(set())
+            await table.stop()
 
     def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Nothing to flush: states are written by checkpoints."""

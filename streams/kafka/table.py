@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import faust
 from faust.stores.base import SerializedStore
@@ -50,10 +50,10 @@ class PartitionedStore(SerializedStore):  # type: ignore[type-arg]
         found = (store.get(key) for store in self.partitions.values())
         return next((value for value in found if value is not None), None)
 
-    def _set(self, key: bytes, value: bytes | None) -> None:
+    def _set(self, key: bytes, value: bytes | None) -> None:  # noqa: ARG002 - Faust's signature
         raise TypeError("state tables are written by the checkpoint only")
 
-    def _del(self, key: bytes) -> None:
+    def _del(self, key: bytes) -> None:  # noqa: ARG002 - Faust's signature
         raise TypeError("state tables are written by the checkpoint only")
 
     def _clear(self) -> None:
@@ -115,9 +115,7 @@ class StateTable(faust.Table):  # type: ignore[type-arg]
 
     @property
     def _partitions(self) -> dict[int, PartitionStore]:
-        store = self.data
-        assert isinstance(store, PartitionedStore)
-        return store.partitions
+        return cast("PartitionedStore", self.data).partitions
 
     def _new_partition(self, partition: int) -> PartitionStore:
         if self._settings.store == "memory":

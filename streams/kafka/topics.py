@@ -108,19 +108,19 @@ def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[Topi
         )
         for topic in TOPICS.values()
     ]
-    for stage in topology.stages:
-        made.append(
-            TopicPlan(
-                settings.changelog(stage.name),
-                settings.partitions,
-                settings.replication,
-                CHANGELOG_CONFIG,
-                f"State of the {stage.name} stage; the worker's own.",
-                keyed=True,
-                essential=True,
-            )
+    changelogs = [
+        TopicPlan(
+            settings.changelog(stage.name),
+            settings.partitions,
+            settings.replication,
+            CHANGELOG_CONFIG,
+            f"State of the {stage.name} stage; the worker's own.",
+            keyed=True,
+            essential=True,
         )
-    return made
+        for stage in topology.stages
+    ]
+    return made + changelogs
 
 
 async def create_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[str]:
@@ -242,8 +242,7 @@ async def _wait_for_leaders(admin: Any, names: list[str]) -> None:
     while True:
         described = await admin.describe_topics(names)
         if all(
-            topic["error_code"] == 0 and all(part["leader"] >= 0 for part in topic["partitions"])
-            for topic in described
+            topic["error_code"] == 0 and all(part["leader"] >= 0 for part in topic["partitions"]) for topic in described
         ):
             return
         if asyncio.get_running_loop().time() > deadline:

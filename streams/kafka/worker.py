@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...schemas.errors import ConfigError
 from .app import TrustfoldApp, make_app
@@ -85,8 +85,9 @@ async def _run(
     stop = loop.create_task(asked.wait())
     crash = loop.create_task(_crashed(app))
     failing = _failing(starting)
+    ends: set[asyncio.Future[Any]] = {stop, crash, failing}
     try:
-        await asyncio.wait({stop, crash, failing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping%s", "" if stop.done() else " after a failure")
         async with asyncio.timeout(settings.stop_timeout + LEAVE_S):
             await app.stop()

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import IO, Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -57,20 +57,21 @@ def environment(settings: KafkaSettings) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def worker(settings: KafkaSettings) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process; stopped with SIGTERM at the end."""
-    process = subprocess.Popen([sys.executable, "-c", START], env=environment(settings))
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def start_worker(settings: KafkaSettings, log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """A worker process; it logs to the terminal or into `log`."""
+    return subprocess.Popen([sys.executable, "-c", START], env=environment(settings), stderr=log)
+
+
+def stop_worker(process: subprocess.Popen[bytes], patience: float = 30) -> int:
+    """Ask a worker to stop; kill it when it does not. Returns its exit code."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return int(process.returncode)
 
 
 async def prepare(settings: KafkaSettings, records: list[tuple[str, bytes]]) -> None:
@@ -87,11 +88,11 @@ async def follow(
     """Read the output topics from the beginning until `done`; fails when the deadline passes or the worker ends."""
     written: Written = {}
     ends = time.monotonic() + deadline
-    async with _consumer(settings) as consumer:
+    async with consumer(settings, OUTPUT_TOPICS) as reader:
         while not done(written):
             assert time.monotonic() < ends, f"only {sum(map(len, written.values()))} outputs within {deadline} s"
             assert process.poll() is None, f"the worker ended with {process.returncode}"
-            for partition, records in (await consumer.getmany(timeout_ms=200)).items():
+            for partition, records in (await reader.getmany(timeout_ms=200)).items():
                 name = partition.topic.removeprefix(settings.topic_prefix)
                 for record in records:
                     written.setdefault((name, record.key.decode()), []).append(record.value)
@@ -99,15 +100,18 @@ async def follow(
 
 
 @contextlib.asynccontextmanager
-async def _consumer(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap, auto_offset_reset="earliest")
-    await consumer.start()
+async def consumer(
+    settings: KafkaSettings, topics: Iterable[str], changelog: str | None = None
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A reader of topics (or of a stage's changelog) from their beginning."""
+    names = [settings.topic(name) for name in topics] + ([settings.changelog(changelog)] if changelog else [])
+    reader = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap, auto_offset_reset="earliest")
+    await reader.start()
     try:
-        topics = [settings.topic(name) for name in OUTPUT_TOPICS]
-        consumer.assign([TopicPartition(name, p) for name in topics for p in range(settings.partitions)])
-        yield consumer
+        reader.assign([TopicPartition(name, p) for name in names for p in range(settings.partitions)])
+        yield reader
     finally:
-        await consumer.stop()
+        await reader.stop()
 
 
 def run_through_kafka(
@@ -117,7 +121,10 @@ def run_through_kafka(
 
     async def run() -> Written:
         await prepare(settings, records)
-        with worker(settings) as process:
+        process = start_worker(settings)
+        try:
             return await follow(settings, done, process, deadline)
+        finally:
+            stop_worker(process)
 
     return asyncio.run(run())

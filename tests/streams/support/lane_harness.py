@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from counting import STAGES, STATE, CountingProcessor, State
+from counting import STAGES, STATE, TOPOLOGY, CountingProcessor, State
 from trustfold.streams.kafka.fencing import EpochFilter
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
@@ -115,7 +115,7 @@ class LaneHarness:
         }
 
     def __enter__(self) -> LaneHarness:
-        run(create_topics(self.settings))
+        run(create_topics(self.settings, TOPOLOGY))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,47 @@
+"""`trustfold up`: the embedded engine on this machine, behind HTTP."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from ..config import DEFAULT_DB, Settings
+from ..schemas.errors import ConfigError
+from ..streams.embedded.engine import EmbeddedEngine
+from .output import ExitCode, note
+
+
+@click.command()
+@click.option("--store", metavar="FILE", help=f"Where everything is kept; made if it is not there. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]")
+@click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
+def up(store: str | None, host: str | None, port: int | None, rules_file: str | None) -> None:
+    """Run on this machine without Kafka until Ctrl-C.
+
+    Agents POST events to /v1/events as NDJSON and follow /v1/decisions; what was acknowledged survives a power cut.
+    """
+    try:
+        from ..streams.embedded.access import check_exposure  # noqa: PLC0415 - needs the extra `web`
+        from ..streams.embedded.serve import address_of, listen, serve  # noqa: PLC0415 - as above
+        from ..streams.embedded.server import make_app  # noqa: PLC0415 - as above
+    except ImportError as missing:
+        raise ConfigError(f"the server is not installed here ({missing}); pip install 'trustfold[web]'") from missing
+    settings = Settings.from_env()
+    path = store or settings.db
+    address = host or settings.host
+    check_exposure(address, settings.token)
+    engine = EmbeddedEngine.open(path, settings.rules(rules_file))
+    try:
+        listener = listen(address, settings.port if port is None else port)
+        url = address_of(listener)
+        engine.announce(url)
+        app = make_app(engine, path, token=settings.token)
+    except BaseException:
+        engine.close()
+        raise
+    stopped = serve(app, listener, lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it"))
+    note("stopped; everything acknowledged is in the store")
+    if stopped is signal.SIGINT:
+        click.get_current_context().exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,126 @@
+"""A running `up` as a target, over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+
+from ..schemas.codec import encode
+from ..schemas.commands import Command
+from ..schemas.errors import ConfigError, TrustfoldError
+from .output import TookTooLong, Unreachable
+from .targets import Letter, Overview, Record
+
+TIMEOUT_S = 30.0
+"""An answer to a large body includes folding all of it."""
+
+PAGE = 10_000
+
+
+class HttpTarget:
+    """One server."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        """Talk to the server at `url`, `http://host:port`.
+
+        Raises:
+            ConfigError: the address is not one.
+        """
+        parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError(f"{url!r} is no address; give it as http://127.0.0.1:8321")
+        self._parts = parts
+        self._token = token
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self._parts.scheme}://{self._parts.netloc}"
+
+    def overview(self) -> Overview:
+        """Public state of every key away from its default."""
+        body = self._json("GET", "/v1/state")
+        return Overview(body["states"], body["recovery_mode"])
+
+    def history(self, limit: int) -> list[Record]:
+        """Latest decisions about tools, oldest first."""
+        found: list[Record] = []
+        after = 0
+        while page := self._lines("/v1/decisions", topics="escalations,breakers", after=after, limit=PAGE):
+            after = page[-1]["offset"]
+            found = [*found, *(one["value"] for one in page)][-limit:]
+        return found
+
+    def order(self, commands: Sequence[Command]) -> list[Record]:
+        """Send commands; returns the decisions they caused.
+
+        Raises:
+            TrustfoldError: the server did not take one of them.
+        """
+        answer = self.post("/v1/commands", b"\n".join(encode(command) for command in commands))
+        if answer["dead_letters"]:
+            raise TrustfoldError(f"{self.name} did not take the order: {answer['faults'][0]['message']}")
+        decisions: list[Record] = answer["decisions"]
+        return decisions
+
+    def dead_letters(self, *, everything: bool) -> list[Letter]:
+        """Dead letters, oldest first."""
+        letters: list[Letter] = []
+        after = 0
+        while page := self._lines("/v1/dead-letters", after=after, limit=PAGE, all=str(everything).lower()):
+            after = page[-1]["offset"]
+            letters += [Letter(str(one["offset"]), one["value"]) for one in page]
+        return letters
+
+    def republish(self, letters: Sequence[Letter]) -> int:
+        """Have the records behind dead letters folded again; returns how many failed again."""
+        body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
+        return int(self.post("/v1/dead-letters/republish", body)["dead_letters"])
+
+    def post(self, path: str, body: bytes) -> Record:
+        """Post a body of lines; returns the answer.
+
+        Raises:
+            Unreachable: nobody answers.
+            TookTooLong: no answer in time.
+            TrustfoldError: the server refused; its words are the message.
+        """
+        return self._json("POST", path, body)
+
+    def _lines(self, path: str, **query: Any) -> list[Record]:
+        return [orjson.loads(line) for line in self._request("GET", f"{path}?{urlencode(query)}").splitlines() if line]
+
+    def _json(self, method: str, path: str, body: bytes | None = None) -> Record:
+        answer: Record = orjson.loads(self._request(method, path, body))
+        return answer
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+        headers = {"Content-Type": "application/x-ndjson"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection = kind(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except TimeoutError as error:
+            raise TookTooLong(f"{self.name} did not answer within {TIMEOUT_S:.0f} s; look at its log") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"nothing answers at {self.name} ({error}); is `trustfold up` running there?") from error
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise TrustfoldError(f"{self.name} refused ({response.status}): {_reason(answer)}")
+        return answer
+
+
+def _reason(answer: bytes) -> str:
+    try:
+        return str(orjson.loads(answer)["error"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return answer[:200].decode(errors="replace").strip() or "no reason given"

@@ -1,0 +1,91 @@
+"""`trustfold worker` and `topics`: the Kafka engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+
+from ..config import Settings
+from ..schemas.errors import ConfigError
+from .output import console, note, write_json
+
+try:
+    from ..streams.kafka.settings import KafkaSettings
+    from ..streams.kafka.topics import check_topics, create_topics, plan
+    from ..streams.kafka.worker import run_worker
+except ImportError as missing:
+    raise ConfigError(f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]'") from missing
+
+_bootstrap = click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+
+
+@click.command()
+@_bootstrap
+@click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
+def worker(bootstrap: str | None, rules_file: str | None) -> None:
+    """Run one Kafka worker until it is told to stop; run more of them to share the partitions.
+
+    Everything else is set by TRUSTFOLD_* variables. The log goes to standard error.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+    rules = Settings.from_env().rules(rules_file)
+    click.get_current_context().exit(run_worker(settings, rules))
+
+
+@click.group()
+def topics() -> None:
+    """Create or check the Kafka topics."""
+
+
+@topics.command()
+@_bootstrap
+@click.option("--dry-run", is_flag=True, help="Show what would be created.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def create(bootstrap: str | None, dry_run: bool, as_json: bool) -> None:
+    """Create the topics that do not exist yet, with their partitions and clean-up; leave the others alone."""
+    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+    if dry_run:
+        _show_plan(settings, as_json=as_json)
+        return
+    created: list[str] = _run(create_topics(settings))
+    if as_json:
+        write_json({"created": created})
+        return
+    for name in created:
+        click.echo(f"✓ {name}")
+    note(f"{len(created)} topics created at {settings.bootstrap}" if created else "all topics were there already")
+
+
+@topics.command()
+@_bootstrap
+def check(bootstrap: str | None) -> None:
+    """Compare the topics with what trustfold needs; every difference is named."""
+    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+    _run(check_topics(settings))
+    note(f"all topics at {settings.bootstrap} are as they should be")
+
+
+def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
+    planned = plan(settings)
+    if as_json:
+        write_json([one._asdict() for one in planned])
+        return
+    from rich import box  # noqa: PLC0415 - only for people
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    for name in ("Topic", "Partitions", "Clean-up"):
+        table.add_column(name, overflow="fold")
+    for one in planned:
+        table.add_row(one.name, str(one.partitions), str(one.config.get("cleanup.policy", "delete")))
+    console().print(table)
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    from .kafka_target import reaching_kafka  # noqa: PLC0415 - brings aiokafka's errors
+
+    with reaching_kafka():
+        return asyncio.run(work)

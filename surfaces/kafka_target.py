@@ -1,0 +1,168 @@
+"""Kafka as a target: the `state` topic is read whole, orders go to `commands`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from ..projections.tool.stage import scope_of_key
+from ..schemas.codec import encode
+from ..schemas.commands import Command
+from ..schemas.errors import ConfigError, TrustfoldError
+from ..schemas.outcomes import DEFAULT_WORKSPACE, US
+from ..streams.dead_letters import original
+from .output import TookTooLong, Unreachable
+from .targets import Letter, Overview, Record
+
+try:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+
+    from ..streams.kafka.settings import KafkaSettings
+except ImportError as missing:
+    raise ConfigError(f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]'") from missing
+
+TIMEOUT_S = 30.0
+"""Seconds without a record, or without an acknowledgement, after which we give up."""
+
+T = TypeVar("T")
+
+
+class Stored(NamedTuple):
+    """A record as it was read."""
+
+    ref: str
+    key: str
+    value: bytes | None
+    timestamp: int
+
+
+class Sent(NamedTuple):
+    """A record to write; `topic` is the real name."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+class KafkaTarget:
+    """One cluster, under one topic prefix."""
+
+    def __init__(self, bootstrap: str | None = None) -> None:
+        """Talk to the given brokers, else to those of the environment.
+
+        Raises:
+            ConfigError: the environment's Kafka settings make no sense.
+        """
+        self.settings = KafkaSettings.from_env(bootstrap=bootstrap)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.settings.bootstrap
+
+    def overview(self) -> Overview:
+        """Latest record of every key of the `state` topic."""
+        latest: dict[str, bytes | None] = {}
+        for record in self._read("state"):
+            latest[record.key] = record.value
+        return Overview([orjson.loads(value) for _, value in sorted(latest.items()) if value is not None], None)
+
+    def history(self, limit: int) -> list[Record]:
+        """Latest decisions about tools, oldest first."""
+        records = [record for topic in ("escalations", "breakers") for record in self._read(topic)]
+        decisions = [orjson.loads(record.value) for record in records if record.value]
+        return sorted(decisions, key=lambda decision: str(decision["time"]))[-limit:]
+
+    def order(self, commands: Sequence[Command]) -> None:
+        """Write commands; the workers apply them as they read them."""
+        topic = self.settings.topic("commands")
+        self._write([Sent(topic, record_key(command).encode(), encode(command)) for command in commands])
+
+    def dead_letters(self, *, everything: bool) -> list[Letter]:
+        """Every dead letter that the topic still holds; Kafka does not know which were published again."""
+        del everything
+        return [Letter(one.ref, orjson.loads(one.value)) for one in self._read("dead-letters") if one.value]
+
+    def republish(self, letters: Sequence[Letter]) -> None:
+        """Write the records behind dead letters to their topics again."""
+        self._write(
+            [
+                Sent(self.settings.topic(one.body["topic"]), original(one.body, "key"), original(one.body, "value"))
+                for one in letters
+            ]
+        )
+
+    def _read(self, topic: str) -> list[Stored]:
+        return self._run(lambda: _read_whole(self.settings, self.settings.topic(topic)))
+
+    def _write(self, records: Sequence[Sent]) -> None:
+        self._run(lambda: _write_all(self.settings, records))
+
+    def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        async def timed() -> T:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await work()
+
+        with reaching_kafka():
+            return asyncio.run(timed())
+
+
+@contextmanager
+def reaching_kafka() -> Iterator[None]:
+    """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused."""
+    try:
+        yield
+    except (TimeoutError, KafkaTimeoutError) as error:
+        raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
+    except KafkaConnectionError as error:
+        raise Unreachable(f"no Kafka answers ({error}); check --bootstrap or TRUSTFOLD_BROKER") from error
+    except KafkaError as error:
+        raise TrustfoldError(f"Kafka refused: {error}") from error
+
+
+def record_key(command: Command) -> str:
+    """Record key of a command: that of the outcomes it acts on (design 2, Topics)."""
+    return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"
+
+
+async def _read_whole(settings: KafkaSettings, topic: str) -> list[Stored]:
+    """Every record of a topic, up to the end it has now."""
+    consumer = AIOKafkaConsumer(**settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        await consumer.topics()
+        partitions = consumer.partitions_for_topic(topic)
+        if not partitions:
+            raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it")
+        places = [TopicPartition(topic, number) for number in sorted(partitions)]
+        consumer.assign(places)
+        await consumer.seek_to_beginning(*places)
+        ends = await consumer.end_offsets(places)
+        found: list[Stored] = []
+        while [place for place in places if await consumer.position(place) < ends[place]]:
+            for place, records in (await consumer.getmany(*places, timeout_ms=500)).items():
+                found += [
+                    Stored(f"{place.partition}:{one.offset}", (one.key or b"").decode(errors="replace"), one.value, one.timestamp)
+                    for one in records
+                    if one.offset < ends[place]
+                ]
+        return sorted(found, key=lambda record: record.timestamp)
+    finally:
+        await consumer.stop()
+
+
+async def _write_all(settings: KafkaSettings, records: Sequence[Sent]) -> None:
+    """Write records and wait until the brokers have acknowledged all of them."""
+    arguments: dict[str, Any] = settings.client_arguments()
+    producer = AIOKafkaProducer(**arguments, acks="all", enable_idempotence=True)
+    await producer.start()
+    try:
+        waiting = [await producer.send(one.topic, one.value, key=one.key) for one in records]
+        await asyncio.gather(*waiting)
+    finally:
+        await producer.stop()

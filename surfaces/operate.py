@@ -1,0 +1,143 @@
+"""`trustfold reset` and `recover`: orders that give trust back."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import click
+
+from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
+from ..schemas.errors import ConfigError, TrustfoldError
+from .output import note, write_json
+from .targets import Record, Target, keys_for_completion, target_of, target_options
+from .words import line_of
+
+EVERYTHING = "all"
+
+
+@click.command()
+@click.argument("key", shell_complete=keys_for_completion)
+@target_options
+@click.option("--workspace", metavar="ID", help="Workspace of the key, where several have it.")
+@click.option("--reason", metavar="TEXT", help="Why; kept in history.")
+@click.option("--yes", is_flag=True, help="Do not ask before resetting everything.")
+@click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
+def reset(
+    key: str,
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    workspace: str | None,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Give KEY clean trust again, blocked or not, and close its circuit; `all` does it for every key.
+
+    Older failures never count again.
+    """
+    target = target_of(store, url, bootstrap)
+    states = _chosen(target.overview().states, key, workspace)
+    if key == EVERYTHING:
+        if not states:
+            note("nothing to reset: every tool is trusted, every circuit closed")
+            return
+        _ask(f"Reset {len(states)} keys and circuits at {target.name}?", yes=yes)
+    commands: list[Command] = [
+        (BreakerClose if state["kind"] == "breaker" else TrustReset)(**_envelope(state, reason)) for state in states
+    ]
+    _tell(target, commands, as_json=as_json)
+
+
+@click.command()
+@click.argument("key", shell_complete=keys_for_completion)
+@target_options
+@click.option("--workspace", metavar="ID", help="Workspace of the key, where several have it.")
+@click.option("--reason", metavar="TEXT", help="Why; kept in history.")
+@click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
+def recover(
+    key: str,
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    workspace: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
+    """Restore the trust of KEY, which is escalated or recovering. Does not unblock: that takes `reset`."""
+    target = target_of(store, url, bootstrap)
+    states = [one for one in _chosen(target.overview().states, key, workspace) if one["kind"] == "trust"]
+    stuck = next((one for one in states if one["key"] == key and one["state"] in {"blocked", "removed"}), None)
+    if stuck is not None:
+        way = f"`trustfold reset '{key}'` unblocks it" if stuck["state"] == "blocked" else "it has to be restored first"
+        raise TrustfoldError(f"{key} is {stuck['state']}; {way}")
+    _tell(target, [TrustRecover(**_envelope(state, reason)) for state in states], as_json=as_json)
+
+
+def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:
+    """The states an order is about.
+
+    Raises:
+        ConfigError: nothing is known of the key, or several workspaces have it.
+    """
+    here = [one for one in states if one["kind"] in {"trust", "breaker"} and workspace in {None, one.get("workspace_id")}]
+    if key == EVERYTHING:
+        return here
+    found = [one for one in here if one["key"] in {key, f"tool:{key}"}]
+    if not found:
+        known = sorted({str(one["key"]) for one in here})
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists what is known"
+        raise ConfigError(f"nothing is held against {key!r}; {hint}")
+    places = sorted({str(one.get("workspace_id", "")) for one in found})
+    if len(places) > 1:
+        raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
+    return found
+
+
+def _envelope(state: Record, reason: str | None) -> dict[str, object]:
+    return {
+        "schema_version": "1.0",
+        "id": str(uuid4()),
+        "time": datetime.now(UTC),
+        "key": str(state["key"]),
+        "workspace_id": state.get("workspace_id"),
+        "issued_by": _user(),
+        "reason": reason,
+    }
+
+
+def _tell(target: Target, commands: Sequence[Command], *, as_json: bool) -> None:
+    """Send orders and say what came of them."""
+    decisions = target.order(commands)
+    if as_json:
+        write_json({"sent": len(commands), "decisions": decisions})
+        return
+    if decisions is None:
+        note(f"sent to {target.name}; the workers apply it as they read it, `trustfold status` shows it")
+        return
+    for decision in decisions:
+        line = line_of(decision)
+        click.echo(f"{line.mark} {line.what}: {line.why}")
+    if not decisions:
+        note("no state changed; older failures are forgotten")
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("this changes more than one key; add --yes to do it without being asked")
+    click.confirm(question, abort=True, err=True)
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()[:256]
+    except (OSError, KeyError):
+        return None

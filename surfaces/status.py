@@ -1,0 +1,64 @@
+"""`trustfold status`: what is not trusted, which circuits are not closed, and what leads back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from .output import console, write_json
+from .status_view import details, overview_table
+from .targets import Record, keys_for_completion, target_of, target_options
+
+HISTORY = 20
+"""Decisions shown with --include-history."""
+
+
+@click.command()
+@click.argument("key", required=False, shell_complete=keys_for_completion)
+@target_options
+@click.option("--all", "everything", is_flag=True, help="Trusted keys with recent failures too.")
+@click.option("--include-history", is_flag=True, help=f"With the last {HISTORY} decisions about the key.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document: the state records as they are.")
+def status(
+    key: str | None,
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    everything: bool,
+    include_history: bool,
+    as_json: bool,
+) -> None:
+    """Show which tools are not trusted and which circuits are open; with KEY, all about that one.
+
+    A KEY is what the table shows: `bash|command=rm`, `bash`, `service:atlassian`. Asks the store of a local `up`, its
+    address, or Kafka.
+    """
+    target = target_of(store, url, bootstrap)
+    states, mode = target.overview()
+    if key is not None:
+        states = [state for state in states if _belongs(state, key)]
+    history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
+    now = datetime.now(UTC)
+    if as_json:
+        document: dict[str, Any] = {"source": target.name, "time": now.isoformat(timespec="milliseconds"), "states": states}
+        if mode is not None:
+            document["recovery_mode"] = mode
+        if history is not None:
+            document["history"] = history
+        write_json(document)
+    elif key is None:
+        console().print(overview_table(states, mode, now, everything=everything))
+        if history:
+            console().print(details(None, [], history, now))
+    else:
+        console().print(details(key, states, history or [], now))
+
+
+def _belongs(record: Record, key: str | None) -> bool:
+    """Whether a record is about a key: the key itself, its finer keys, or the circuit of its tool."""
+    if key is None:
+        return True
+    name = str(record.get("key") or record.get("breaker_key"))
+    return name == key or name.startswith(f"{key}|") or name == f"tool:{key}"

@@ -1,0 +1,194 @@
+"""How states look to a person: the seed's table, one for the circuits, and everything about one key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .targets import Record
+from .words import BAD, GOOD, QUIET, WARN, line_of, plain
+
+_ORDER = ("blocked", "removed", "escalated", "recovering", "trusted")
+_STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
+_CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
+
+
+def overview_table(states: Sequence[Record], mode: str | None, now: datetime, *, everything: bool) -> RenderableType:
+    """Every key that is not trusted, every circuit that is not closed, and the totals."""
+    trust = [state for state in states if state["kind"] == "trust"]
+    circuits = [state for state in states if state["kind"] == "breaker"]
+    shown = [state for state in trust if everything or state["state"] != "trusted"]
+    several = len({state.get("workspace_id") for state in (*shown, *circuits)}) > 1
+    parts: list[RenderableType] = [Text("Reliability Status", "bold")]
+    if shown:
+        parts.append(_trust_table(shown, now, workspaces=several))
+    if circuits:
+        parts.append(_circuit_table(circuits, now, workspaces=several))
+    parts.append(Text(_totals(trust, circuits, everything=everything), QUIET))
+    if mode is not None:
+        parts.append(Text(f"Recovery mode: {mode}", QUIET))
+    return Group(*parts)
+
+
+def details(key: str | None, states: Sequence[Record], history: Sequence[Record], now: datetime) -> RenderableType:
+    """All that is known of one key, and what was decided about it."""
+    parts: list[RenderableType] = []
+    if key is not None and not states:
+        parts.append(Text(f"{key}: trusted, nothing is held against it", GOOD))
+    for state in states:
+        circuit = state["kind"] == "breaker"
+        word = circuit_word(state, now) if circuit else str(state["state"])
+        style = (_CIRCUITS if circuit else _STYLES).get(word, "")
+        title = Text(f"{state['key']}  ", "bold")
+        title.append(f"circuit {plain(word)}" if circuit else plain(word), style)
+        parts += [title, Padding(_facts(state, now), (0, 0, 1, 2))]
+    if history:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True, style=QUIET)
+        table.add_column(width=1)
+        table.add_column(overflow="fold")
+        table.add_column(overflow="fold")
+        for decision in history:
+            line = line_of(decision)
+            when = str(decision["time"])[:19].replace("T", " ")
+            table.add_row(when, Text(line.mark, line.style), Text(line.what, line.style), Text(line.why))
+        parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
+    return Group(*parts)
+
+
+def recovery_words(state: Record, now: datetime) -> str:
+    """What leads back to trust from here."""
+    match state["state"]:
+        case "blocked":
+            return "manual reset required"
+        case "removed":
+            return "removed by an operator"
+        case "recovering" if state.get("recovery_pending"):
+            return "waits for `trustfold recover`"
+        case "recovering":
+            return f"{state.get('successes', 0)}/{state.get('successes_needed', 0)} successes"
+        case "escalated":
+            left = _left(state.get("recovery_at"), now)
+            return f"cooldown: {left} remaining" if left else "the next success starts recovery"
+    return ""
+
+
+def circuit_word(state: Record, now: datetime) -> str:
+    """A circuit's state for whoever reads it now: an open one is half-open once its time is over."""
+    if state["state"] == "open" and not _left(state.get("open_until"), now):
+        return "half-open"
+    return "half-open" if state["state"] == "half_open" else str(state["state"])
+
+
+def _trust_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -> Table:
+    table = _table(("Tool/Parameters", "State", "Failures", "Recovery"), workspaces=workspaces)
+    for state in sorted(states, key=lambda one: (_ORDER.index(one["state"]), one["key"])):
+        word = str(state["state"])
+        failures = "-" if word in {"blocked", "removed"} or state.get("failures") is None else _failures(state)
+        row = [Text(str(state["key"])), Text(word.upper(), _STYLES[word]), failures, recovery_words(state, now)]
+        table.add_row(*([str(state.get("workspace_id", ""))] if workspaces else []), *row)
+    return table
+
+
+def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -> Table:
+    table = _table(("Circuit", "State", "Failures", "Next"), workspaces=workspaces)
+    for state in sorted(states, key=lambda one: str(one["key"])):
+        word = circuit_word(state, now)
+        measured = state.get("measured") or 0
+        failures = f"{round((state.get('failure_rate') or 0) * measured)}/{measured}" if measured else "-"
+        row = [Text(str(state["key"])), Text(plain(word).upper(), _CIRCUITS.get(word, "")), failures, _next(state, word, now)]
+        table.add_row(*([str(state.get("workspace_id", ""))] if workspaces else []), *row)
+    return table
+
+
+def _table(names: Sequence[str], *, workspaces: bool) -> Table:
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    if workspaces:
+        table.add_column("Workspace", overflow="fold")
+    first, state, failures, last = names
+    table.add_column(first, overflow="fold", ratio=None, min_width=16)
+    table.add_column(state, no_wrap=True)
+    table.add_column(failures, no_wrap=True, justify="right")
+    table.add_column(last, overflow="fold")
+    return table
+
+
+def _next(state: Record, word: str, now: datetime) -> str:
+    mode = state.get("mode") or "enforce"
+    if mode != "enforce":
+        return "observed only: blocks nothing" if mode == "observe" else "switched off"
+    lease = state.get("lease")
+    if lease:
+        return f"probe by {lease['holder']} under way"
+    left = _left(state.get("open_until"), now)
+    if word == "forced_open":
+        return f"held open for {left}" if left else "held open until closed by command"
+    if word == "half-open":
+        done = state.get("successes") or 0
+        return f"{done} probes succeeded, one more may go" if done else "one probe may go"
+    return f"a probe in {left}" if left else ""
+
+
+def _failures(state: Record) -> str:
+    threshold = state.get("threshold")
+    count = f"{state['failures']:.3g}"
+    return f"{count}/{threshold:.3g}" if threshold is not None else count
+
+
+def _totals(trust: Sequence[Record], circuits: Sequence[Record], *, everything: bool) -> str:
+    counts = Counter(str(state["state"]) for state in trust)
+    words = [f"{counts[word]} {word}" for word in _ORDER if counts[word] and word != "trusted"]
+    words += [f"{len(circuits)} circuits not closed"] if circuits else []
+    if not words:
+        words = ["every tool is trusted, every circuit closed"]
+    if counts["trusted"]:
+        hidden = "" if everything else " (--all shows them)"
+        words.append(f"{counts['trusted']} trusted with recent failures{hidden}")
+    return ", ".join(words)
+
+
+def _facts(state: Record, now: datetime) -> Table:
+    """The fields of a state that say something, in words."""
+    facts: list[tuple[str, str]] = []
+    if state.get("reason"):
+        facts.append(("because", plain(str(state["reason"])) if state["kind"] == "breaker" else str(state["reason"])))
+    if state["kind"] == "trust" and state.get("failures") is not None:
+        facts.append(("failures", _failures(state)))
+    for name in ("escalated_at", "expires_at", "opened_at", "open_until"):
+        if state.get(name):
+            facts.append((plain(name), str(state[name])[:19].replace("T", " ") + " UTC"))
+    if state["kind"] == "trust" and recovery_words(state, now):
+        facts.append(("recovery", recovery_words(state, now)))
+    if state["kind"] == "breaker":
+        facts.append(("next", _next(state, circuit_word(state, now), now)))
+        facts.append(("opened", f"{state.get('reopen_count') or 0} times"))
+    if state.get("denials"):
+        facts.append(("declined by users", f"{state['denials']} times"))
+    if state.get("workspace_id"):
+        facts.append(("workspace", str(state["workspace_id"])))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style=QUIET, no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(value))
+    return table
+
+
+def _left(until: str | None, now: datetime) -> str:
+    """Time until a moment, as people say it; empty once it has passed."""
+    if not until:
+        return ""
+    seconds = (datetime.fromisoformat(until) - now).total_seconds()
+    if seconds <= 0:
+        return ""
+    if seconds < 90:
+        return f"{max(1, round(seconds))}s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}h {minutes}m" if hours else f"{minutes}m"

@@ -1,0 +1,116 @@
+"""Whom a command talks to: the store of the embedded engine, a running `up`, or Kafka.
+
+Each gives the same answers, so `status` and `reset` do not know which one they asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import click
+
+from ..config import DEFAULT_DB, Settings
+from ..schemas.commands import Command
+from ..schemas.errors import ConfigError
+
+Record = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Overview(NamedTuple):
+    """What stands away from its default.
+
+    Attributes:
+        states: public state records, as on the `state` topic.
+        recovery_mode: `auto` or `ask`; None where the source does not say.
+    """
+
+    states: list[Record]
+    recovery_mode: str | None
+
+
+class Letter(NamedTuple):
+    """A dead letter and the name it has at its source, for republishing."""
+
+    ref: str
+    body: Record
+
+
+class Target(Protocol):
+    """Where states are read and orders are sent."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    def overview(self) -> Overview:
+        """Public state of every key away from its default."""
+
+    def history(self, limit: int) -> list[Record]:
+        """Latest decisions about tools, oldest first."""
+
+    def order(self, commands: Sequence[Command]) -> list[Record] | None:
+        """Send commands; returns the decisions they caused, or None where they take effect later."""
+
+    def dead_letters(self, *, everything: bool) -> list[Letter]:
+        """Dead letters, oldest first; `everything` includes those published again, where that is known."""
+
+    def republish(self, letters: Sequence[Letter]) -> int | None:
+        """Publish the records behind dead letters again; returns how many failed again, None if not known yet."""
+
+
+def target_options(command: F) -> F:
+    """The options that say whom to talk to."""
+    for option in reversed(
+        (
+            click.option("--store", metavar="FILE", help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]"),
+            click.option("--url", metavar="URL", help="Address of a running `up`. [env: TRUSTFOLD_URL]"),
+            click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]"),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def target_of(store: str | None, url: str | None, bootstrap: str | None, settings: Settings | None = None) -> Target:
+    """The target that options name, else the environment, else the store of this directory.
+
+    Raises:
+        ConfigError: more than one is named, or there is none.
+    """
+    given = [name for name, value in (("--store", store), ("--url", url), ("--bootstrap", bootstrap)) if value]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
+    settings = settings or Settings.from_env()
+    if not given:
+        url, bootstrap = settings.url, "" if settings.url else settings.broker
+    if url:
+        from .http_target import HttpTarget  # noqa: PLC0415 - only what is asked for is loaded
+
+        return HttpTarget(url, settings.token)
+    if bootstrap:
+        from .kafka_target import KafkaTarget  # noqa: PLC0415 - needs the extra `kafka`
+
+        return KafkaTarget(bootstrap)
+    from .store_target import StoreTarget  # noqa: PLC0415 - as above
+
+    path = Path(store) if store else settings.db
+    if not path.is_file():
+        raise ConfigError(
+            f"{path}: no such store; start one with `trustfold up`, or name another place: --store FILE, --url URL, "
+            "--bootstrap HOST:PORT"
+        )
+    return StoreTarget(path, settings.token)
+
+
+def keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Live keys for the shell's completion; none when nothing answers at once."""
+    given = context.params
+    try:
+        target = target_of(given.get("store"), given.get("url"), given.get("bootstrap"))
+        keys = {str(state["key"]) for state in target.overview().states}
+    except Exception:  # noqa: BLE001 - a completion must never print an error
+        return []
+    return sorted(key for key in keys if key.startswith(incomplete))

@@ -1,0 +1,216 @@
+"""Workers killed, added and removed in the middle of a run, with the real folds: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from busy_agents import busy_agents
+from kafka_run import OUTPUT_TOPICS, Written, consumer, settings_for, start_worker, stop_worker
+
+from trustfold.projections.emit import Output
+from trustfold.projections.snapshot import SnapshotCodec
+from trustfold.projections.topology import STAGES
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.streams.kafka.fencing import CLAIM_KEY
+from trustfold.streams.kafka.publish import publish
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.topics import create_topics
+
+pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow, pytest.mark.timeout(300)]
+
+Scenario = Callable[["Fleet"], Awaitable[None]]
+
+
+class Fleet:
+    """Worker processes of one deployment, what is published to it, and what has come out of it."""
+
+    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
+        self.settings = settings
+        self.seen: set[str] = set()
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._logs: dict[int, Path] = {}
+        self._folder = folder
+
+    async def add(self, *, joined: bool = False) -> None:
+        """Start one more worker; `joined`: wait until it has partitions."""
+        log = self._folder / f"worker-{len(self._logs)}.log"
+        with log.open("wb") as sink:
+            worker = start_worker(self.settings, log=sink)
+        self.workers.append(worker)
+        self._logs[worker.pid] = log
+        if joined:
+            await until(lambda: b"ready in generation" in log.read_bytes(), f"no partitions yet: {log.read_text()}")
+
+    async def kill(self) -> None:
+        """Kill the oldest worker with -9 and start another in its place."""
+        worker = self.workers.pop(0)
+        worker.kill()
+        worker.wait()
+        await self.add()
+
+    def remove(self) -> None:
+        """Ask the newest worker to leave."""
+        worker = self.workers.pop()
+        assert stop_worker(worker) == 0, self._logs[worker.pid].read_text()
+
+    async def publish(self, records: list[tuple[str, bytes]]) -> None:
+        """Publish records, in order."""
+        await publish(self.settings, [value for _, value in records])
+
+    async def reach(self, outputs: int) -> None:
+        """Wait until this many different outputs have come out."""
+        await until(lambda: len(self.seen) >= outputs, f"fewer than {outputs} outputs")
+
+    def logs(self) -> str:
+        """What all workers have logged, for a failure's message."""
+        return "\n".join(log.read_text()[-4000:] for log in self._logs.values())
+
+
+async def until(condition: Callable[[], bool], trouble: str, patience: float = 120) -> None:
+    """Wait for a condition; fails with the trouble when patience ends."""
+    ends = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < ends, trouble
+        await asyncio.sleep(0.02)
+
+
+def undisturbed(records: list[tuple[str, bytes]]) -> tuple[list[Output], dict[str, dict[str, Any]]]:
+    """Outputs and final states of a run in one process."""
+    topology = LocalTopology(Rules())
+    outputs = [output for topic, value in records for output in topology.feed(topic, (value,))]
+    states = {
+        stage.name: {
+            key.decode(): _comparable(stage, snapshot)
+            for key, snapshot in topology.processors[stage.name].snapshot()
+        }
+        for stage in STAGES
+    }
+    return outputs, states
+
+
+def _comparable(stage: Any, snapshot: bytes | None) -> Any:
+    """A state without what tells of offsets, which differ between one partition and several."""
+    assert snapshot is not None
+    state: Any = SnapshotCodec(stage.state_type, stage.state_version).decode(snapshot)
+    state.positions = []
+    if hasattr(state, "origins"):
+        state.origins = {}
+    return state
+
+
+async def run(settings: KafkaSettings, wanted: set[str], scenario: Scenario, folder: Path) -> Written:
+    """Play a scenario on a fleet and read until every wanted id was seen; every worker must leave in order."""
+    await create_topics(settings)
+    fleet, written = Fleet(settings, folder), Written()
+    playing: asyncio.Task[None] = asyncio.ensure_future(_play(scenario, fleet))
+    ends = time.monotonic() + 200
+    try:
+        async with consumer(settings, OUTPUT_TOPICS) as reader:
+            while not (playing.done() and wanted <= fleet.seen):
+                assert time.monotonic() < ends, f"{len(wanted - fleet.seen)} of {len(wanted)} missing\n{fleet.logs()}"
+                if playing.done():
+                    playing.result()
+                for partition, batch in (await reader.getmany(timeout_ms=100)).items():
+                    name = partition.topic.removeprefix(settings.topic_prefix)
+                    for record in batch:
+                        written.setdefault((name, record.key.decode()), []).append(record.value)
+                        fleet.seen.update(value.decode() for header, value in record.headers if header == "ce_id")
+        while fleet.workers:
+            fleet.remove()
+    finally:
+        playing.cancel()
+        for worker in fleet.workers:
+            worker.kill()
+    return written
+
+
+async def _play(scenario: Scenario, fleet: Fleet) -> None:
+    await scenario(fleet)
+
+
+async def stored(settings: KafkaSettings, stage: Any) -> dict[str, Any]:
+    """Final states of a stage, as its changelog tells them."""
+    latest: dict[str, Any] = {}
+    async with consumer(settings, (), changelog=stage.name) as reader:
+        ends = await reader.end_offsets(reader.assignment())
+        while any([await reader.position(partition) < end for partition, end in ends.items()]):
+            for batch in (await reader.getmany(timeout_ms=200)).values():
+                for record in batch:
+                    if record.key != CLAIM_KEY:  # a worker's mark that the partition is its own
+                        latest[record.key.decode()] = record.value
+    return {key: _comparable(stage, snapshot) for key, snapshot in latest.items()}
+
+
+def _without_repeats(values: list[bytes | None]) -> list[bytes | None]:
+    """Outputs are at-least-once: what a consumer keeps that drops repeats."""
+    return list(dict.fromkeys(values))
+
+
+def _check(settings: KafkaSettings, records: list[tuple[str, bytes]], scenario: Scenario, folder: Path) -> None:
+    outputs, states = undisturbed(records)
+    wanted = _ids(outputs)
+    written = asyncio.run(run(settings, wanted, scenario, folder))
+    expected: Written = {}
+    for output in outputs:
+        if output.topic in OUTPUT_TOPICS and output.value is not None:
+            expected.setdefault((output.topic, output.key), []).append(output.value)
+    assert {place for place, values in written.items() if any(values)} == set(expected)
+    for place, values in expected.items():
+        assert sorted(filter(None, _without_repeats(written[place]))) == sorted(values), place
+    for stage in STAGES:
+        found = asyncio.run(stored(settings, stage))
+        assert found.keys() == states[stage.name].keys()
+        for key, state in states[stage.name].items():
+            assert found[key] == state, (stage.name, key)
+
+
+def _ids(outputs: list[Output]) -> set[str]:
+    return {output.id for output in outputs if output.id and output.topic in OUTPUT_TOPICS}
+
+
+def test_a_worker_killed_five_times_ends_as_if_it_had_not_been(
+    broker: Any, topic_prefix: str, tmp_path: Path
+) -> None:
+    """kill -9 at five random points of a run of 50,000 events: states equal, no output id missing or new."""
+    records = busy_agents(sessions=250, calls=112)
+    assert len(records) > 49_000
+    seed = time.time_ns() % 100_000
+    print(f"kill points from seed {seed}")
+    total = len(_ids(undisturbed(records)[0]))
+    points = sorted(Random(seed).sample(range(1, int(total * 0.9)), 5))
+
+    async def scenario(fleet: Fleet) -> None:
+        await fleet.publish(records)
+        await fleet.add()
+        for point in points:
+            await fleet.reach(point)
+            await fleet.kill()
+
+    _check(settings_for(broker.bootstrap, topic_prefix, partitions=4), records, scenario, tmp_path)
+
+
+def test_a_second_worker_comes_and_goes(broker: Any, topic_prefix: str, tmp_path: Path) -> None:
+    """Partitions move to a second worker and back in the middle of a run: states equal, nothing missing."""
+    records = busy_agents(sessions=120, calls=96, seed=2)
+    third = len(records) // 3
+    reached = len(_ids(undisturbed(records[: 2 * third])[0])) // 2
+
+    async def scenario(fleet: Fleet) -> None:
+        await fleet.publish(records[:third])
+        await fleet.add()
+        await fleet.reach(100)
+        await fleet.add(joined=True)
+        await fleet.publish(records[third : 2 * third])
+        await fleet.reach(reached)
+        fleet.remove()
+        await fleet.publish(records[2 * third :])
+
+    _check(settings_for(broker.bootstrap, topic_prefix, partitions=4), records, scenario, tmp_path)

@@ -1,0 +1,242 @@
+"""The order of a checkpoint, with fakes in place of Kafka: what may be acked, and when."""
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faust.types import TP
+from trustfold.streams.kafka.checkpoint import Checkpointer, LostGroup
+from trustfold.streams.kafka.fencing import Fenced
+from trustfold.streams.kafka.metrics import LaneMetrics
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.store import MemoryStore
+from trustfold.streams.kafka.task import PartitionTask
+
+EVENTS = TP("trustfold.events", 0)
+
+
+class Processor:
+    """Has states to write, and notes when it is told to forget."""
+
+    stream_time = 0
+
+    def __init__(self, steps: list[str], states: dict[bytes, bytes | None]) -> None:
+        self.steps, self.states = steps, states
+
+    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+        """Touched states."""
+        self.steps.append("snapshot")
+        taken, self.states = list(self.states.items()), {}
+        return taken
+
+    def forget_clean(self, keep: int) -> None:
+        """Memory bound."""
+        self.steps.append("forget")
+
+
+class Batch:
+    """aiokafka's batch builder, unlimited."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def append(self, **record: Any) -> object:
+        """Take a record."""
+        self.records.append(record)
+        return record
+
+    def close(self) -> None:
+        """Nothing more."""
+
+    def record_count(self) -> int:
+        """How many."""
+        return len(self.records)
+
+
+class World:
+    """Everything a checkpoint touches; `steps` is what happened in order."""
+
+    def __init__(self, states: dict[bytes, bytes | None], *, events: int = 1, log_end: int = 5) -> None:
+        self.steps: list[str] = []
+        self.member, self.current = True, 7
+        self.log_end = log_end
+        self.refuse: Exception | None = None
+        self.output_fault: Exception | None = None
+        self.foreign: Exception | None = None
+        self.done: dict[TP, int] = {}
+        self.store = MemoryStore()
+        self.task = PartitionTask(
+            stage="session",
+            partition=0,
+            processor=Processor(self.steps, states),
+            store=self.store,
+            epoch=4,
+            log_next=5,
+            next={EVENTS: 42},
+            pending=[SimpleNamespace(ack=lambda: self.steps.append("ack")) for _ in range(events)],
+        )
+        self.checkpointer = Checkpointer(
+            KafkaSettings(checkpoint_timeout=0.5),
+            ownership=self,
+            tasks=lambda: [self.task],
+            producer=lambda: self,
+            drain=self.drain,
+            inspect=self.inspect,
+            mark_done=self.mark_done,
+            metrics=LaneMetrics(),
+        )
+
+    def generation(self) -> int | None:
+        """As the engine."""
+        return self.current
+
+    def is_member(self, generation: int) -> bool:
+        """As the group."""
+        return self.member and generation == self.current
+
+    async def drain(self) -> None:
+        """Outputs are acknowledged."""
+        if self.output_fault is not None:
+            raise self.output_fault
+        self.steps.append("outputs acknowledged")
+
+    def create_batch(self) -> Batch:
+        """As the producer."""
+        return Batch()
+
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        """As the producer: appends at the log's end."""
+        assert (topic, partition) == ("trustfold-session-changelog", 0)
+        future = asyncio.get_running_loop().create_future()
+        if self.refuse is not None:
+            future.set_exception(self.refuse)
+        else:
+            self.steps.append("states acknowledged")
+            future.set_result(SimpleNamespace(offset=self.log_end))
+            self.log_end += batch.record_count()
+        return future
+
+    async def inspect(self, task: PartitionTask, start: int, end: int | None) -> int:
+        """Somebody else wrote there."""
+        self.steps.append(f"inspect {start} to {end}")
+        if self.foreign is not None:
+            raise self.foreign
+        task.rewrite.add(b"old")
+        return self.log_end if end is None else end
+
+    def mark_done(self, tp: TP, offset: int) -> None:
+        """As the consumer."""
+        self.steps.append("done")
+        self.done[tp] = offset
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a checkpoint."""
+    asyncio.run(work)
+
+
+def test_the_order() -> None:
+    """Outputs, then states, then the local store, then the offsets, then the acks."""
+    world = World({b"k": b"v"})
+    run(world.checkpointer.checkpoint())
+    assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done", "ack"]
+    assert world.store.get(b"k") == b"v"
+    assert (world.store.next_offset, world.store.epoch, world.task.log_next) == (6, 4, 6)
+    assert world.done == {EVENTS: 42}
+
+
+def test_events_without_states_are_acked() -> None:
+    """A partition whose records were all bad advances: there is no state to write, and still something done."""
+    world = World({})
+    run(world.checkpointer.checkpoint())
+    assert world.steps == ["snapshot", "outputs acknowledged", "forget", "done", "ack"]
+
+
+def test_nothing_to_do() -> None:
+    """Without events and states nothing is sent and nothing is marked."""
+    world = World({}, events=0)
+    run(world.checkpointer.checkpoint())
+    assert world.steps == ["snapshot"]
+
+
+@pytest.mark.parametrize("place", ["outputs", "states", "hang"])
+def test_a_failure_acks_nothing(place: str) -> None:
+    """When outputs or states are refused, or nobody answers, no offset moves and the store is not written."""
+    world = World({b"k": b"v"})
+    fault = RuntimeError("refused")
+    if place == "outputs":
+        world.output_fault = fault
+    elif place == "states":
+        world.refuse = fault
+    else:
+        world.checkpointer._drain = lambda: asyncio.sleep(60)
+    with pytest.raises((RuntimeError, TimeoutError)):
+        run(world.checkpointer.checkpoint())
+    assert not {"done", "ack", "forget"} & set(world.steps)
+    assert world.store.get(b"k") is None
+
+
+@pytest.mark.parametrize("moment", ["before", "outputs", "states"])
+def test_a_lost_membership_acks_nothing(moment: str) -> None:
+    """A worker that the group no longer knows sends no state, and acks none that it has sent."""
+    world = World({b"k": b"v"})
+
+    async def lose(*_: Any, **__: Any) -> None:
+        world.member = False
+
+    send = world.send_batch
+
+    async def send_and_lose(batch: Batch, topic: str, *, partition: int) -> Any:
+        world.current = 8
+        return await send(batch, topic, partition=partition)
+
+    if moment == "before":
+        world.member = False
+    elif moment == "outputs":
+        world.checkpointer._drain = lose
+    else:
+        world.send_batch = send_and_lose
+    with pytest.raises(LostGroup):
+        run(world.checkpointer.checkpoint())
+    assert not {"done", "ack", "forget"} & set(world.steps)
+    assert ("states acknowledged" in world.steps) == (moment == "states")
+
+
+def test_a_jump_in_the_changelog_is_inspected_before_anything_is_acked() -> None:
+    """When somebody else wrote, that is looked at first; stale keys are written again at the next checkpoint."""
+    world = World({b"k": b"v"}, log_end=9)
+    world.store.write([(b"old", b"mine")], next_offset=5, epoch=4)
+    run(world.checkpointer.checkpoint())
+    assert world.steps.index("inspect 5 to 9") < world.steps.index("done")
+    assert world.task.log_next == 10
+    assert world.task.rewrite == {b"old"}
+    assert world.task.take_snapshot() == [(b"old", b"mine")]
+    assert not world.task.rewrite
+
+
+def test_a_claim_in_the_changelog_acks_nothing() -> None:
+    """Fenced: the states are in the log, but they do not count, so their events must be read again."""
+    world = World({b"k": b"v"}, log_end=9)
+    world.foreign = Fenced("claimed")
+    with pytest.raises(Fenced):
+        run(world.checkpointer.checkpoint())
+    assert not {"done", "ack", "forget"} & set(world.steps)
+    assert world.store.get(b"k") is None
+
+
+def test_a_broker_that_does_not_say_where() -> None:
+    """A retried batch may be acknowledged without an offset; then the log is read to find out."""
+    world = World({b"k": b"v"}, log_end=-1)
+    run(world.checkpointer.checkpoint())
+    assert "inspect 5 to None" in world.steps
+    assert "done" in world.steps
+
+
+def test_no_partitions_no_checkpoint() -> None:
+    """Between a revocation and the next assignment there is nothing to do, and that is no failure."""
+    world = World({b"k": b"v"})
+    world.current = None
+    run(world.checkpointer.checkpoint())
+    assert world.steps == []

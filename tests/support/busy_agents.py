@@ -1,0 +1,51 @@
+"""A large, deterministic stream of events of many agents, for tests of engines under load and under fire.
+
+Each session works in a workspace of its own, so what is decided for any key depends on one session's order alone and
+not on how partitions interleave.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from story import Story
+
+
+def busy_agents(sessions: int, calls: int, seed: int = 1) -> list[tuple[str, bytes]]:
+    """About 2.4 events per call: work, failures, loops, talk; some calls never finish. Sessions are interleaved."""
+    random = Random(seed)
+    told = [_session(number, calls, random) for number in range(sessions)]
+    order = [number for number, records in enumerate(told) for _ in records]
+    random.shuffle(order)
+    positions = [0] * sessions
+    stream = []
+    for number in order:
+        stream.append(told[number][positions[number]])
+        positions[number] += 1
+    return stream
+
+
+def _session(number: int, calls: int, random: Random) -> list[tuple[str, bytes]]:
+    story = Story(session=f"session-{number}", workspace=f"workspace-{number}")
+    story._ids = number << 32
+    for step in range(calls):
+        kind = random.random()
+        if kind < 0.45:
+            story.works("read_file", {"path": f"/src/{random.randrange(9)}.py"}, result=f"text {random.randrange(3)}")
+        elif kind < 0.6:
+            story.works("edit_file", {"path": "/src/a.py", "text": step}, result="ok")
+        elif kind < 0.75:
+            story.fails("http_request", {"url": "https://api.example.com/v1"}, http_status=random.choice([503, 404, 401]))
+        elif kind < 0.85:
+            story.fails("bash", {"command": "pytest -q"}, with_="", message=f"{random.randrange(2)} failed")
+        elif kind < 0.9:
+            story.says("I'll fix that now.")
+        elif kind < 0.95:
+            story.works("mcp_tracker_search", {"q": 1}, result="none")
+        elif kind < 0.98:
+            story.user_says()
+        else:
+            story.started("bash", {"command": f"sleep {step}"}, deadline_ms=30_000)
+            story.after(minutes=1)
+    story.user_says()
+    return story.records
