@@ -95,7 +95,7 @@ class Cli(LazyGroup):
 )
 @click.version_option(__version__, "--version", message="trustfold %(version)s")
 @click.option("-v", "--verbose", count=True, help="Say more on standard error; -vv even more.")
-def main(verbose: int) -> None:
+def main(*, verbose: int) -> None:
     """Fold the events of AI agents' tool calls into decisions.
 
     Is this tool healthy, may it run without asking, is this model stuck? Start with `trustfold demo`.

@@ -210,7 +210,9 @@ def _with_keys(path: str, data: dict[str, Any]) -> str:
         table: Any = data
         for step in steps:
             table = table.get(step, {}) if isinstance(table, dict) else {}
-        key = next((key for key in table if _is_faulty(steps, key, table[key])), "?") if isinstance(table, dict) else "?"
+        key = (
+            next((key for key in table if _is_faulty(steps, key, table[key])), "?") if isinstance(table, dict) else "?"
+        )
         path = f"{before}.{key!r}{after}" if "." in key else f"{before}.{key}{after}"
     return path
 

@@ -70,6 +70,7 @@ class StageProcessor:
         self._emit.origin_partition = partition
         self._due_heap: list[tuple[int, str]] = []
         self._due_known: dict[str, int] = {}
+        self._due_told: set[str] = set()
 
     def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:
         """Fold records of one source topic, in order, and return what they cause.
@@ -117,8 +118,7 @@ class StageProcessor:
             self.folded += 1
             due = due_at(state)
             if due is not None and due_known.get(key) != due:
-                due_known[key] = due
-                heapq.heappush(self._due_heap, (due, key))
+                self._schedule(key, due)
         return outputs
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
@@ -127,20 +127,16 @@ class StageProcessor:
             _, clock, due = header(snapshot)
             self.stream_time = max(self.stream_time, clock)
             if due is not None:
-                key = raw_key.decode()
-                self._due_known[key] = due
-                heapq.heappush(self._due_heap, (due, key))
+                self._schedule(raw_key.decode(), due)
 
     def next_due(self) -> int | None:
         """Earliest time at which something falls due, milliseconds; None if nothing is."""
-        heap = self._due_heap
+        heap, known = self._due_heap, self._due_known
         while heap:
             due, key = heap[0]
-            if self._due_known.get(key) == due and self.stage.due_at(self._state_of(key)) == due:
+            if known.get(key) == due and key not in self._due_told and self.stage.due_at(self._state_of(key)) == due:
                 return due
-            heapq.heappop(heap)
-            if self._due_known.get(key) == due:
-                del self._due_known[key]
+            heapq.heappop(heap)  # the state has moved on since, or has been told
         return None
 
     def due(self, now: int) -> list[Output]:
@@ -152,9 +148,15 @@ class StageProcessor:
         outputs = emit.outputs = []
         while (due := self.next_due()) is not None and due <= now:
             _, key = heapq.heappop(self._due_heap)
+            self._due_told.add(key)
             emit.begin(f"{key}@{due}", due)
             self.stage.due(self._state_of(key), key, due, self.rules, emit)
         return outputs
+
+    def _schedule(self, key: str, due: int) -> None:
+        self._due_known[key] = due
+        self._due_told.discard(key)
+        heapq.heappush(self._due_heap, (due, key))
 
     def snapshot(self) -> list[tuple[bytes, bytes | None]]:
         """Snapshots of the states touched since the last call; they count as clean from now on."""

@@ -32,7 +32,7 @@ def dead_letters() -> None:
 @click.option("--all", "everything", is_flag=True, help="Also those that were published again.")
 @click.option("--json", "as_json", is_flag=True, help="One dead letter a line, with its `ref` for republishing.")
 def list_letters(
-    store: str | None, url: str | None, bootstrap: str | None, reason: str | None, everything: bool, as_json: bool
+    *, store: str | None, url: str | None, bootstrap: str | None, reason: str | None, everything: bool, as_json: bool
 ) -> None:
     """List dead letters, oldest first: what was wrong, where, and what to do about it."""
     letters = _of_reason(target_of(store, url, bootstrap).dead_letters(everything=everything), reason)
@@ -55,6 +55,7 @@ def list_letters(
 @click.option("--reason", metavar="CODE", help="Every one with this reason code.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def republish(
+    *,
     refs: tuple[str, ...],
     store: str | None,
     url: str | None,

@@ -13,19 +13,29 @@ from .output import ExitCode, note
 
 
 @click.command()
-@click.option("--store", metavar="FILE", help=f"Where everything is kept; made if it is not there. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]")
-@click.option("--host", metavar="ADDRESS", help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]")
+@click.option(
+    "--store",
+    metavar="FILE",
+    help=f"Where everything is kept; made if it is not there. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
+)
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
+)
 @click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
-def up(store: str | None, host: str | None, port: int | None, rules_file: str | None) -> None:
+def up(*, store: str | None, host: str | None, port: int | None, rules_file: str | None) -> None:
     """Run on this machine without Kafka until Ctrl-C.
 
     Agents POST events to /v1/events as NDJSON and follow /v1/decisions; what was acknowledged survives a power cut.
     """
     try:
-        from ..streams.embedded.access import check_exposure  # noqa: PLC0415 - needs the extra `web`
-        from ..streams.embedded.serve import address_of, listen, serve  # noqa: PLC0415 - as above
-        from ..streams.embedded.server import make_app  # noqa: PLC0415 - as above
+        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.serve import address_of, listen, serve
+        from ..streams.embedded.server import make_app
     except ImportError as missing:
         raise ConfigError(f"the server is not installed here ({missing}); pip install 'trustfold[web]'") from missing
     settings = Settings.from_env()

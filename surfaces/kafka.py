@@ -19,13 +19,15 @@ try:
 except ImportError as missing:
     raise ConfigError(f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]'") from missing
 
-_bootstrap = click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+_bootstrap = click.option(
+    "--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]"
+)
 
 
 @click.command()
 @_bootstrap
 @click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
-def worker(bootstrap: str | None, rules_file: str | None) -> None:
+def worker(*, bootstrap: str | None, rules_file: str | None) -> None:
     """Run one Kafka worker until it is told to stop; run more of them to share the partitions.
 
     Everything else is set by TRUSTFOLD_* variables. The log goes to standard error.
@@ -44,7 +46,7 @@ def topics() -> None:
 @_bootstrap
 @click.option("--dry-run", is_flag=True, help="Show what would be created.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def create(bootstrap: str | None, dry_run: bool, as_json: bool) -> None:
+def create(*, bootstrap: str | None, dry_run: bool, as_json: bool) -> None:
     """Create the topics that do not exist yet, with their partitions and clean-up; leave the others alone."""
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
     if dry_run:
@@ -73,8 +75,8 @@ def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
     if as_json:
         write_json([one._asdict() for one in planned])
         return
-    from rich import box  # noqa: PLC0415 - only for people
-    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich import box
+    from rich.table import Table
 
     table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
     for name in ("Topic", "Partitions", "Clean-up"):
@@ -85,7 +87,7 @@ def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    from .kafka_target import reaching_kafka  # noqa: PLC0415 - brings aiokafka's errors
+    from .kafka_target import reaching_kafka
 
     with reaching_kafka():
         return asyncio.run(work)

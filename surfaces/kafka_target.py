@@ -138,7 +138,9 @@ async def _read_whole(settings: KafkaSettings, topic: str) -> list[Stored]:
         await consumer.topics()
         partitions = consumer.partitions_for_topic(topic)
         if not partitions:
-            raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it")
+            raise ConfigError(
+                f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it"
+            )
         places = [TopicPartition(topic, number) for number in sorted(partitions)]
         consumer.assign(places)
         await consumer.seek_to_beginning(*places)
@@ -147,7 +149,12 @@ async def _read_whole(settings: KafkaSettings, topic: str) -> list[Stored]:
         while [place for place in places if await consumer.position(place) < ends[place]]:
             for place, records in (await consumer.getmany(*places, timeout_ms=500)).items():
                 found += [
-                    Stored(f"{place.partition}:{one.offset}", (one.key or b"").decode(errors="replace"), one.value, one.timestamp)
+                    Stored(
+                        f"{place.partition}:{one.offset}",
+                        (one.key or b"").decode(errors="replace"),
+                        one.value,
+                        one.timestamp,
+                    )
                     for one in records
                     if one.offset < ends[place]
                 ]

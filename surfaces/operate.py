@@ -28,6 +28,7 @@ EVERYTHING = "all"
 @click.option("--yes", is_flag=True, help="Do not ask before resetting everything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
 def reset(
+    *,
     key: str,
     store: str | None,
     url: str | None,
@@ -61,6 +62,7 @@ def reset(
 @click.option("--reason", metavar="TEXT", help="Why; kept in history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
 def recover(
+    *,
     key: str,
     store: str | None,
     url: str | None,
@@ -85,7 +87,9 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     Raises:
         ConfigError: nothing is known of the key, or several workspaces have it.
     """
-    here = [one for one in states if one["kind"] in {"trust", "breaker"} and workspace in {None, one.get("workspace_id")}]
+    here = [
+        one for one in states if one["kind"] in {"trust", "breaker"} and workspace in {None, one.get("workspace_id")}
+    ]
     if key == EVERYTHING:
         return here
     found = [one for one in here if one["key"] in {key, f"tool:{key}"}]

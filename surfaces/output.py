@@ -58,7 +58,7 @@ def side_console() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console  # noqa: PLC0415 - commands with --json never need it
+    from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
@@ -80,7 +80,7 @@ def data() -> BinaryIO:
 
 def write_json(value: Any) -> None:
     """One JSON document on standard output."""
-    import orjson  # noqa: PLC0415 - as above
+    import orjson
 
     data().write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 

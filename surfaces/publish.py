@@ -24,9 +24,11 @@ BYTES_PER_REQUEST = 8 * 1024 * 1024
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL]")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
-@click.option("--topic", type=click.Choice(["events", "commands"]), default="events", show_default=True, help="Where to.")
+@click.option(
+    "--topic", type=click.Choice(["events", "commands"]), default="events", show_default=True, help="Where to."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
-def publish(files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
+def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
     """Publish events (NDJSON, plain or .gz, `-` for standard input), each acknowledged before this ends."""
     check_files(files)
     settings = Settings.from_env()
@@ -35,9 +37,13 @@ def publish(files: tuple[str, ...], url: str | None, bootstrap: str | None, topi
     if not url and not bootstrap:
         url, bootstrap = settings.url, None if settings.url else settings.broker
     if not url and not bootstrap:
-        raise ConfigError("publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka")
+        raise ConfigError(
+            "publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka"
+        )
     with damaged():
-        sent, refused = _to_server(HttpTarget(url, settings.token), files, topic) if url else _to_kafka(bootstrap, files, topic)
+        sent, refused = (
+            _to_server(HttpTarget(url, settings.token), files, topic) if url else _to_kafka(bootstrap, files, topic)
+        )
     if as_json:
         write_json({"sent": sent, "refused": refused})
     note(f"{sent:,} published to {url or bootstrap}" + (f", {refused:,} refused" if refused else ""))
@@ -79,10 +85,10 @@ def _bodies(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tuple[int, int]:
-    from .kafka_target import KafkaTarget, reaching_kafka  # noqa: PLC0415 - needs the extra `kafka`
+    from .kafka_target import KafkaTarget, reaching_kafka
 
     target = KafkaTarget(bootstrap)
-    from ..streams.kafka.publish import publish as send  # noqa: PLC0415 - as above
+    from ..streams.kafka.publish import publish as send
 
     with reaching_kafka():
         progress = asyncio.run(send(target.settings, _lines(files), topic=topic))

@@ -49,10 +49,23 @@ class _WithOptionalSpeed(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="One decision a line, exactly as it would go on the wire.")
 @click.option("--topics", default="", metavar="A,B|all", help="Topics to print. [default: all decision topics]")
 @click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help=f"Print at most N decisions. [default: {SHOWN}; all with --json; 0: all]")
-@click.option("--realtime", type=click.FloatRange(0, min_open=True), metavar="[SPEED]", help="Wait as long as the events did, SPEED times faster.")
-@click.option("--dead-letters", "dead_letters_file", metavar="FILE", help="Write what could not be processed here, as NDJSON.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help=f"Print at most N decisions. [default: {SHOWN}; all with --json; 0: all]",
+)
+@click.option(
+    "--realtime",
+    type=click.FloatRange(0, min_open=True),
+    metavar="[SPEED]",
+    help="Wait as long as the events did, SPEED times faster.",
+)
+@click.option(
+    "--dead-letters", "dead_letters_file", metavar="FILE", help="Write what could not be processed here, as NDJSON."
+)
 def replay(
+    *,
     files: tuple[str, ...],
     as_json: bool,
     topics: str,
@@ -135,7 +148,9 @@ def damaged() -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error) as error:
-        raise TrustfoldError(f"the input ends early or is damaged ({error}); what stood before it has been read") from error
+        raise TrustfoldError(
+            f"the input ends early or is damaged ({error}); what stood before it has been read"
+        ) from error
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -39,8 +39,9 @@ class RowPrinter:
             self._day = day
             self._console.print(Text(day, "bold"))
         line = line_of(decision)
-        what = Text(f"{line.what}  ", line.style)
-        what.append(line.why, "default not bold")
+        what = Text(line.what, line.style)
+        if line.why:
+            what.append(f": {line.why}", "default not bold")
         row = Table.grid(padding=(0, 1))
         row.add_column(width=8, no_wrap=True)
         row.add_column(width=SESSION_WIDTH, no_wrap=True)

@@ -20,7 +20,7 @@ def schemas() -> None:
 
 @schemas.command()
 @click.argument("directory", type=click.Path(file_okay=False))
-def export(directory: str) -> None:
+def export(*, directory: str) -> None:
     """Write the schema files into DIRECTORY, which is made if it is not there."""
     target = Path(directory)
     generated = files(PACKAGE).joinpath("generated")

@@ -22,6 +22,7 @@ HISTORY = 20
 @click.option("--include-history", is_flag=True, help=f"With the last {HISTORY} decisions about the key.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the state records as they are.")
 def status(
+    *,
     key: str | None,
     store: str | None,
     url: str | None,
@@ -42,7 +43,11 @@ def status(
     history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
     now = datetime.now(UTC)
     if as_json:
-        document: dict[str, Any] = {"source": target.name, "time": now.isoformat(timespec="milliseconds"), "states": states}
+        document: dict[str, Any] = {
+            "source": target.name,
+            "time": now.isoformat(timespec="milliseconds"),
+            "states": states,
+        }
         if mode is not None:
             document["recovery_mode"] = mode
         if history is not None:

@@ -103,7 +103,12 @@ def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool)
         word = circuit_word(state, now)
         measured = state.get("measured") or 0
         failures = f"{round((state.get('failure_rate') or 0) * measured)}/{measured}" if measured else "-"
-        row = [Text(str(state["key"])), Text(plain(word).upper(), _CIRCUITS.get(word, "")), failures, _next(state, word, now)]
+        row = [
+            Text(str(state["key"])),
+            Text(plain(word).upper(), _CIRCUITS.get(word, "")),
+            failures,
+            _next(state, word, now),
+        ]
         table.add_row(*([str(state.get("workspace_id", ""))] if workspaces else []), *row)
     return table
 

@@ -65,7 +65,11 @@ def target_options(command: F) -> F:
     """The options that say whom to talk to."""
     for option in reversed(
         (
-            click.option("--store", metavar="FILE", help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]"),
+            click.option(
+                "--store",
+                metavar="FILE",
+                help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
+            ),
             click.option("--url", metavar="URL", help="Address of a running `up`. [env: TRUSTFOLD_URL]"),
             click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]"),
         )
@@ -87,14 +91,14 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
     if not given:
         url, bootstrap = settings.url, "" if settings.url else settings.broker
     if url:
-        from .http_target import HttpTarget  # noqa: PLC0415 - only what is asked for is loaded
+        from .http_target import HttpTarget
 
         return HttpTarget(url, settings.token)
     if bootstrap:
-        from .kafka_target import KafkaTarget  # noqa: PLC0415 - needs the extra `kafka`
+        from .kafka_target import KafkaTarget
 
         return KafkaTarget(bootstrap)
-    from .store_target import StoreTarget  # noqa: PLC0415 - as above
+    from .store_target import StoreTarget
 
     path = Path(store) if store else settings.db
     if not path.is_file():

@@ -17,7 +17,7 @@ from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, ToolClass
 from ..emit import Emitter
 from . import announcements, nudges, patterns, repetition, streaks
-from .calls import append_timeouts, close_call, open_call
+from .calls import append_timeouts, close_call, is_our_timeout, open_call
 from .identity import seen_before
 from .patterns import Sighting
 from .reports import reported_outcomes
@@ -48,7 +48,7 @@ class SessionStage:
         """Fold one event; a repeated one changes nothing and emits nothing."""
         if seen_before(state, event.id):
             return
-        if state.next_deadline and state.next_deadline <= at:
+        if state.next_deadline and state.next_deadline <= at and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
         if event.workspace_id:
             state.workspace_id = event.workspace_id
@@ -81,6 +81,11 @@ class SessionStage:
             emit.begin(finish.id, ev.epoch_ms(finish.time))
             _finished(state, finish, emit.at, rules, emit)
         emit.begin(cause, now, traceparent)
+
+
+def _is_echo(event: ev.Event) -> bool:
+    """Whether this is a deadline's own appended finish: it says what has fallen due, so nothing need be revealed."""
+    return isinstance(event, ev.ToolCallFinished) and is_our_timeout(event)
 
 
 def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:

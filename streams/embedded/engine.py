@@ -261,7 +261,14 @@ class EmbeddedEngine:
         ]
         self._store.write(
             Batch(
-                roots, self._next_output, kept, snapshots, self._topology.next_offsets, arrived_ms, requests, republished
+                roots,
+                self._next_output,
+                kept,
+                snapshots,
+                self._topology.next_offsets,
+                arrived_ms,
+                requests,
+                republished,
             )
         )
         self._next_output += len(kept)

@@ -35,9 +35,13 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     """What a fault of SQLite or of the file system means for whoever runs the engine."""
     text = str(error)
     if "disk is full" in text or "No space left" in text:
-        return StoreError(f"{path}: the disk is full; nothing of the last batch was kept, free some space and send it again")
+        return StoreError(
+            f"{path}: the disk is full; nothing of the last batch was kept, free some space and send it again"
+        )
     if "not a database" in text or "malformed" in text:
-        return StoreError(f"{path}: not a trustfold store, or damaged ({text}); restore a copy, or start with a new file")
+        return StoreError(
+            f"{path}: not a trustfold store, or damaged ({text}); restore a copy, or start with a new file"
+        )
     if "readonly" in text or "unable to open" in text or "ermission" in text:
         return StoreError(f"{path}: cannot be opened ({text}); check that the folder exists and may be written")
     return StoreError(f"{path}: {text}")

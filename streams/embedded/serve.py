@@ -46,9 +46,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(
-    server: _Server, app: Starlette, listener: socket.socket, ready: Callable[[], None]
-) -> signal.Signals:
+async def _serve(server: _Server, app: Starlette, listener: socket.socket, ready: Callable[[], None]) -> signal.Signals:
     received = signal.SIGTERM
     loop = asyncio.get_running_loop()
 

@@ -269,5 +269,3 @@ def _number(name: str, text: str) -> int:
 
 def _flag(request: HttpRequest, name: str) -> bool:
     return request.query_params.get(name, "").lower() in {"1", "true", "yes"}
-
-

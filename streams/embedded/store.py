@@ -151,7 +151,9 @@ class Store:
 
     def load(self, stage: str, key: bytes) -> bytes | None:
         """Stored snapshot of a state."""
-        row = self.connection.execute("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage, key)).fetchone()
+        row = self.connection.execute(
+            "SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage, key)
+        ).fetchone()
         return row[0] if row is not None else None
 
     def headers(self, stage: str) -> Iterator[tuple[bytes, bytes]]:
@@ -162,7 +164,9 @@ class Store:
 
     def answered(self, token: bytes) -> Answered | None:
         """The answer once given to a request; None if it is new, or long ago."""
-        row = self.connection.execute("SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,)).fetchone()
+        row = self.connection.execute(
+            "SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,)
+        ).fetchone()
         return Answered(*row) if row is not None else None
 
     def note(self, name: str, value: bytes) -> None:
@@ -195,7 +199,17 @@ class Store:
         many(
             "INSERT INTO outputs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                (offset, out.topic, out.key, out.value, out.id, out.type, out.time_ms, out.traceparent, batch.arrived_ms)
+                (
+                    offset,
+                    out.topic,
+                    out.key,
+                    out.value,
+                    out.id,
+                    out.type,
+                    out.time_ms,
+                    out.traceparent,
+                    batch.arrived_ms,
+                )
                 for offset, out in enumerate(batch.outputs, batch.first_output)
             ),
         )

@@ -16,12 +16,19 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...projections.emit import Output
 from ...schemas.errors import TrustfoldError
+from ...schemas.topics import TOPICS
 from .engine import EmbeddedEngine, Receipt, Request
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """Seconds between two looks at what is due (design 2, Time and order)."""
+
+FORGET_S = 3600.0
+"""Seconds between two looks at what has been kept long enough."""
+
+STATE_KEPT_MS = 86_400_000
+"""Records of a compacted topic are kept this long as history; the latest of each key is kept apart, for ever."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """Most bytes of requests that may wait; beyond that publishers are told to slow down."""
@@ -147,11 +154,15 @@ class Writer:
 
     async def _tick(self) -> None:
         """Now is the largest event time seen plus the time since: recorded events keep their own time."""
+        forgotten = float("-inf")
         while True:
             await asyncio.sleep(TICK_S)
             try:
                 if await self.call(self._fall_due):
                     self._succeeded()
+                if time.monotonic() - forgotten > FORGET_S:
+                    await self.call(self.engine.forget, _kept_since(time.time_ns() // 1_000_000))
+                    forgotten = time.monotonic()
             except Exception as error:  # noqa: BLE001 - the next tick tries again
                 self._failed(error)
 
@@ -171,3 +182,8 @@ class Writer:
     def _failed(self, error: Exception) -> None:
         self.fault = str(error)
         log.error("a batch was not kept: %s", error, exc_info=None if isinstance(error, TrustfoldError) else error)
+
+
+def _kept_since(now_ms: int) -> dict[str, int]:
+    """Since when the records of each topic are kept, by the catalogue."""
+    return {name: now_ms - (topic.retention_ms or STATE_KEPT_MS) for name, topic in TOPICS.items()}

@@ -72,7 +72,9 @@ def run_worker(
 async def _run(
     settings: KafkaSettings, rules: Rules | None, topology: Topology | None, on_started: Started | None
 ) -> int:
-    await check_topics(settings, topology)
+    log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
+    for difference in await check_topics(settings, topology):
+        log.warning("%s", difference)
     app = make_app(settings, rules, topology)
     app.in_worker = True
     loop = asyncio.get_running_loop()

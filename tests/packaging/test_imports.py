@@ -52,17 +52,13 @@ def test_tests_cannot_be_imported_as_part_of_the_package() -> None:
 )
 def test_light_imports_load_nothing_heavy(module: str) -> None:
     """The package, its contract, its folds and its command line load no engine, database or server."""
-    loaded = run_python(
-        f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
-    ).split()
+    loaded = run_python(f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))").split()
     assert not set(loaded) & set(HEAVY)
 
 
 def test_importing_the_package_loads_none_of_its_parts() -> None:
     """`import trustfold` by itself loads no other module of ours."""
-    loaded = run_python(
-        "import sys, trustfold; print(*[n for n in sys.modules if n.startswith('trustfold')])"
-    ).split()
+    loaded = run_python("import sys, trustfold; print(*[n for n in sys.modules if n.startswith('trustfold')])").split()
     assert loaded == ["trustfold"]
 
 
@@ -86,9 +82,7 @@ def test_root_errors_are_the_errors_of_the_contract() -> None:
     raised = {
         name
         for name, value in vars(schema_errors).items()
-        if isinstance(value, type)
-        and issubclass(value, Exception)
-        and value.__module__ == schema_errors.__name__
+        if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == schema_errors.__name__
     }
     assert raised <= set(errors.__all__)
 

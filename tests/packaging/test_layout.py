@@ -22,9 +22,7 @@ def packages_in_tree() -> set[str]:
 
 def package_modules() -> list[Path]:
     """Every module of the package."""
-    return sorted(
-        [*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))]
-    )
+    return sorted([*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))])
 
 
 def test_packages_are_the_tree() -> None:

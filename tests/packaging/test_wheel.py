@@ -22,9 +22,7 @@ def shipped_files() -> set[str]:
     """Every file that a user should find below `trustfold/`: root modules, `py.typed`, code folders."""
     below = (path for top in TOP_FOLDERS for path in (ROOT / top).rglob("*") if path.is_file())
     files = [*ROOT.glob("*.py"), ROOT / "py.typed", *below]
-    return {
-        f"trustfold/{path.relative_to(ROOT).as_posix()}" for path in files if "__pycache__" not in path.parts
-    }
+    return {f"trustfold/{path.relative_to(ROOT).as_posix()}" for path in files if "__pycache__" not in path.parts}
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +89,7 @@ def test_wheel_carries_types_and_licence(wheel: Path) -> None:
 def test_base_install_is_small(wheel: Path) -> None:
     """Without an extra, four libraries are needed; Kafka, DuckDB and servers are a choice."""
     with zipfile.ZipFile(wheel) as archive:
-        metadata = archive.read(
-            next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-        ).decode()
+        metadata = archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))).decode()
     base = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, flags=re.MULTILINE)
     assert sorted(base) == ["click", "msgspec", "orjson", "rich"]
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from counting import STAGES, STATE, TOPOLOGY, CountingProcessor, State
 from trustfold.streams.kafka.fencing import EpochFilter
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -101,7 +102,7 @@ class LaneHarness:
         )
         self.path = path
         self.workers: list[Worker] = []
-        self._environ = os.environ | {
+        self.environ = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, (*map(str, sys.path), os.environ.get("PYTHONPATH", "")))),
             "TRUSTFOLD_BROKER": bootstrap,
             "TRUSTFOLD_TOPIC_PREFIX": prefix,
@@ -129,7 +130,7 @@ class LaneHarness:
         """Start a worker; `environ` is added to the test's settings."""
         number = len(self.workers)
         own = {"TRUSTFOLD_DATA_DIR": str(self.path / f"data-{number}")} | environ
-        worker = Worker(self._environ | own, self.path / f"worker-{number}.log")
+        worker = Worker(self.environ | own, self.path / f"worker-{number}.log")
         self.workers.append(worker)
         return worker
 
@@ -147,6 +148,21 @@ class LaneHarness:
             await producer.stop()
 
         run(send())
+
+    def recreate(self, topic: str) -> None:
+        """Delete a catalogue topic and create it anew, empty."""
+
+        async def anew() -> None:
+            name = self.settings.topic(topic)
+            admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.servers)
+            await admin.start()
+            await admin.delete_topics([name])
+            while name in await admin.list_topics():
+                await asyncio.sleep(0.05)
+            await create_topics(self.settings, TOPOLOGY)
+            await admin.close()
+
+        run(anew())
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

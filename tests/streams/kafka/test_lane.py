@@ -1,0 +1,162 @@
+"""What the lane delivers: batches in order, from where the gate opened, and nothing while it is closed."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from faust.types import TP
+from trustfold.schemas.errors import ConfigError
+from trustfold.streams.kafka.engine import Engine, LostBatch
+from trustfold.streams.kafka.lane import Batch, BatchConsumer, Gate
+from trustfold.streams.kafka.metrics import LaneMetrics
+from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka.settings import KafkaSettings
+
+EVENTS = TP("trustfold.events", 0)
+PLACE = TopicPartition("trustfold.events", 0)
+
+
+def records(*offsets: int) -> list[Any]:
+    """Records at these offsets."""
+    return [SimpleNamespace(offset=offset, timestamp=1_000, timestamp_type=0) for offset in offsets]
+
+
+class Bench:
+    """A consumer without Kafka, that notes what it delivers."""
+
+    def __init__(self) -> None:
+        self.delivered: list[Batch] = []
+        self.jumps: list[tuple[int, int]] = []
+        self.consumer = object.__new__(BatchConsumer)
+        self.gate = Gate()
+        engine = SimpleNamespace(
+            gate=self.gate, offsets_jumped=lambda _tp, expected, found: self.jumps.append((expected, found))
+        )
+        self.consumer.app = SimpleNamespace(engine=engine)
+        self.consumer.callback = self.take
+
+    async def take(self, message: Any) -> None:
+        """As Faust's conductor."""
+        self.delivered.append(message.value)
+
+    def deliver(self, *offsets: int, place: TopicPartition = PLACE) -> None:
+        """One poll."""
+        asyncio.run(self.consumer._deliver(self.gate, {place: records(*offsets)}))
+
+    @property
+    def offsets(self) -> list[list[int]]:
+        """Offsets of each delivered batch."""
+        return [[record.offset for record in batch.records] for batch in self.delivered]
+
+
+def test_polls_of_a_partition_follow_each_other() -> None:
+    """Each batch begins where the one before it ended and carries the generation."""
+    bench = Bench()
+    bench.gate.open(4, {EVENTS: 10})
+    bench.deliver(10, 11)
+    bench.deliver(12)
+    assert bench.offsets == [[10, 11], [12]]
+    assert [(batch.start, batch.next_offset, batch.generation) for batch in bench.delivered] == [(10, 12, 4), (12, 13, 4)]
+
+
+def test_what_was_delivered_before_is_left_out() -> None:
+    """A poll that reaches back is trimmed; one that holds nothing new is dropped."""
+    bench = Bench()
+    bench.gate.open(4, {EVENTS: 10})
+    bench.deliver(8, 9, 10, 11)
+    bench.deliver(10, 11)
+    assert bench.offsets == [[10, 11]]
+
+
+def test_nothing_flows_through_a_closed_gate() -> None:
+    """Records polled while the gate is closed, or of a partition that is not ours, are not delivered."""
+    bench = Bench()
+    bench.deliver(10)
+    bench.gate.open(4, {EVENTS: 10})
+    bench.deliver(5, place=TopicPartition("trustfold.events", 1))
+    bench.gate.close()
+    bench.deliver(10)
+    assert bench.offsets == []
+
+
+def test_holes_in_the_log_are_told() -> None:
+    """One missing offset is a publisher's transaction marker; more means that records are gone."""
+    bench = Bench()
+    bench.gate.open(4, {EVENTS: 10})
+    bench.deliver(11)
+    assert not bench.jumps
+    bench.deliver(50)
+    assert bench.jumps == [(12, 50)]
+    assert bench.offsets == [[11], [50]]
+
+
+def test_offsets_move_by_mark_done_alone() -> None:
+    """Faust's ack of a batch closes its books and commits nothing."""
+    bench = Bench()
+    consumer = bench.consumer
+    consumer._unacked_messages, consumer._waiting_for_ack = set(), None
+    consumer._done, consumer._acked = {}, {EVENTS: []}
+    message = SimpleNamespace(value=Batch(EVENTS, records(10), 10, 4), tp=EVENTS, acked=False)
+    assert consumer.ack(message)
+    assert consumer._new_offset(EVENTS) is None
+    consumer.mark_done(EVENTS, 11)
+    assert consumer._new_offset(EVENTS) == 11
+
+
+def test_recovery_waits_for_the_poll_in_flight() -> None:
+    """A poll that began before is over before the sources are put to their offsets."""
+
+    async def scenario() -> None:
+        gate = Gate()
+        with gate.polling():
+            waiting = asyncio.create_task(gate.wait_quiet())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(scenario())
+
+
+class Stage(SimpleNamespace):
+    """Name and sources."""
+
+
+STAGES = (Stage(name="session", sources=("events",)), Stage(name="tool", sources=("outcomes", "commands")))
+
+
+def engine() -> Engine:
+    """An engine that is bound to nothing."""
+    return Engine(KafkaSettings(), None, Topology(STAGES, lambda *_: None), LaneMetrics())
+
+
+def test_partitions_are_owned_where_all_sources_came() -> None:
+    """A stage partition is owned when each of its source topics came with that number."""
+    assigned = [TP(f"trustfold.{name}", 2) for name in ("events", "outcomes", "commands")]
+    assert [(stage.name, number) for stage, number in engine()._owned(assigned)] == [("session", 2), ("tool", 2)]
+
+
+def test_topics_that_are_not_copartitioned_are_refused() -> None:
+    """A partition number without its siblings means that the topics have different counts."""
+    with pytest.raises(ConfigError, match="trustfold.commands"):
+        engine()._owned([TP("trustfold.outcomes", 2)])
+
+
+def test_two_stages_cannot_read_one_topic() -> None:
+    """One consumer group delivers a record once; the topology says so before anything starts."""
+    twice = (*STAGES, Stage(name="third", sources=("events",)))
+    with pytest.raises(ValueError, match="both read events"):
+        assert Topology(twice, lambda *_: None).sources
+
+
+def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
+    """If Faust ever dropped a batch between the lane and the agent, going on would lose its records for good."""
+    found = engine()
+    task = SimpleNamespace(next={EVENTS: 10}, processor=None, pending=[])
+    found.tasks["session", 0] = task
+    found.gate.open(4, {EVENTS: 10})
+    with pytest.raises(LostBatch):
+        asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, 4))))
+    asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, 3))))
+    assert not task.pending

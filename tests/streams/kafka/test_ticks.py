@@ -1,0 +1,67 @@
+"""The tick rule: what is due is appended, by whom, and when not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from counting import Output
+from trustfold.streams.kafka.metrics import LaneMetrics
+from trustfold.streams.kafka.ticks import tick
+
+
+class Processor:
+    """Something falls due at `at`."""
+
+    def __init__(self, at: int | None, stream_time: int = 10_000) -> None:
+        self.at, self.stream_time = at, stream_time
+
+    def next_due(self) -> int | None:
+        """When."""
+        return self.at
+
+    def due(self, now: int) -> list[Output]:
+        """One event."""
+        self.at = None
+        return [Output("events", "s", b"{}", "late", "tool_call.finished", now, own_partition=True)]
+
+
+def engine_with(*processors: Processor, caught_up: bool = True, open_: bool = True) -> Any:
+    """An engine that last saw a record at second 100."""
+    written: list[tuple[list[Output], int]] = []
+    return SimpleNamespace(
+        generation=lambda: 3,
+        gate=SimpleNamespace(generation=3 if open_ else None),
+        tasks={n: SimpleNamespace(processor=processor, partition=n) for n, processor in enumerate(processors)},
+        last_record_at=100.0,
+        caught_up=lambda _task: caught_up,
+        writer=SimpleNamespace(put=lambda outputs, partition: written.append((outputs, partition))),
+        metrics=LaneMetrics(),
+        written=written,
+    )
+
+
+def test_due_by_event_time_plus_the_time_nothing_came() -> None:
+    """Event time 10 s and two quiet seconds: what is due at 12 s is appended to its own partition, once."""
+    engine = engine_with(Processor(None, 10_000), Processor(12_000, 9_000))
+    assert tick(engine, clock=lambda: 101.999) == 0
+    assert tick(engine, clock=lambda: 102.0) == 1
+    assert engine.written[0][1] == 1
+    assert engine.metrics.ticks == 1
+    assert tick(engine, clock=lambda: 110.0) == 0
+
+
+def test_not_while_the_partition_lags() -> None:
+    """A partition that is behind will meet its own future first."""
+    engine = engine_with(Processor(5_000), caught_up=False)
+    assert tick(engine, clock=lambda: 200.0) == 0
+
+
+def test_not_before_the_first_event() -> None:
+    """Without any event time there is no present to compare with."""
+    engine = engine_with(Processor(5_000, stream_time=0))
+    assert tick(engine, clock=lambda: 200.0) == 0
+
+
+def test_not_between_two_assignments() -> None:
+    """While the gate is closed the partitions may be somebody else's already."""
+    engine = engine_with(Processor(5_000), open_=False)
+    assert tick(engine, clock=lambda: 200.0) == 0
