@@ -66,8 +66,8 @@ def republish(
 ) -> None:
     """Publish the records behind dead letters again, byte for byte, to the topics they came from.
 
-    REF is what `dead-letters list` shows. Useful after an upgrade or a change of limits: a record that is wrong in itself
-    fails again.
+    REF is what `dead-letters list` shows. Useful after an upgrade or a change of limits: a record that is wrong in
+    itself fails again.
     """
     if not (refs or everything or reason):
         raise ConfigError("name dead letters (REF), or --reason CODE, or --all")

@@ -34,8 +34,9 @@ LONG = timedelta(minutes=5)
 
 INTRO = (
     "trustfold reads the events of an agent's tool calls and says, while it happens: is this tool healthy, may it run "
-    "without asking, is this model stuck? Here are {events} recorded events, folded one after another by the real engine. "
-    "After the time stands what the agent does; behind the bar what trustfold decides, why, and what the platform does."
+    "without asking, is this model stuck? Here are {events} recorded events, folded one after another by the real "
+    "engine. After the time stands what the agent does; behind the bar what trustfold decides, why, and what the "
+    "platform does."
 )
 
 NEXT = (

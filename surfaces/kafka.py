@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -34,6 +35,7 @@ def worker(*, bootstrap: str | None, rules_file: str | None) -> None:
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
     rules = Settings.from_env().rules(rules_file)
+    _run(check_topics(settings))
     click.get_current_context().exit(run_worker(settings, rules))
 
 
@@ -73,7 +75,7 @@ def check(bootstrap: str | None) -> None:
 def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
     planned = plan(settings)
     if as_json:
-        write_json([one._asdict() for one in planned])
+        write_json([asdict(one) for one in planned])
         return
     from rich import box
     from rich.table import Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ from .targets import Letter, Overview, Record
 
 try:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
     from ..streams.kafka.settings import KafkaSettings
@@ -115,8 +117,15 @@ class KafkaTarget:
 @contextmanager
 def reaching_kafka() -> Iterator[None]:
     """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused."""
+    quiet = logging.getLogger("aiokafka")
+    if not logging.getLogger().handlers:
+        quiet.setLevel(logging.CRITICAL)  # what it logs is what we raise
     try:
         yield
+    except ConfigError as error:
+        if isinstance(error.__cause__, KafkaConnectionError):
+            raise Unreachable(str(error)) from error
+        raise
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
     except KafkaConnectionError as error:
@@ -131,17 +140,11 @@ def record_key(command: Command) -> str:
 
 
 async def _read_whole(settings: KafkaSettings, topic: str) -> list[Stored]:
-    """Every record of a topic, up to the end it has now."""
+    """Every record of a topic, up to the end it has now, oldest first."""
+    places = [TopicPartition(topic, number) for number in await _partitions(settings, topic)]
     consumer = AIOKafkaConsumer(**settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest")
-    await consumer.start()
     try:
-        await consumer.topics()
-        partitions = consumer.partitions_for_topic(topic)
-        if not partitions:
-            raise ConfigError(
-                f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it"
-            )
-        places = [TopicPartition(topic, number) for number in sorted(partitions)]
+        await consumer.start()
         consumer.assign(places)
         await consumer.seek_to_beginning(*places)
         ends = await consumer.end_offsets(places)
@@ -149,12 +152,7 @@ async def _read_whole(settings: KafkaSettings, topic: str) -> list[Stored]:
         while [place for place in places if await consumer.position(place) < ends[place]]:
             for place, records in (await consumer.getmany(*places, timeout_ms=500)).items():
                 found += [
-                    Stored(
-                        f"{place.partition}:{one.offset}",
-                        (one.key or b"").decode(errors="replace"),
-                        one.value,
-                        one.timestamp,
-                    )
+                    Stored(f"{place.partition}:{one.offset}", _text(one.key), one.value, one.timestamp)
                     for one in records
                     if one.offset < ends[place]
                 ]
@@ -163,12 +161,30 @@ async def _read_whole(settings: KafkaSettings, topic: str) -> list[Stored]:
         await consumer.stop()
 
 
+async def _partitions(settings: KafkaSettings, topic: str) -> list[int]:
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        await admin.start()
+        (found,) = await admin.describe_topics([topic])
+    finally:
+        await admin.close()
+    if found["error_code"]:
+        raise ConfigError(
+            f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it"
+        )
+    return [partition["partition"] for partition in found["partitions"]]
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode(errors="replace")
+
+
 async def _write_all(settings: KafkaSettings, records: Sequence[Sent]) -> None:
     """Write records and wait until the brokers have acknowledged all of them."""
     arguments: dict[str, Any] = settings.client_arguments()
     producer = AIOKafkaProducer(**arguments, acks="all", enable_idempotence=True)
-    await producer.start()
     try:
+        await producer.start()
         waiting = [await producer.send(one.topic, one.value, key=one.key) for one in records]
         await asyncio.gather(*waiting)
     finally:

@@ -7,6 +7,7 @@ import getpass
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import click
@@ -104,7 +105,7 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     return found
 
 
-def _envelope(state: Record, reason: str | None) -> dict[str, object]:
+def _envelope(state: Record, reason: str | None) -> dict[str, Any]:
     return {
         "schema_version": "1.0",
         "id": str(uuid4()),

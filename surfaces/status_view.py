@@ -58,7 +58,7 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
         for decision in history:
             line = line_of(decision)
             when = str(decision["time"])[:19].replace("T", " ")
-            table.add_row(when, Text(line.mark, line.style), Text(line.what, line.style), Text(line.why))
+            table.add_row(when, Text(line.mark, line.style), Text(line.what, line.style), Text(line.why, QUIET))
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)
 
@@ -92,7 +92,12 @@ def _trust_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -
     for state in sorted(states, key=lambda one: (_ORDER.index(one["state"]), one["key"])):
         word = str(state["state"])
         failures = "-" if word in {"blocked", "removed"} or state.get("failures") is None else _failures(state)
-        row = [Text(str(state["key"])), Text(word.upper(), _STYLES[word]), failures, recovery_words(state, now)]
+        row: list[RenderableType] = [
+            Text(str(state["key"])),
+            Text(word.upper(), _STYLES[word]),
+            failures,
+            recovery_words(state, now),
+        ]
         table.add_row(*([str(state.get("workspace_id", ""))] if workspaces else []), *row)
     return table
 
@@ -103,7 +108,7 @@ def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool)
         word = circuit_word(state, now)
         measured = state.get("measured") or 0
         failures = f"{round((state.get('failure_rate') or 0) * measured)}/{measured}" if measured else "-"
-        row = [
+        row: list[RenderableType] = [
             Text(str(state["key"])),
             Text(plain(word).upper(), _CIRCUITS.get(word, "")),
             failures,
@@ -166,9 +171,11 @@ def _facts(state: Record, now: datetime) -> Table:
         facts.append(("because", plain(str(state["reason"])) if state["kind"] == "breaker" else str(state["reason"])))
     if state["kind"] == "trust" and state.get("failures") is not None:
         facts.append(("failures", _failures(state)))
-    for name in ("escalated_at", "expires_at", "opened_at", "open_until"):
-        if state.get(name):
-            facts.append((plain(name), str(state[name])[:19].replace("T", " ") + " UTC"))
+    facts += [
+        (plain(name), str(state[name])[:19].replace("T", " ") + " UTC")
+        for name in ("escalated_at", "expires_at", "opened_at", "open_until")
+        if state.get(name)
+    ]
     if state["kind"] == "trust" and recovery_words(state, now):
         facts.append(("recovery", recovery_words(state, now)))
     if state["kind"] == "breaker":

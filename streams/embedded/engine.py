@@ -301,7 +301,7 @@ class _Undo:
 
 
 def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Pass on the headers of states this version can read, and stop at the first other one, before any event is taken."""
+    """Pass on the headers of readable states; stop at the first other one, before any event is taken."""
     for key, snapshot in headers:
         version = header(snapshot)[0]
         if version != stage.state_version:

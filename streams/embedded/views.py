@@ -57,11 +57,8 @@ class Views:
         # The plus keeps SQLite from collecting every record of several topics before it sorts them.
         column = "topic" if len(wanted) == 1 else "+topic"
         marks = ", ".join("?" * len(wanted))
-        rows = self._all(
-            f"SELECT {_COLUMNS} FROM outputs WHERE offset > ? AND {column} IN ({marks}) ORDER BY offset LIMIT ?",
-            (after, *wanted, max(0, min(limit, MAX_PAGE))),
-        )
-        return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+        where = f"offset > ? AND {column} IN ({marks})"
+        return self._outputs(where, (after, *wanted), limit)
 
     def states(self) -> dict[str, bytes]:
         """Latest public record of every key that is away from its default, by key of the `state` topic."""
@@ -69,17 +66,13 @@ class Views:
 
     def dead_letters(self, *, after: int = 0, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
         """Dead letters beyond an offset, oldest first; those published again only if asked for."""
-        rows = self._all(
-            f"SELECT {_COLUMNS} FROM outputs WHERE topic = ? AND offset > ?"
-            " AND (? OR offset NOT IN (SELECT offset FROM republished)) ORDER BY offset LIMIT ?",
-            (DEAD_LETTERS, after, republished, max(0, min(limit, MAX_PAGE))),
-        )
-        return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+        where = "topic = ? AND offset > ? AND (? OR offset NOT IN (SELECT offset FROM republished))"
+        return self._outputs(where, (DEAD_LETTERS, after, republished), limit)
 
     def dead_letter(self, offset: int) -> Output | None:
         """The dead letter at an offset."""
-        rows = self._all(f"SELECT {_COLUMNS} FROM outputs WHERE offset = ? AND topic = ?", (offset, DEAD_LETTERS))
-        return Output(*rows[0][1:]) if rows else None
+        found = self._outputs("offset = ? AND topic = ?", (offset, DEAD_LETTERS), 1)
+        return found[0].output if found else None
 
     def next_offset(self) -> int:
         """Offset that the next output will have."""
@@ -94,6 +87,11 @@ class Views:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def _outputs(self, where: str, arguments: tuple[object, ...], limit: int) -> list[StoredOutput]:
+        statement = f"SELECT {_COLUMNS} FROM outputs WHERE {where} ORDER BY offset LIMIT ?"  # noqa: S608 - our own words
+        rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
+        return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
 
     def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple]:  # type: ignore[type-arg]
         try:

@@ -1,7 +1,7 @@
 """The one writer of a served store: many requests, one transaction.
 
-Requests that arrive while a commit is under way are folded and committed together, so a hundred small publishers cost one
-flush, not a hundred. The engine runs in a thread of its own; the event loop only waits.
+Requests that arrive while a commit is under way are folded and committed together, so a hundred small publishers cost
+one flush, not a hundred. The engine runs in a thread of its own; the event loop only waits.
 """
 
 from __future__ import annotations

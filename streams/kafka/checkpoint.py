@@ -126,8 +126,8 @@ class Checkpointer:
     async def _collect(self) -> list[_Part]:
         parts = []
         for task in list(self._tasks()):
-            events, task.pending = task.pending, []
             items = task.take_snapshot()
+            events, task.pending = task.pending, []
             if events or items:
                 parts.append(_Part(task, items, events, dict(task.next)))
                 await asyncio.sleep(0)  # one partition at a time: its events and states belong together

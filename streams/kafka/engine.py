@@ -209,6 +209,10 @@ class Engine:
                 rewrite=stale.get(place, set()),
             )
 
+    def progress(self) -> dict[TP, int]:
+        """How far the last checkpoints of the recovered tasks have come in the sources."""
+        return {tp: offset for task in self.tasks.values() for tp, offset in task.progress().items()}
+
     def begin(self, generation: int, offsets: dict[TP, int]) -> None:
         """Let records flow into the recovered tasks."""
         for tp, offset in offsets.items():

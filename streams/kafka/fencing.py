@@ -24,9 +24,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...schemas.errors import TrustfoldError
+from .store import OWN
 
-CLAIM_KEY = b"\xff\xfeclaim"
-"""Key of claims; not UTF-8, so no state has it. Compaction keeps the newest claim."""
+CLAIM_KEY = OWN + b"claim"
+"""Key of claims. Compaction keeps the newest one."""
 
 EPOCH_HEADER = "e"
 

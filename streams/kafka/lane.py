@@ -245,22 +245,31 @@ class BatchConsumer(driver.Consumer):
         consumer = self._thread._consumer
         return int(consumer._coordinator.generation) if consumer is not None else -1
 
-    async def seek_sources(self, partitions: Iterable[TP]) -> dict[TP, int]:
-        """Put every partition to its committed offset, or to the beginning where there is none.
+    async def seek_sources(self, partitions: Iterable[TP], progress: Mapping[TP, int]) -> dict[TP, int]:
+        """Put every partition to the first offset that is not done yet.
+
+        That is the committed offset, or what the last checkpoint noted in the changelog if that is further; the
+        beginning of the log where there is neither.
 
         Returns:
             The offsets.
 
         Raises:
-            OffsetsGone: a committed offset lies beyond the log's end; the topic was created anew.
+            OffsetsGone: such an offset lies beyond the log's end; the topic was created anew.
         """
-        offsets: dict[TP, int] = await self._thread.call_thread(self._seek_sources, list(partitions))
-        for tp, offset in offsets.items():
+        found: dict[TP, tuple[int, int]] = await self._thread.call_thread(
+            self._seek_sources, list(partitions), progress
+        )
+        for tp, (offset, committed) in found.items():
             self._read_offset[tp] = offset
-            self._committed_offset[tp] = offset
-        return offsets
+            self._committed_offset[tp] = committed
+            if offset > committed:
+                self.mark_done(tp, offset)
+        return {tp: offset for tp, (offset, _) in found.items()}
 
-    async def _seek_sources(self, partitions: list[TP]) -> dict[TP, int]:
+    async def _seek_sources(
+        self, partitions: list[TP], progress: Mapping[TP, int]
+    ) -> dict[TP, tuple[int, int]]:
         # Runs in the consumer's thread.
         consumer = self._thread._ensure_consumer()
         places = {tp: driver.ensure_aiokafka_TP(tp) for tp in partitions}
@@ -269,10 +278,12 @@ class BatchConsumer(driver.Consumer):
         last = await consumer.end_offsets(list(places.values()))
         offsets = {}
         for (tp, place), offset in zip(places.items(), committed, strict=True):
-            if offset is not None and offset > last[place]:
-                raise OffsetsGone(tp, offset, last[place])
-            offsets[tp] = max(offset or 0, first[place])
-            consumer.seek(place, offsets[tp])
+            done = max(offset or 0, progress.get(tp, 0))
+            if done > last[place]:
+                raise OffsetsGone(tp, done, last[place])
+            begin = max(done, first[place])
+            offsets[tp] = begin, offset or 0
+            consumer.seek(place, begin)
         return offsets
 
     def place(self, tp: TP) -> tuple[int, int] | None:
@@ -290,14 +301,14 @@ class BatchConsumer(driver.Consumer):
 
 
 class OffsetsGone(Exception):
-    """A committed offset beyond the end of its log."""
+    """An offset that was reached lies beyond the end of its log."""
 
-    def __init__(self, tp: TP, committed: int, end: int) -> None:
+    def __init__(self, tp: TP, done: int, end: int) -> None:
         """Name the partition and both offsets."""
         super().__init__(
-            f"{tp.topic}/{tp.partition} ends at offset {end} but the group has committed {committed}: the topic was "
-            "deleted and created again. Positions kept in the state would hide its new records. Delete the consumer "
-            "group and the changelog topics too, or use another app id"
+            f"{tp.topic}/{tp.partition} ends at offset {end} but was processed up to {done}: the topic was deleted and "
+            "created again, or has lost records. Positions kept in the state would hide its new records. Delete the "
+            "consumer group and the changelog topics too, or use another app id"
         )
 
 

@@ -70,7 +70,7 @@ class BulkRecovery(Service):
             await engine.recover(assigned)
             await self._resume(assigned)
             await engine.gate.wait_quiet()
-            offsets = await consumer.seek_sources(assigned)
+            offsets = await consumer.seek_sources(assigned, engine.progress())
             if not engine.is_member(generation):
                 log.info("generation %d is over before its recovery was", generation)
                 engine.drop()

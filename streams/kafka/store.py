@@ -19,10 +19,10 @@ TOMBSTONE_LIFE_S = 12 * 3600
 """Age beyond which a RocksDB copy is thrown away and read anew. Kafka forgets tombstones after a day
 (`delete.retention.ms`): an older copy could keep keys that were deleted while nobody looked."""
 
-_OWN = b"\xff\xfe"
-"""First bytes of keys that are ours; no UTF-8 key begins so."""
+OWN = b"\xff\xfe"
+"""First bytes of keys that are the engine's; no UTF-8 key begins so."""
 
-_PLACE_KEY = _OWN + b"place"
+_PLACE_KEY = OWN + b"place"
 _PLACE = Struct(">QQQ")
 
 
@@ -41,7 +41,7 @@ class PartitionStore(Protocol):
         """Stored state of a key."""
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and state."""
+        """Every key and state, the engine's own left out."""
 
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
         """Apply states (None deletes) and remember how far the copy reaches, in one step."""
@@ -60,13 +60,9 @@ class MemoryStore:
         self._states: dict[bytes, bytes] = {}
         self.get = self._states.get
 
-    def __len__(self) -> int:
-        """How many keys there are."""
-        return len(self._states)
-
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and state."""
-        return iter(self._states.items())
+        """Every key and state, the engine's own left out."""
+        return ((key, state) for key, state in self._states.items() if not key.startswith(OWN))
 
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
         """Apply states and remember how far the copy reaches."""
@@ -140,9 +136,9 @@ class RocksStore:
         return value
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and state."""
+        """Every key and state, the engine's own left out."""
         for key, value in self._db.items():
-            if not key.startswith(_OWN):
+            if not key.startswith(OWN):
                 yield key, value
 
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from faust.types import TP
 
 from .protocols import Processor
-from .store import PartitionStore
+from .store import OWN, PartitionStore
+
+PROGRESS_KEY = OWN + b"progress"
+"""Key under which a checkpoint notes in the changelog how far it has come in each source topic.
+
+It stands behind the states of the same checkpoint, so whoever reads it has them all: the next owner begins there, even
+where the group's offsets were not committed any more, or have expired. A source log that ends before it is another log.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,10 +46,18 @@ class PartitionTask:
     rewrite: set[bytes] = field(default_factory=set)
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
-        """States to write now: those touched, and those to be written again."""
+        """What to write now: states touched, states to be written again, and how far the sources have been read."""
         items = self.processor.snapshot()
         if self.rewrite:
             touched = {key for key, _ in items}
             items.extend((key, self.store.get(key)) for key in sorted(self.rewrite - touched))
             self.rewrite.clear()
+        if self.pending:
+            items.append((PROGRESS_KEY, orjson.dumps({tp.topic: offset for tp, offset in self.next.items()})))
         return items
+
+    def progress(self) -> dict[TP, int]:
+        """How far the last checkpoint in the store has come in each source partition; empty before the first."""
+        stored = self.store.get(PROGRESS_KEY)
+        noted: dict[str, int] = orjson.loads(stored) if stored is not None else {}
+        return {TP(topic, self.partition): offset for topic, offset in noted.items()}

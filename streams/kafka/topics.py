@@ -150,13 +150,14 @@ async def create_topics(settings: KafkaSettings, topology: Topology | None = Non
                 for topic in wanted
             ]
         )
+        created = [name for name, code, *_ in response.topic_errors if not code]
         for name, code, *message in response.topic_errors:
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 reason = next((text for text in message if text), "") or error.description
                 raise ConfigError(f"the brokers refuse topic {name}: {error.__name__}: {reason}")
         await _wait_for_leaders(admin, [topic.name for topic in wanted])
-    return [topic.name for topic in wanted]
+    return created
 
 
 async def find_differences(settings: KafkaSettings, topology: Topology | None = None) -> list[Difference]:

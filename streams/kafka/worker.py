@@ -72,15 +72,15 @@ def run_worker(
 async def _run(
     settings: KafkaSettings, rules: Rules | None, topology: Topology | None, on_started: Started | None
 ) -> int:
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
     for difference in await check_topics(settings, topology):
         log.warning("%s", difference)
     app = make_app(settings, rules, topology)
     app.in_worker = True
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
     starting = loop.create_task(app.start())
     if on_started is not None:
         starting.add_done_callback(lambda done: done.cancelled() or done.exception() or on_started(app))

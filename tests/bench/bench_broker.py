@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from bench_log import Log
 from bench_options import say
 from bench_result import CannotMeasure
@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from broker_kit import Broker, NoBroker, all_ways, choose, delete_topics  # noqa: E402 - after the path
 
 from trustfold.streams.kafka.settings import KafkaSettings  # noqa: E402
-from trustfold.streams.kafka.topics import create_topics  # noqa: E402
+from trustfold.streams.kafka.topics import create_topics, plan  # noqa: E402
 
 BATCH = 900_000
 """Bytes of a batch that is published; a full one is what a busy publisher sends."""
@@ -72,10 +72,18 @@ def topics(broker: Broker, log: Log) -> Iterator[str]:
 
 async def _fill(settings: KafkaSettings, log: Log) -> None:
     await create_topics(settings)
+    await _leaders(settings)
     async with AIOKafkaProducer(bootstrap_servers=settings.servers, acks="all", max_batch_size=BATCH) as producer:
         name = settings.topic("events")
         await producer.partitions_for(name)
         await asyncio.gather(*[_publish(producer, name, at, records) for at, records in enumerate(log.partitions)])
+
+
+async def _leaders(settings: KafkaSettings) -> None:
+    """Wait until every partition answers: a leader that is named does not yet serve."""
+    async with AIOKafkaConsumer(bootstrap_servers=settings.servers) as consumer:
+        names = [topic.name for topic in plan(settings)]
+        await consumer.end_offsets([TopicPartition(name, at) for name in names for at in range(settings.partitions)])
 
 
 async def _publish(producer: Any, topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> None:

@@ -60,9 +60,11 @@ def pick(found: list[Source], count: int) -> list[Told]:
     everything = [event for source in found for event in source.events]
     copies, rest = divmod(count, len(everything))
     picked = [event for copy in range(copies) for event in _renamed(everything, copy)]
-    if rest / len(everything) >= 0.01:
+    if rest:
         shares = [_sessions(source.events, rest / len(everything)) for source in found]
         picked += [event for share in shares for event in _renamed(share, copies)]
+    if not picked:
+        raise CannotMeasure(f"{count} events are less than any whole session has; ask for more")
     return picked
 
 

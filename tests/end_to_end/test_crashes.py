@@ -117,6 +117,7 @@ async def run(settings: KafkaSettings, wanted: set[str], scenario: Scenario, fol
         async with consumer(settings, OUTPUT_TOPICS) as reader:
             while not (playing.done() and wanted <= fleet.seen):
                 assert time.monotonic() < ends, f"{len(wanted - fleet.seen)} of {len(wanted)} missing\n{fleet.logs()}"
+                assert all(worker.poll() is None for worker in fleet.workers), f"a worker ended\n{fleet.logs()}"
                 if playing.done():
                     playing.result()
                 for partition, batch in (await reader.getmany(timeout_ms=100)).items():

@@ -12,7 +12,7 @@ from trustfold.streams.kafka.fencing import Fenced
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
-from trustfold.streams.kafka.task import PartitionTask
+from trustfold.streams.kafka.task import PROGRESS_KEY, PartitionTask
 
 EVENTS = TP("trustfold.events", 0)
 
@@ -66,6 +66,7 @@ class World:
         self.output_fault: Exception | None = None
         self.foreign: Exception | None = None
         self.done: dict[TP, int] = {}
+        self.sent: list[Any] = []
         self.store = MemoryStore()
         self.task = PartitionTask(
             stage="session",
@@ -114,6 +115,7 @@ class World:
             future.set_exception(self.refuse)
         else:
             self.steps.append("states acknowledged")
+            self.sent += batch.records
             future.set_result(SimpleNamespace(offset=self.log_end))
             self.log_end += batch.record_count()
         return future
@@ -143,15 +145,25 @@ def test_the_order() -> None:
     run(world.checkpointer.checkpoint())
     assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done", "ack"]
     assert world.store.get(b"k") == b"v"
-    assert (world.store.next_offset, world.store.epoch, world.task.log_next) == (6, 4, 6)
+    assert (world.store.next_offset, world.store.epoch, world.task.log_next) == (7, 4, 7)
     assert world.done == {EVENTS: 42}
 
 
 def test_events_without_states_are_acked() -> None:
-    """A partition whose records were all bad advances: there is no state to write, and still something done."""
+    """A partition whose records were all bad advances: no state is touched, and still something is done."""
     world = World({})
     run(world.checkpointer.checkpoint())
-    assert world.steps == ["snapshot", "outputs acknowledged", "forget", "done", "ack"]
+    assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done", "ack"]
+    assert world.done == {EVENTS: 42}
+
+
+def test_progress_stands_behind_the_states() -> None:
+    """The last record of a checkpoint says how far the sources were read; a new owner begins there."""
+    world = World({b"k": b"v"})
+    run(world.checkpointer.checkpoint())
+    assert [record["key"] for record in world.sent] == [b"k", PROGRESS_KEY]
+    assert world.task.progress() == {EVENTS: 42}
+    assert dict(world.store.items()) == {b"k": b"v"}
 
 
 def test_nothing_to_do() -> None:
@@ -210,7 +222,7 @@ def test_a_jump_in_the_changelog_is_inspected_before_anything_is_acked() -> None
     world.store.write([(b"old", b"mine")], next_offset=5, epoch=4)
     run(world.checkpointer.checkpoint())
     assert world.steps.index("inspect 5 to 9") < world.steps.index("done")
-    assert world.task.log_next == 10
+    assert world.task.log_next == 11
     assert world.task.rewrite == {b"old"}
     assert world.task.take_snapshot() == [(b"old", b"mine")]
     assert not world.task.rewrite

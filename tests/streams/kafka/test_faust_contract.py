@@ -58,11 +58,15 @@ USED = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "use", "parameters"), USED, ids=lambda value: str(getattr(value, "__name__", value)))
+@pytest.mark.parametrize(
+    ("owner", "name", "use", "parameters"), USED, ids=lambda value: str(getattr(value, "__name__", value))
+)
 def test_private_name_is_as_the_lane_knows_it(owner: type, name: str, use: str, parameters: list[str]) -> None:
     """A name the lane replaces, extends or calls exists and takes what the lane gives it."""
     version = importlib.metadata.version("faust-streaming")
-    where = f"{owner.__module__}.{owner.__name__}.{name} (faust-streaming {version}, written for {PINNED}; used for: {use})"
+    where = (
+        f"{owner.__module__}.{owner.__name__}.{name} (faust-streaming {version}, written for {PINNED}; used for: {use})"
+    )
     assert hasattr(owner, name), f"{where} is gone: see what replaced it, then change streams/kafka and raise the pin"
     found = inspect.getattr_static(owner, name)
     if not parameters:
@@ -70,7 +74,9 @@ def test_private_name_is_as_the_lane_knows_it(owner: type, name: str, use: str, 
     function = inspect.unwrap(getattr(found, "__func__", found))
     have = list(inspect.signature(function).parameters)
     missing = [parameter for parameter in parameters if parameter not in have]
-    assert not missing, f"{where} takes {have}, the lane gives {missing} too: compare the sources and adapt streams/kafka"
+    assert not missing, (
+        f"{where} takes {have}, the lane gives {missing} too: compare the sources and adapt streams/kafka"
+    )
 
 
 def test_the_pin_is_the_version_these_tests_read() -> None:
@@ -104,7 +110,9 @@ def test_the_coordinator_keeps_the_generation_through_a_revocation() -> None:
 def test_position_and_log_end_are_where_the_ticks_look() -> None:
     """A partition's state knows its position, whether that is valid, and the log end of the last fetch."""
     for name in ("position", "has_valid_position"):
-        assert hasattr(TopicPartitionState, name), f"aiokafka's TopicPartitionState.{name} is gone; see BatchConsumer.place"
+        assert hasattr(TopicPartitionState, name), (
+            f"aiokafka's TopicPartitionState.{name} is gone; see BatchConsumer.place"
+        )
     assert "highwater" in inspect.getsource(TopicPartitionState)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from faust.types import TP
+from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka.engine import Engine, LostBatch
 from trustfold.streams.kafka.lane import Batch, BatchConsumer, Gate
@@ -58,7 +59,10 @@ def test_polls_of_a_partition_follow_each_other() -> None:
     bench.deliver(10, 11)
     bench.deliver(12)
     assert bench.offsets == [[10, 11], [12]]
-    assert [(batch.start, batch.next_offset, batch.generation) for batch in bench.delivered] == [(10, 12, 4), (12, 13, 4)]
+    assert [(batch.start, batch.next_offset, batch.generation) for batch in bench.delivered] == [
+        (10, 12, 4),
+        (12, 13, 4),
+    ]
 
 
 def test_what_was_delivered_before_is_left_out() -> None:
@@ -98,8 +102,11 @@ def test_offsets_move_by_mark_done_alone() -> None:
     consumer = bench.consumer
     consumer._unacked_messages, consumer._waiting_for_ack = set(), None
     consumer._done, consumer._acked = {}, {EVENTS: []}
-    message = SimpleNamespace(value=Batch(EVENTS, records(10), 10, 4), tp=EVENTS, acked=False)
+    message = ConsumerMessage(EVENTS.topic, 0, 10, 1.0, 0, None, None, Batch(EVENTS, records(10), 10, 4), None, 0, 0)
+    consumer._unacked_messages.add(message)
     assert consumer.ack(message)
+    assert message.acked
+    assert not consumer._unacked_messages
     assert consumer._new_offset(EVENTS) is None
     consumer.mark_done(EVENTS, 11)
     assert consumer._new_offset(EVENTS) == 11

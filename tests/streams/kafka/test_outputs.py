@@ -35,9 +35,7 @@ class Producer:
             records.append(record)
             return record
 
-        return SimpleNamespace(
-            append=append, close=lambda: None, record_count=lambda: len(records), records=records
-        )
+        return SimpleNamespace(append=append, close=lambda: None, record_count=lambda: len(records), records=records)
 
     async def send_batch(self, batch: Any, topic: str, *, partition: int) -> asyncio.Future[Any]:
         """Note it."""
@@ -57,7 +55,9 @@ def output(number: int, topic: str = "nudges", **more: Any) -> Output:
 def writer_on(producer: Producer) -> tuple[OutputWriter, LaneMetrics]:
     """A writer that sends to it."""
     metrics = LaneMetrics()
-    return OutputWriter(KafkaSettings(), producer=lambda: producer, internal={"events", "outcomes"}, metrics=metrics), metrics
+    return OutputWriter(
+        KafkaSettings(), producer=lambda: producer, internal={"events", "outcomes"}, metrics=metrics
+    ), metrics
 
 
 @pytest.mark.parametrize("key", [b"", b"a", b"abc", b"abcd", "wörkspace\x1ftool:bash".encode(), b"\x00" * 40])
@@ -153,7 +153,9 @@ def test_a_full_batch_is_followed_by_another() -> None:
         writer.put([Output("nudges", "k", b"%d" % n, str(n), "t", 0) for n in range(8)], 0)
         await writer.drain()
         assert [len(records) for _, _, records in producer.sent] == [3, 3, 2]
-        assert [record["value"] for _, _, records in producer.sent for record in records] == [b"%d" % n for n in range(8)]
+        assert [record["value"] for _, _, records in producer.sent for record in records] == [
+            b"%d" % n for n in range(8)
+        ]
         task.cancel()
 
     asyncio.run(scenario())

@@ -103,14 +103,14 @@ def test_what_differs_is_named_precisely(settings: KafkaSettings) -> None:
     async def by_hand() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
         await admin.start()
-        await admin.create_topics(
-            [NewTopic(settings.topic("events"), 2, 1, topic_configs={"retention.ms": "1000"})]
-        )
+        await admin.create_topics([NewTopic(settings.topic("events"), 2, 1, topic_configs={"retention.ms": "1000"})])
         await admin.close()
 
     run(by_hand())
     assert settings.topic("events") not in run(create_topics(settings, TOPOLOGY))
-    found = {(difference.topic, difference.what): difference for difference in run(find_differences(settings, TOPOLOGY))}
+    found = {
+        (difference.topic, difference.what): difference for difference in run(find_differences(settings, TOPOLOGY))
+    }
     events = settings.topic("events")
     assert set(found) == {(events, "partitions"), (events, "retention.ms")}
     assert (found[events, "partitions"].wanted, found[events, "partitions"].found) == ("3", "2")

@@ -22,6 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from counting import STAGES, STATE, TOPOLOGY, CountingProcessor, State
 from trustfold.streams.kafka.fencing import EpochFilter
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.store import OWN
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 
@@ -247,7 +248,8 @@ class LaneHarness:
         found: dict[str, State] = {}
         for records in self.read(self.settings.changelog(stage)).values():
             for key, value in EpochFilter().read(records).states:
-                found[key.decode()] = STATE.decode(value or b"")
+                if not key.startswith(OWN):
+                    found[key.decode()] = STATE.decode(value or b"")
         return found
 
     def ids(self, topic: str) -> Counter[str]:
