@@ -52,7 +52,7 @@ FORCE:
 # --- try it ----------------------------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: $(VENV)/base ## See it decide: the real pipeline on recorded agent runs, no Kafka needed
+demo: $(VENV)/base ## See it decide: an agent has a bad day, told as a story; no Kafka needed
 	@$(BIN)/trustfold demo $(ARGS)
 
 .PHONY: up

@@ -9,6 +9,7 @@ import gzip
 import io
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
@@ -19,17 +20,20 @@ from .topology import LocalTopology
 STDIN = "-"
 
 
-def open_lines(name: str) -> IO[bytes]:
-    """Open a file of lines: plain, gzip by its first bytes, or `-` for standard input.
+@contextmanager
+def open_lines(name: str) -> Iterator[IO[bytes]]:
+    """Open a file of lines: plain, gzip by its first bytes, or `-` for standard input, which stays open.
 
     Raises:
         OSError: when it cannot be read.
     """
-    raw: IO[bytes] = sys.stdin.buffer if name == STDIN else Path(name).open("rb")  # noqa: SIM115 - closed by the caller
-    buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
-    if buffered.peek(2)[:2] == b"\x1f\x8b":
-        return gzip.open(buffered, "rb")  # type: ignore[return-value]
-    return buffered
+    with nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as raw:
+        buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
+        if buffered.peek(2)[:2] == b"\x1f\x8b":
+            with gzip.open(buffered, "rb") as unpacked:
+                yield unpacked  # type: ignore[misc]
+        else:
+            yield buffered
 
 
 class Replay:

@@ -267,9 +267,7 @@ class BatchConsumer(driver.Consumer):
                 self.mark_done(tp, offset)
         return {tp: offset for tp, (offset, _) in found.items()}
 
-    async def _seek_sources(
-        self, partitions: list[TP], progress: Mapping[TP, int]
-    ) -> dict[TP, tuple[int, int]]:
+    async def _seek_sources(self, partitions: list[TP], progress: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
         # Runs in the consumer's thread.
         consumer = self._thread._ensure_consumer()
         places = {tp: driver.ensure_aiokafka_TP(tp) for tp in partitions}

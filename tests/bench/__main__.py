@@ -7,6 +7,7 @@ module with a function `measure(options) -> list[Row]`, named in GROUPS.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable
 
@@ -23,6 +24,7 @@ GROUPS: dict[str, Callable[[Options], list[Row]]] = {"kafka": bench_kafka.measur
 def main() -> int:
     """Measure what the command line asks for; gives the exit code: 0 all of it was measured, 1 some was not."""
     options, file = parse(sys.argv[1:], tuple(GROUPS))
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics come and go here; it need not tell
     report = Report(bench_machine.describe(), options.as_json())
     for name in options.only:
         try:

@@ -17,10 +17,9 @@ from bench_options import say
 from bench_result import CannotMeasure
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
-from broker_kit import Broker, NoBroker, all_ways, choose, delete_topics  # noqa: E402 - after the path
-
-from trustfold.streams.kafka.settings import KafkaSettings  # noqa: E402
-from trustfold.streams.kafka.topics import create_topics, plan  # noqa: E402
+from broker_kit import Broker, NoBroker, all_ways, choose, delete_topics
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.topics import create_topics, plan
 
 BATCH = 900_000
 """Bytes of a batch that is published; a full one is what a busy publisher sends."""
@@ -76,7 +75,7 @@ async def _fill(settings: KafkaSettings, log: Log) -> None:
     async with AIOKafkaProducer(bootstrap_servers=settings.servers, acks="all", max_batch_size=BATCH) as producer:
         name = settings.topic("events")
         await producer.partitions_for(name)
-        await asyncio.gather(*[_publish(producer, name, at, records) for at, records in enumerate(log.partitions)])
+        await asyncio.gather(*[_publish(producer, name, at, log) for at in range(settings.partitions)])
 
 
 async def _leaders(settings: KafkaSettings) -> None:
@@ -86,14 +85,14 @@ async def _leaders(settings: KafkaSettings) -> None:
         await consumer.end_offsets([TopicPartition(name, at) for name in names for at in range(settings.partitions)])
 
 
-async def _publish(producer: Any, topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> None:
+async def _publish(producer: Any, topic: str, partition: int, log: Log) -> None:
     batch = producer.create_batch()
     sent = []
-    for key, value in records:
-        if batch.append(key=key, value=value, timestamp=None) is None:
+    for key, value in log.partitions[partition]:
+        if batch.append(key=key, value=value, timestamp=log.timestamp) is None:
             sent.append(await producer.send_batch(batch, topic, partition=partition))
             batch = producer.create_batch()
-            batch.append(key=key, value=value, timestamp=None)
+            batch.append(key=key, value=value, timestamp=log.timestamp)
     if batch.record_count():
         sent.append(await producer.send_batch(batch, topic, partition=partition))
     await asyncio.gather(*sent)

@@ -18,8 +18,16 @@ SEED = 20_260_105
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 TOOLS = {"Bash": 30, "Read": 25, "Edit": 21, "Grep": 13, "TodoWrite": 5, "mcp__issues__search": 4, "Write": 2}
-COMMANDS = ("git status --short", "go test ./{w}/... -run Test{W}", "ls -la {w}", "cd {w} && make {x}", "cat {w}/{x}.go")
-WORDS = "agent batch cache codec driver event fetch graph handler index job kernel ledger merge node parser query".split()
+COMMANDS = (
+    "git status --short",
+    "go test ./{w}/... -run Test{W}",
+    "ls -la {w}",
+    "cd {w} && make {x}",
+    "cat {w}/{x}.go",
+)
+WORDS = (
+    "agent batch cache codec driver event fetch graph handler index job kernel ledger merge node parser query".split()
+)
 ERRORS = (
     {"type": "tool_error", "message": "Exit code 1: no such file or directory"},
     {"type": "tool_error", "message": "String to replace not found in file"},
@@ -52,7 +60,8 @@ class _Session:
             yield self._event("turn.started")
             for _ in range(1 + int(self._chance.expovariate(1 / 11))):
                 if self._chance.random() < 0.45:
-                    yield self._event("model.text", seconds=4, text=self._fill(self._chance.choice(TEXTS), 25))
+                    text = self._fill(self._chance.choice(TEXTS), int(self._chance.lognormvariate(4, 1.3)))
+                    yield self._event("model.text", seconds=4, text=text)
                 yield from self._call()
 
     def _call(self) -> Iterator[bytes]:
@@ -63,17 +72,20 @@ class _Session:
         if chance.random() < 0.003:
             return  # interrupted
         duration = int(chance.lognormvariate(6, 2))
-        finish: dict[str, Any] = {"status": "success", "result": self._fill("", int(chance.lognormvariate(5.5, 1.4)))}
+        finish: dict[str, Any] = {"call_id": call_id, "tool_name": tool, "duration_ms": duration}
         if chance.random() < 0.05:
-            finish = {"status": "error", "error": chance.choice(ERRORS), "result": self._fill("", 80)}
-        yield self._event(
-            "tool_call.finished", seconds=duration / 1000, call_id=call_id, tool_name=tool, duration_ms=duration, **finish
-        )
+            finish |= {"status": "error", "error": chance.choice(ERRORS), "result": self._fill("", 80)}
+        else:
+            finish |= {"status": "success", "result": self._fill("", int(chance.lognormvariate(5.5, 1.4)))}
+        yield self._event("tool_call.finished", seconds=duration / 1000, **finish)
 
     def _arguments(self, tool: str) -> dict[str, Any]:
         file = self._fill("/home/dev/{w}/{x}/{w}_{x}.go", 0)
         if tool == "Bash":
-            return {"command": self._fill(self._chance.choice(COMMANDS), 0), "description": self._fill("Look at {w}", 3)}
+            return {
+                "command": self._fill(self._chance.choice(COMMANDS), 0),
+                "description": self._fill("Look at {w}", 3),
+            }
         if tool in {"Edit", "Write"}:
             size = int(self._chance.lognormvariate(5, 1.2))
             return {"file_path": file, "old_string": self._fill("", size), "new_string": self._fill("", size)}

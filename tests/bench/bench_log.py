@@ -7,16 +7,19 @@ same however fast a contestant is.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiokafka.partitioner import murmur2
 from bench_events import Told
-
 from trustfold.projections.topology import STAGES, make_processor
 from trustfold.schemas.rules import Rules
 
 SESSION = STAGES[0]
+
+Pairs = list[tuple[bytes, bytes]]
+"""Keys and values."""
 
 
 class LogRecord(NamedTuple):
@@ -34,12 +37,14 @@ class Log:
     """What is published, and what comes of it.
 
     Attributes:
+        timestamp: of every record, milliseconds; the folds believe no event that is far beyond it.
         partitions: keys and values of each partition, in order.
         appended: finishes the session stage writes to the events topic while it folds them; all are repeats.
         outcomes: records it writes to the outcomes topic.
     """
 
-    partitions: list[list[tuple[bytes, bytes]]]
+    timestamp: int
+    partitions: list[Pairs]
     appended: int
     outcomes: int
 
@@ -57,7 +62,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 def make_log(events: list[Told], partitions: int) -> Log:
     """Spread events over partitions by their session, end what is open, and count what folding them gives."""
-    spread: list[list[tuple[bytes, bytes]]] = [[] for _ in range(partitions)]
+    spread: list[Pairs] = [[] for _ in range(partitions)]
     places: dict[str, int] = {}
     for event in events:
         key = event.session.encode()
@@ -65,26 +70,30 @@ def make_log(events: list[Told], partitions: int) -> Log:
         if place is None:
             place = places[event.session] = partition_of(key, partitions)
         spread[place].append((key, event.value))
+    now = int(time.time() * 1000)
     appended = outcomes = 0
     for number, records in enumerate(spread):
-        more, caused, repeats = _fold(records, number)
+        more, caused, repeats = _fold(records, number, now)
         records.extend(more)
         appended += repeats
         outcomes += caused
-    return Log(spread, appended, outcomes)
+    return Log(now, spread, appended, outcomes)
 
 
-def _fold(records: list[tuple[bytes, bytes]], partition: int) -> tuple[list[tuple[bytes, bytes]], int, int]:
+def _fold(records: Pairs, partition: int, now: int) -> tuple[Pairs, int, int]:
     """Finishes that the records lack; outcomes and appended events that folding all of it gives."""
     processor = make_processor(SESSION, partition, Rules())
-    outputs = processor.process("events", [LogRecord(key, value, at) for at, (key, value) in enumerate(records)])
-    added: list[tuple[bytes, bytes]] = []
+    outputs = processor.process("events", _records(records, 0, now))
+    added: Pairs = []
     while (due := processor.next_due()) is not None:
         ends = [(made.key.encode(), made.value) for made in processor.due(due) if made.value is not None]
         if not ends:
             raise RuntimeError("something is due, but nothing ends it")
-        start = len(records) + len(added)
-        outputs += processor.process("events", [LogRecord(k, v, start + at) for at, (k, v) in enumerate(ends)])
+        outputs += processor.process("events", _records(ends, len(records) + len(added), now))
         added += ends
     topics = [output.topic for output in outputs]
     return added, topics.count("outcomes"), topics.count("events")
+
+
+def _records(pairs: Pairs, start: int, now: int) -> Any:
+    return [LogRecord(key, value, start + at, now) for at, (key, value) in enumerate(pairs)]

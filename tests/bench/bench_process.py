@@ -17,6 +17,7 @@ from typing import Any
 import bench_machine
 import msgspec
 from bench_result import CannotMeasure
+from bench_timed import TimedProcessor
 
 HERE = Path(__file__).parent
 SHOWN = 1_500
@@ -104,11 +105,15 @@ def tune_collector() -> None:
 
 
 class Stopwatch:
-    """Time since it was made: on the wall, and what this process worked."""
+    """Time since it was made: on the wall, what this process worked, and what of that its folds."""
 
     def __init__(self) -> None:
-        self._wall, self._work = time.perf_counter(), time.process_time()
+        self._wall, self._work, self._folds = time.perf_counter(), time.process_time(), TimedProcessor.spent
 
     def read(self) -> dict[str, float]:
         """Seconds, by kind."""
-        return {"seconds": time.perf_counter() - self._wall, "cpu_seconds": time.process_time() - self._work}
+        return {
+            "seconds": time.perf_counter() - self._wall,
+            "cpu_seconds": time.process_time() - self._work,
+            "fold_seconds": TimedProcessor.spent - self._folds,
+        }

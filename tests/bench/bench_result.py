@@ -10,7 +10,7 @@ FORMAT = 1
 """Version of the JSON; raised when a field changes its meaning."""
 
 
-class CannotMeasure(Exception):  # noqa: N818 - says what happened
+class CannotMeasure(Exception):
     """A group of rows cannot be measured here; the message says why and what to do."""
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import bench_process
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from bench_log import LogRecord, partition_of
-
-from trustfold.projections.topology import STAGES, make_processor
+from bench_timed import make_processor
+from trustfold.projections.topology import STAGES
 from trustfold.schemas.rules import Rules
 
 POLL = 2_000
@@ -38,6 +38,8 @@ class Sender:
         self._groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
         self._queued = 0
         self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
         self.sent: dict[str, int] = defaultdict(int)
 
     def place(self, key: str) -> int:
@@ -54,11 +56,12 @@ class Sender:
             self._groups[output.topic, place].append(output)
         self._queued += len(outputs)
         self._work.set()
+        if self._queued > QUEUED:
+            self._room.clear()
 
     async def room(self) -> None:
         """Wait while too much is queued."""
-        while self._queued > QUEUED:
-            await asyncio.sleep(0.001)
+        await self._room.wait()
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -72,6 +75,7 @@ class Sender:
         while self._groups:
             groups, self._groups = self._groups, defaultdict(list)
             self._queued = 0
+            self._room.set()
             await asyncio.gather(*[self._send(*place, outputs) for place, outputs in groups.items()])
 
     async def _send(self, topic: str, partition: int, outputs: list[Any]) -> None:

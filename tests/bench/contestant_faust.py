@@ -16,8 +16,8 @@ from typing import Any
 import bench_process
 import faust
 from bench_log import LogRecord
-
-from trustfold.projections.topology import STAGES, make_processor
+from bench_timed import make_processor
+from trustfold.projections.topology import STAGES
 from trustfold.schemas.rules import Rules
 from trustfold.schemas.topics import TOPICS
 
@@ -104,7 +104,7 @@ async def _run(task: bench_process.Task, folder: str) -> dict[str, Any]:
         if time.monotonic() > ends or (progress.last and time.monotonic() - progress.moved > STALLED_S):
             break
     result = {**progress.last, "events": read["events"] - progress.warm_at, "read": read}
-    if not progress.last or read["events"] < task.events * 0.98:
+    if not progress.last or read["events"] < task.events * 0.98 or read["outcomes"] < task.outcomes * 0.98:
         sys.exit(f"only {read} of {task.events} events and {task.outcomes} outcomes")
     try:
         async with asyncio.timeout(20):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import bench_events
 import bench_process
 import orjson
-
 from trustfold.projections.topology import STAGES, make_processor
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.rules import Rules

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from kafka_run import OUTPUT_TOPICS, Written, run_through_kafka, settings_for
 from scenarios import ALL
-
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 

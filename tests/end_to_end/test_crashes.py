@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from busy_agents import busy_agents
 from kafka_run import OUTPUT_TOPICS, Written, consumer, settings_for, start_worker, stop_worker
-
 from trustfold.projections.emit import Output
 from trustfold.projections.snapshot import SnapshotCodec
 from trustfold.projections.topology import STAGES
@@ -88,8 +87,7 @@ def undisturbed(records: list[tuple[str, bytes]]) -> tuple[list[Output], dict[st
     outputs = [output for topic, value in records for output in topology.feed(topic, (value,))]
     states = {
         stage.name: {
-            key.decode(): _comparable(stage, snapshot)
-            for key, snapshot in topology.processors[stage.name].snapshot()
+            key.decode(): _comparable(stage, snapshot) for key, snapshot in topology.processors[stage.name].snapshot()
         }
         for stage in STAGES
     }
@@ -178,10 +176,8 @@ def _ids(outputs: list[Output]) -> set[str]:
     return {output.id for output in outputs if output.id and output.topic in OUTPUT_TOPICS}
 
 
-def test_a_worker_killed_five_times_ends_as_if_it_had_not_been(
-    broker: Any, topic_prefix: str, tmp_path: Path
-) -> None:
-    """kill -9 at five random points of a run of 50,000 events: states equal, no output id missing or new."""
+def test_a_worker_killed_five_times_ends_as_if_it_had_not_been(broker: Any, topic_prefix: str, tmp_path: Path) -> None:
+    """Kill -9 at five random points of a run of 50,000 events: states equal, no output id missing or new."""
     records = busy_agents(sessions=250, calls=112)
     assert len(records) > 49_000
     seed = time.time_ns() % 100_000

@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built without a network and without the leftovers of earlier builds."""
     home = tmp_path_factory.mktemp("wheel")
     source = home / "source"
-    ignore = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
+    ignore = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "node_modules", "*.egg-info")
     shutil.copytree(ROOT, source, ignore=ignore)
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(home)],

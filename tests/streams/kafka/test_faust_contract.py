@@ -1,4 +1,4 @@
-"""The private names of Faust, mode and aiokafka that the lane leans on. A new version that moves one fails here first."""
+"""The private names of Faust and aiokafka that the lane leans on. A version that moves one fails here first."""
 
 import importlib.metadata
 import inspect

@@ -146,7 +146,7 @@ def test_partitions_are_owned_where_all_sources_came() -> None:
 
 def test_topics_that_are_not_copartitioned_are_refused() -> None:
     """A partition number without its siblings means that the topics have different counts."""
-    with pytest.raises(ConfigError, match="trustfold.commands"):
+    with pytest.raises(ConfigError, match=r"trustfold\.commands"):
         engine()._owned([TP("trustfold.outcomes", 2)])
 
 

@@ -19,6 +19,7 @@ class Producer:
         self.room = room
         self.sent: list[tuple[str, int, list[Any]]] = []
         self.futures: list[asyncio.Future[Any]] = []
+        self.arrived = asyncio.Event()
         self.hold = False
 
     async def partitions_for(self, topic: str) -> set[int]:
@@ -42,6 +43,7 @@ class Producer:
         self.sent.append((topic, partition, batch.records))
         future = asyncio.get_running_loop().create_future()
         self.futures.append(future)
+        self.arrived.set()
         if not self.hold:
             future.set_result(SimpleNamespace(offset=0))
         return future
@@ -108,8 +110,7 @@ def test_drain_waits_for_the_broker() -> None:
         task = asyncio.create_task(writer.run())
         writer.put([output(1)], 0)
         draining = asyncio.create_task(writer.drain())
-        while not producer.futures:
-            await asyncio.sleep(0)
+        await asyncio.wait_for(producer.arrived.wait(), 5)
         assert not draining.done()
         producer.futures[0].set_result(SimpleNamespace(offset=0))
         await asyncio.wait_for(draining, 5)
@@ -127,8 +128,7 @@ def test_a_refused_output_fails_the_writer_and_the_drain() -> None:
         writer, metrics = writer_on(producer)
         task = asyncio.create_task(writer.run())
         writer.put([output(1)], 0)
-        while not producer.futures:
-            await asyncio.sleep(0)
+        await asyncio.wait_for(producer.arrived.wait(), 5)
         producer.futures[0].set_exception(RuntimeError("refused"))
         with pytest.raises(RuntimeError, match="refused"):
             await asyncio.wait_for(writer.drain(), 5)

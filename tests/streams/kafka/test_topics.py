@@ -11,6 +11,7 @@ from broker_kit.choice import Broker
 from counting import TOPOLOGY
 from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.topics import TOPICS
+from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import (
     CHANGELOG_CONFIG,
     Difference,
@@ -21,7 +22,6 @@ from trustfold.streams.kafka.topics import (
     find_differences,
     plan,
 )
-from trustfold.streams.kafka.settings import KafkaSettings
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -87,6 +87,7 @@ class CountingProcessor:
         self.deadlines: dict[bytes, int] = {}
 
     def process(self, topic: str, records: Iterable[Any]) -> list[Output]:
+        """Count records; what cannot be read becomes a dead letter."""
         out: list[Output] = []
         fold = self._session if self.stage.name == "session" else self._tool
         slot = self.stage.sources.index(topic)
@@ -157,6 +158,7 @@ class CountingProcessor:
             out.append(Output("breakers", outcome.tool, body, made, "breaker", 0))
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Learn event time and deadlines of stored states."""
         for key, stored in items:
             state = STATE.decode(stored)
             self.stream_time = max(self.stream_time, state.clock)
@@ -164,9 +166,11 @@ class CountingProcessor:
                 self.deadlines[key] = state.due
 
     def next_due(self) -> int | None:
+        """The earliest deadline."""
         return min(self.deadlines.values(), default=None)
 
     def due(self, now: int) -> list[Output]:
+        """A `late` event for every deadline that has passed, once."""
         found = {key: at for key, at in self.deadlines.items() if at <= now}
         out = []
         for key, at in found.items():
@@ -177,11 +181,13 @@ class CountingProcessor:
         return out
 
     def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+        """States touched since the last call."""
         taken: list[tuple[bytes, bytes | None]] = [(key, ENCODE(state)) for key, state in self.dirty.items()]
         self.dirty.clear()
         return taken
 
     def forget_clean(self, keep: int) -> None:
+        """Drop decoded states that are stored."""
         excess = len(self.live) - keep
         if excess > 0:
             for key in [key for key in self.live if key not in self.dirty][:excess]:

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -116,7 +116,7 @@ class LaneHarness:
             **environ,
         }
 
-    def __enter__(self) -> LaneHarness:
+    def __enter__(self) -> Self:
         run(create_topics(self.settings, TOPOLOGY))
         return self
 
@@ -158,7 +158,7 @@ class LaneHarness:
             admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.servers)
             await admin.start()
             await admin.delete_topics([name])
-            while name in await admin.list_topics():
+            while name in await admin.list_topics():  # noqa: ASYNC110 - the broker sends no event
                 await asyncio.sleep(0.05)
             await create_topics(self.settings, TOPOLOGY)
             await admin.close()
@@ -329,6 +329,3 @@ async def _reader(servers: list[str], **more: Any) -> Any:
 async def _places(consumer: Any, topic: str) -> list[TopicPartition]:
     numbers = await consumer._client._wait_on_metadata(topic)
     return [TopicPartition(topic, number) for number in sorted(numbers)]
-
-
-Condition = Callable[[], bool]

@@ -1,0 +1,62 @@
+"""Recorded runs of real agents through the command line: no crash, no dead letter, the same bytes every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+import pytest
+from trustfold.schemas.codec import decode_decision
+
+TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
+NAMES = (
+    "agentv_copilot",
+    "cipherbox_claude_code",
+    "entire_claude_code",
+    "intercode",
+    "openhands_maverick",
+    "pi_sessions",
+    "tau_airline_gpt4o",
+)
+
+
+def replay(trace: Path, letters: Path) -> bytes:
+    """Decisions of a trace, as `trustfold replay --json` writes them."""
+    command = [sys.executable, "-m", "trustfold", "replay", str(trace), "--json", "--dead-letters", str(letters)]
+    return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+@cache
+def decisions_of(name: str) -> bytes:
+    """Decisions of a trace, replayed once."""
+    with TemporaryDirectory() as folder:
+        return replay(TRACES / f"{name}.ndjson.gz", Path(folder) / "letters.ndjson")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_run_replays_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+    """Every line is an event, every line written is a decision of the contract, and two runs agree."""
+    trace = TRACES / f"{name}.ndjson.gz"
+    if not trace.exists():
+        pytest.skip(f"{trace} is not here; set TRUSTFOLD_TRACES to the folder of recorded runs")
+    first = decisions_of(name)
+    for line in first.splitlines():
+        decode_decision(line)
+    assert replay(trace, tmp_path / "letters.ndjson") == first
+    assert (tmp_path / "letters.ndjson").read_bytes() == b""
+
+
+def test_healthy_coding_sessions_are_left_alone() -> None:
+    """306 recorded sessions of two coding projects raise next to no alarm about the model's behaviour."""
+    alarms = 0
+    for name in ("entire_claude_code", "cipherbox_claude_code"):
+        trace = TRACES / f"{name}.ndjson.gz"
+        if not trace.exists():
+            pytest.skip(f"{trace} is not here; set TRUSTFOLD_TRACES to the folder of recorded runs")
+        alarms += sum(orjson.loads(line)["type"] == "pattern.detected" for line in decisions_of(name).splitlines())
+    assert alarms <= 5
