@@ -30,11 +30,25 @@ ORIGIN_BITS = 10
 class SourceRecord(Protocol):
     """A record as aiokafka gives it; the embedded engine makes its own of the same shape."""
 
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    offset: int
-    headers: Sequence[tuple[str, bytes]]
+    @property
+    def key(self) -> bytes | None:
+        """Record key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Record value; None is a tombstone."""
+
+    @property
+    def timestamp(self) -> int:
+        """Arrival or creation, milliseconds; -1 when unknown."""
+
+    @property
+    def offset(self) -> int:
+        """Position in its partition."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        """Kafka headers."""
 
 
 class StageProcessor:

@@ -81,9 +81,9 @@ def interleave(events: Iterable[Told], live: int) -> list[Told]:
         for told in at_once:
             current: Iterator[Told] | None = told
             while current is not None:
-                event = next(current, None)
-                if event is not None:
-                    order.append(event)
+                told_now = next(current, None)
+                if told_now is not None:
+                    order.append(told_now)
                     going.append(current)
                     break
                 current = next(waiting, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import bench_machine
-from bench_broker import Broker, broker, topics
+from bench_broker import broker, topics
 from bench_events import Source, interleave, pick, said_of, sources
 from bench_log import Log, make_log
 from bench_options import Options, say
@@ -28,36 +28,40 @@ TRIES = {"faust": 3}
 WARM_UP = 20_000
 """Events of the round that does not count: the broker's code gets compiled, its files allocated."""
 
-Runs = dict[str, list[dict[str, Any]]]
+Result = dict[str, Any]
+Round = dict[str, Result]
+"""Results by contestant; one that failed is not in it."""
 
 
 def measure(options: Options) -> list[Row]:
     """Run all rounds.
 
     Raises:
-        CannotMeasure: there is no broker, or a contestant failed.
+        CannotMeasure: there is no broker, or the worker or the bare loop failed in every round.
     """
     found = sources(options.traces)
     log, small = (_log(found, count, options) for count in (options.events, options.faust_events))
+    logs = {name: small if name == "faust" else log for name in SCRIPTS}
     core = bench_machine.contestant_core()
     bench_machine.keep_off(core)
     say(f"starting a broker; {log.preloaded:,} events give {log.outcomes:,} outcomes")
+    rounds: list[Round] = []
+    faults: list[str] = []
     with broker(options.bootstrap) as opened:
         say(opened.description)
         if not options.quick:
             warm = _log(found, min(WARM_UP, options.events), options)
-            _round(opened, {"worker": warm, "bare": warm}, core, "warm-up")
-        runs: Runs = {name: [] for name in SCRIPTS}
-        logs = {name: small if name == "faust" else log for name in SCRIPTS}
+            _round(opened, {"worker": warm, "bare": warm}, core, "warm-up", faults)
         for turn in range(options.runs):
             order = list(SCRIPTS)[:: -1 if turn % 2 else 1]
-            done = _round(opened, {name: logs[name] for name in order}, core, f"round {turn + 1} of {options.runs}")
-            for name, result in done.items():
-                runs[name].append(result)
+            title = f"round {turn + 1} of {options.runs}"
+            rounds.append(_round(opened, {name: logs[name] for name in order}, core, title, faults))
         where = f"{opened.description}; {bench_machine.pinning(core, ours=opened.kind in ('local', 'mock'))}"
+    rows = _rows(rounds)
+    if not rows:
+        raise CannotMeasure(f"no round was complete: {'; '.join(faults)}")
     said = f"{log.preloaded:,} of {said_of(found)}, {options.partitions} partitions"
-    rows = _rows(runs)
-    rows[0].notes[:0] = [where, f"{said}, {_order(options)}; state in memory and in the changelog"]
+    rows[0].notes[:0] = [where, f"{said}, {_order(options)}; state in memory and in the changelog", *faults]
     return rows
 
 
@@ -70,10 +74,15 @@ def _log(found: list[Source], count: int, options: Options) -> Log:
     return make_log(interleave(events, options.live) if options.live else events, options.partitions)
 
 
-def _round(opened: Broker, logs: dict[str, Log], core: int | None, title: str) -> dict[str, dict[str, Any]]:
-    results = {}
+def _round(opened: Any, logs: dict[str, Log], core: int | None, title: str, faults: list[str]) -> Round:
+    results: Round = {}
     for name, log in logs.items():
-        result = _run(opened, name, log, core)
+        try:
+            result = _run(opened, name, log, core)
+        except CannotMeasure as fault:
+            faults.append(f"{title}: {fault}")
+            say(faults[-1])
+            continue
         events = result.get("events", log.preloaded)
         result["rate"] = events / result["seconds"]
         result["work"] = result["cpu_seconds"] / events * 1e6
@@ -89,7 +98,7 @@ def _round(opened: Broker, logs: dict[str, Log], core: int | None, title: str) -
     return results
 
 
-def _run(opened: Broker, name: str, log: Log, core: int | None) -> dict[str, Any]:
+def _run(opened: Any, name: str, log: Log, core: int | None) -> dict[str, Any]:
     tries = TRIES.get(name, 1)
     while True:
         with topics(opened, log) as prefix:
@@ -111,52 +120,68 @@ def _run(opened: Broker, name: str, log: Log, core: int | None) -> dict[str, Any
                 say(f"{name} again: {fault}")
 
 
-def _rows(runs: Runs) -> list[Row]:
+def _rows(rounds: list[Round]) -> list[Row]:
     bare = "bare aiokafka loop through the same topics, nothing durable"
-    return [
-        _row(runs, "bare", bare, Target(0.75, at_least=True)),
-        _row(runs, "direct", "the bare loop with outcomes handed on in memory", None),
-        _row(runs, "faust", "plain Faust agents with tables", Target(20.0, at_least=True)),
-        Row(
-            name="kafka/rest:faust",
-            title="the same, processor time outside the folds",
-            against="plain Faust agents with tables",
-            figure=pairwise(_figures(runs, "faust", "rest"), _figures(runs, "worker", "rest")),
-            notes=["both fold with the same code; this is what is left of either without it"],
-        ),
+    rows = [
+        _row(rounds, "bare", bare, Target(0.75, at_least=True)),
+        _row(rounds, "direct", "the bare loop with outcomes handed on in memory", None),
+        _row(rounds, "faust", "plain Faust agents with tables", Target(20.0, at_least=True)),
+        _rest(rounds, "faust", "plain Faust agents with tables"),
     ]
+    return [row for row in rows if row is not None]
 
 
-def _figures(runs: Runs, name: str, what: str) -> list[float]:
-    return [result[what] for result in runs[name]]
+def _pairs(rounds: list[Round], other: str) -> tuple[list[Result], list[Result]]:
+    """The worker's and the other's results, of the rounds that have both."""
+    both = [(done["worker"], done[other]) for done in rounds if "worker" in done and other in done]
+    return [one for one, _ in both], [two for _, two in both]
 
 
-def _row(runs: Runs, other: str, against: str, target: Target | None) -> Row:
-    """The worker against one other contestant."""
+def _figures(results: list[Result], what: str) -> list[float]:
+    return [result[what] for result in results]
+
+
+def _row(rounds: list[Round], other: str, against: str, target: Target | None) -> Row | None:
+    """The worker's rate against another's; None where no round has both."""
+    ours, theirs = _pairs(rounds, other)
+    if not ours:
+        return None
     behind = {}
-    for name in ("worker", other):
-        behind[name] = Series("events/s", tuple(_figures(runs, name, "rate")))
-        behind[f"{name}, folding"] = Series("us an event", tuple(_figures(runs, name, "folds")))
-        behind[f"{name}, all else"] = Series("us an event", tuple(_figures(runs, name, "rest")))
-        behind[f"{name}, use of its core"] = Series("ratio", tuple(_figures(runs, name, "busy")))
+    for name, results in (("worker", ours), (other, theirs)):
+        behind[name] = Series("events/s", tuple(_figures(results, "rate")))
+        behind[f"{name}, folding"] = Series("us an event", tuple(_figures(results, "folds")))
+        behind[f"{name}, all else"] = Series("us an event", tuple(_figures(results, "rest")))
+        behind[f"{name}, use of its core"] = Series("ratio", tuple(_figures(results, "busy")))
     behind["ratio by processor time, which other programs disturb less"] = pairwise(
-        _figures(runs, other, "work"), _figures(runs, "worker", "work")
+        _figures(theirs, "work"), _figures(ours, "work")
     )
     return Row(
         name=f"kafka/worker:{other}",
         title="Kafka worker, whole topology, state durable",
         against=against,
-        figure=pairwise(_figures(runs, "worker", "rate"), _figures(runs, other, "rate")),
+        figure=pairwise(_figures(ours, "rate"), _figures(theirs, "rate")),
         target=target,
         behind=behind,
-        notes=[_checkpoints(runs["worker"])] if other == "bare" else [],
+        notes=[_checkpoints(ours[-1])] if other == "bare" else [],
     )
 
 
-def _checkpoints(results: list[dict[str, Any]]) -> str:
-    last = results[-1]
+def _rest(rounds: list[Round], other: str, against: str) -> Row | None:
+    """What is left of both without the folds, which are the same code: the engine's own work."""
+    ours, theirs = _pairs(rounds, other)
+    if not ours:
+        return None
+    return Row(
+        name=f"kafka/rest:{other}",
+        title="the same, processor time without the folds",
+        against=against,
+        figure=pairwise(_figures(theirs, "rest"), _figures(ours, "rest")),
+    )
+
+
+def _checkpoints(last: Result) -> str:
+    outputs = ", ".join(f"{name} {count:,}" for name, count in sorted(last["outputs"].items()))
     return (
         f"last run of the worker: {last['checkpoints']} checkpoints, {last['states']:,} states,"
-        f" {last['state bytes'] / 1e6:.1f} MB;"
-        f" outputs: {', '.join(f'{name} {count:,}' for name, count in sorted(last['outputs'].items()))}"
+        f" {last['state bytes'] / 1e6:.1f} MB; outputs: {outputs}"
     )

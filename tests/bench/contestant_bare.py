@@ -94,7 +94,7 @@ class Sender:
 class Bare:
     """Both stages over all partitions, and the loop that feeds them."""
 
-    topics = ("events", "outcomes")
+    topics: tuple[str, ...] = ("events", "outcomes")
 
     def __init__(self, task: bench_process.Task) -> None:
         self.task = task

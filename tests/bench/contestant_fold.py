@@ -80,7 +80,7 @@ def _pass(values: list[bytes]) -> dict[str, float]:
 
 
 def _fold(stage: int, values: list[bytes]) -> tuple[float, list[Any]]:
-    records = [Record(value, offset) for offset, value in enumerate(values)]
+    records: list[Any] = [Record(value, offset) for offset, value in enumerate(values)]
     processor = make_processor(STAGES[stage], 0, Rules())
     topic = STAGES[stage].sources[0]
     outputs: list[Any] = []

@@ -1,0 +1,117 @@
+"""The command `trustfold` as people start it: a process of its own, with its own working directory."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+COMMAND = [sys.executable, "-m", "trustfold"]
+PATIENCE = 60
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment without any setting of ours, and with a plain terminal."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TRUSTFOLD_")}
+    return kept | {"COLUMNS": "80", "NO_COLOR": "1"} | dict(extra or {})
+
+
+def trustfold(
+    *arguments: str | Path, cwd: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        input=stdin,
+        env=environment(env),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@dataclass
+class Up:
+    """A running `trustfold up`."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """One request; returns the status and the body."""
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection to the server."""
+        parts = urlsplit(self.url)
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
+
+    def get(self, path: str) -> Any:
+        """The JSON answer to a GET."""
+        status, body = self.request("GET", path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def lines(self, path: str) -> list[Any]:
+        """The answer to a GET, a JSON value a line."""
+        status, body = self.request("GET", path)
+        assert status == 200, body
+        return [json.loads(line) for line in body.splitlines()]
+
+    def post(self, path: str, body: bytes, **headers: str) -> Any:
+        """The JSON answer to a POST."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        status, answer = self.request("POST", path, body, {"Content-Type": "application/x-ndjson"} | given)
+        assert status == 200, answer
+        return json.loads(answer)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Tell it to stop; returns its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def up(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Up]:
+    """Start `trustfold up` on a free port; it is gone when the block is left."""
+    with subprocess.Popen(
+        [*COMMAND, "up", "--port", "0", *map(str, arguments)],
+        cwd=cwd,
+        env=environment(env),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            yield Up(process, _address(process.stderr))
+        finally:
+            process.kill()
+
+
+def _address(log: IO[str]) -> str:
+    said = ""
+    for line in log:
+        said += line
+        found = re.search(r"trustfold is up at (http://\S+),", line)
+        if found:
+            return found[1]
+    raise AssertionError(f"trustfold did not come up: {said}")
