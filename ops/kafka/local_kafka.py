@@ -23,7 +23,7 @@ PORT = 9092  # where Kafka's clients look first
 DATA = Path(".kafka")  # in the current folder, so that what was published is there tomorrow
 
 
-class _Asked(Exception):  # noqa: N818 - no error
+class _Asked(Exception):
     """Somebody asked us to stop."""
 
 
@@ -65,9 +65,7 @@ def _run(port: int, data: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; gives the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="local_kafka.py", description="A real Apache Kafka without containers."
-    )
+    parser = argparse.ArgumentParser(prog="local_kafka.py", description="A real Apache Kafka without containers.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("prepare", help="fetch Kafka's jars, once")
     run = commands.add_parser("run", help="run a broker in the foreground until Ctrl-C")

@@ -53,7 +53,7 @@ MAVEN_FAILURES = (
 )
 
 
-class KafkaUnavailable(RuntimeError):  # noqa: N818 - reads as what it says: "unless KafkaUnavailable"
+class KafkaUnavailable(RuntimeError):
     """No broker can be run on this machine as it is; the message says what is missing and what to do."""
 
 
@@ -90,11 +90,7 @@ def installed(folder: Path) -> str | None:
     Raises KafkaUnavailable for a Kafka older than 4.
     """
     version = next(
-        (
-            jar.stem.partition("-")[2]
-            for jar in sorted((folder / "libs").glob("kafka_2.1*.jar"))
-            if "-" in jar.stem
-        ),
+        (jar.stem.partition("-")[2] for jar in sorted((folder / "libs").glob("kafka_2.1*.jar")) if "-" in jar.stem),
         None,
     )
     if version is None:

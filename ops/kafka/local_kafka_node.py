@@ -219,9 +219,7 @@ class LocalKafka:
         properties = self.data / "server.properties"
         try:
             log.mkdir(parents=True, exist_ok=True)
-            properties.write_text(
-                "".join(f"{k}={_escaped(v)}\n" for k, v in settings.items()), encoding="ascii"
-            )
+            properties.write_text("".join(f"{k}={_escaped(v)}\n" for k, v in settings.items()), encoding="ascii")
         except OSError as error:
             raise KafkaUnavailable(
                 f"cannot write to {self.data} ({error}): make room or give the right to write there, or"
@@ -286,12 +284,8 @@ class LocalKafka:
                 complaints = self.complaints()
                 self.kill()  # nothing is left to kill; it lets go of what is left of the process
                 if "Address already in use" in complaints or "BindException" in complaints:
-                    raise _PortTaken(
-                        f"another program took port {port} of {LOCAL} meanwhile: choose another port"
-                    )
-                raise KafkaUnavailable(
-                    f"Kafka {self.version} ended with code {code} as it started:\n{complaints}"
-                )
+                    raise _PortTaken(f"another program took port {port} of {LOCAL} meanwhile: choose another port")
+                raise KafkaUnavailable(f"Kafka {self.version} ended with code {code} as it started:\n{complaints}")
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(
                     f"Kafka {self.version} does not answer on {self.bootstrap} after {START_PATIENCE:.0f} s;"

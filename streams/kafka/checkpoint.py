@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from faust.types import TP
 
 from .changelog import write_states
+from .lane import Tenure
 from .metrics import LaneMetrics
 from .settings import KafkaSettings
 from .task import PartitionTask
@@ -34,11 +35,15 @@ class LostGroup(Exception):
     """This worker is no longer the member it was; its partitions are being taken away."""
 
 
+class Superseded(Exception):
+    """The tenure of a checkpoint ended while it was under way; there is nothing left to do for it."""
+
+
 class Ownership(Protocol):
     """What a checkpoint asks about the group."""
 
-    def generation(self) -> int | None:
-        """Generation this worker works in; None while it has no partitions."""
+    def tenure(self) -> Tenure | None:
+        """The tenure under way; None while this worker has no partitions."""
 
     def is_member(self, generation: int) -> bool:
         """Whether the group still knows it in that generation."""
@@ -97,31 +102,34 @@ class Checkpointer:
 
         Raises:
             LostGroup: the worker lost its membership; nothing was acked, its states must be dropped.
+            Superseded: the tenure ended meanwhile; nothing was acked.
             Fenced: another worker owns a partition.
             TimeoutError: the brokers did not acknowledge within the checkpoint timeout.
             Exception: an output or a state was refused.
         """
         async with self.lock:
-            generation = self._ownership.generation()
-            if generation is None:
+            tenure = self._ownership.tenure()
+            if tenure is None:
                 return
-            self._require(generation)
+            self._require(tenure)
             started = time.perf_counter()
             parts = await self._collect()
             if not parts:
                 return
             async with asyncio.timeout(self._settings.checkpoint_timeout):
                 await self._drain()
-                self._require(generation)
+                self._require(tenure)
                 await asyncio.gather(*[self._write(part) for part in parts if part.items])
-            self._require(generation)
+            self._require(tenure)
             for part in parts:
                 self._conclude(part)
             self._count(parts, time.perf_counter() - started)
 
-    def _require(self, generation: int) -> None:
-        if self._ownership.generation() != generation or not self._ownership.is_member(generation):
-            raise LostGroup(f"no longer a member of generation {generation}")
+    def _require(self, tenure: Tenure) -> None:
+        if self._ownership.tenure() != tenure:
+            raise Superseded(f"tenure {tenure.number} is over")
+        if not self._ownership.is_member(tenure.generation):
+            raise LostGroup(f"no longer a member of generation {tenure.generation}")
 
     async def _collect(self) -> list[_Part]:
         parts = []

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from faust.types import TP
 
 from ...schemas.errors import ConfigError
-from .checkpoint import Checkpointer, LostGroup
+from .checkpoint import Checkpointer, LostGroup, Superseded
 from .fencing import Fenced
-from .lane import Batch, Gate
+from .lane import Batch, Gate, Tenure
 from .metrics import LaneMetrics
 from .outputs import OutputWriter
 from .ownership import Changelogs
@@ -53,6 +53,8 @@ class Engine:
         changelogs: claims and reads them.
         checkpointer: takes checkpoints.
         failed: whether the worker is stopping because of a fault.
+        on_failure: asks whoever runs the app to stop it in order, so that the group is told; without it the app crashes
+            and the group waits for the session timeout.
     """
 
     def __init__(self, settings: KafkaSettings, rules: Any, topology: Topology, metrics: LaneMetrics) -> None:
@@ -69,8 +71,10 @@ class Engine:
         self.last_record_at = time.monotonic()
         self._app: Any = None
         self._tables: dict[str, StateTable] = {}
-        self._generation: int | None = None
+        self._tenure: Tenure | None = None
+        self._tenures = 0
         self.failed = False
+        self.on_failure: Callable[[], None] | None = None
         self._looked_at = time.monotonic()
         self.writer = OutputWriter(settings, producer=self.producer, internal=topology.sources, metrics=metrics)
         self.changelogs = Changelogs(settings, self.producer, metrics)
@@ -103,7 +107,7 @@ class Engine:
             LostBatch: the batch does not continue the one before it.
         """
         batch: Batch = event.value
-        if batch.generation != self.gate.generation:
+        if batch.tenure != self.gate.tenure:
             return  # from before a rebalance; it is read again
         topic, stage = self.sources[batch.tp.topic]
         task = self.tasks[stage.name, batch.tp.partition]
@@ -144,9 +148,9 @@ class Engine:
 
     # --- membership -------------------------------------------------------------------------------------------------
 
-    def generation(self) -> int | None:
-        """Generation this worker works in; None while it has no partitions."""
-        return self._generation
+    def tenure(self) -> Tenure | None:
+        """The tenure under way; None while this worker has no partitions."""
+        return self._tenure
 
     def is_member(self, generation: int) -> bool:
         """Whether the group still knows this worker in that generation."""
@@ -157,12 +161,12 @@ class Engine:
         """Give up all partitions: save within the bound what can be saved; the rest is redone by the next owner."""
         self.gate.close()
         await self._app.tables.recovery.cancel()
-        if self._generation is not None:
+        if self._tenure is not None:
             try:
                 async with asyncio.timeout(self.settings.revoke_timeout):
                     await self.checkpointer.checkpoint()
                     await self._app.consumer.commit()
-            except (LostGroup, Fenced) as loss:
+            except (LostGroup, Superseded, Fenced) as loss:
                 log.warning("partitions were lost before they could be checkpointed: %s", loss)
             except TimeoutError:
                 log.warning("no checkpoint within %s s of a revocation; work is redone", self.settings.revoke_timeout)
@@ -173,7 +177,7 @@ class Engine:
     def drop(self) -> None:
         """Forget the processors; the stores stay for the case that their partitions come back."""
         self.gate.close()
-        self._generation = None
+        self._tenure = None
         self.tasks.clear()
         self.metrics.assigned = 0
 
@@ -218,11 +222,12 @@ class Engine:
         for tp, offset in offsets.items():
             _, stage = self.sources[tp.topic]
             self.tasks[stage.name, tp.partition].next[tp] = offset
-        self._generation = generation
+        self._tenures += 1
+        self._tenure = Tenure(self._tenures, generation)
         self.last_record_at = time.monotonic()
         self.metrics.assigned = len(self.tasks)
         self.metrics.rebalances += 1
-        self.gate.open(generation, offsets)
+        self.gate.open(self._tenure, offsets)
 
     def _owned(self, assigned: Iterable[TP]) -> list[tuple[StageSpec, int]]:
         have = {(tp.topic, tp.partition) for tp in assigned}
@@ -247,15 +252,38 @@ class Engine:
         try:
             while True:
                 await asyncio.sleep(self.settings.checkpoint_interval)
-                await self._checkpoint_or_drop()
+                await self._keep_durable()
                 self.measure_lag()
-                if time.monotonic() - self._looked_at > STRANGERS_S:
-                    self._looked_at = time.monotonic()
-                    async with self.checkpointer.lock:
-                        if self._generation is not None:
-                            await self.changelogs.look_for_strangers(list(self.tasks.values()))
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self.fail(error)
+
+    async def _keep_durable(self) -> None:
+        try:
+            await self.checkpointer.checkpoint()
+            if time.monotonic() - self._looked_at > STRANGERS_S:
+                self._looked_at = time.monotonic()
+                async with self.checkpointer.lock:
+                    if self._tenure is not None:
+                        await self.changelogs.look_for_strangers(list(self.tasks.values()))
+        except Superseded as end:
+            log.info("checkpoint abandoned: %s", end)
+        except LostGroup as loss:
+            # The group has noticed, or is about to tell: a revocation and a new assignment follow.
+            log.warning("checkpoint abandoned: %s", loss)
+            self.drop()
+        except Fenced as claim:
+            self._reclaim(claim)
+
+    def _reclaim(self, claim: Fenced) -> None:
+        """Answer a claim by somebody else: give way to it, or, as the group's choice, claim again and start over."""
+        tenure = self._tenure
+        if tenure is None or not self.is_member(tenure.generation):
+            log.warning("checkpoint abandoned: %s", claim)
+            self.drop()
+            return
+        log.warning("%s; the group says that this worker owns it, so it is claimed again", claim)
+        self.gate.close()
+        self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
 
     async def run_outputs(self) -> None:
         """Send outputs until cancelled; a failure fails the worker."""
@@ -264,24 +292,16 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self.fail(error)
 
-    async def _checkpoint_or_drop(self) -> None:
-        try:
-            await self.checkpointer.checkpoint()
-        except LostGroup as loss:
-            # The group has noticed, or is about to tell: a revocation and a new assignment follow.
-            log.warning("checkpoint abandoned: %s", loss)
-            self.drop()
-
     async def stop(self) -> None:
         """Last checkpoint and commit; after this nothing flows."""
         self.gate.close()
-        if self.failed or self._generation is None:
+        if self.failed or self._tenure is None:
             return
         try:
             async with asyncio.timeout(self.settings.stop_timeout):
                 await self.checkpointer.checkpoint()
                 await self._app.consumer.commit()
-        except LostGroup as loss:
+        except (LostGroup, Superseded, Fenced) as loss:
             log.warning("no last checkpoint: %s", loss)
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self.fail(error)
@@ -294,7 +314,10 @@ class Engine:
             return
         self.failed = True
         log.critical("worker stops: %s: %s", type(error).__name__, error, exc_info=error)
-        await self._app.crash(error)
+        if self.on_failure is not None:
+            self.on_failure()
+        else:
+            await self._app.crash(error)
 
     def _mark_done(self, tp: TP, next_offset: int) -> None:
         self._app.consumer.mark_done(tp, next_offset)

@@ -13,8 +13,8 @@ between the check and the write, so the log settles it:
   that its key is written again, because compaction keeps the newest record of a key and knows nothing of epochs.
   Changelogs have a compaction lag (`topics`), so there is time for that.
 
-A claim that comes late, from a member of an older generation, fences the true owner: it stops, and whoever starts next
-claims anew. Availability suffers for a moment, state never does.
+A claim that comes late, from a member of an older generation, fences the true owner. The group confirms the owner, who
+claims again and starts over from its last checkpoint: time is lost, state is not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EPOCH_HEADER = "e"
 
 
 class Fenced(TrustfoldError):
-    """Another worker owns the partition; this one must stop without acknowledging anything."""
+    """Another worker claimed the partition; nothing since the last checkpoint may be acknowledged."""
 
 
 def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:

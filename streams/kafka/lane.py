@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 import faust
@@ -34,6 +35,19 @@ BUFFERED_BATCHES = 8
 """Batches a stream may hold before the lane stops polling their partition."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """One uninterrupted time of owning partitions.
+
+    Attributes:
+        number: counts the tenures of this process; also a reclaim within one generation begins a new one.
+        generation: group generation it falls into.
+    """
+
+    number: int
+    generation: int
+
+
 class Batch:
     """Records of one source partition, in offset order.
 
@@ -42,45 +56,45 @@ class Batch:
         records: aiokafka's records, at least one.
         start: offset expected first; the first record may come later where the log has holes.
         next_offset: offset after the last record.
-        generation: group generation it was delivered in.
+        tenure: in which it was delivered.
     """
 
-    __slots__ = ("generation", "next_offset", "records", "start", "tp")
+    __slots__ = ("next_offset", "records", "start", "tenure", "tp")
 
-    def __init__(self, tp: TP, records: list[Any], start: int, generation: int) -> None:
+    def __init__(self, tp: TP, records: list[Any], start: int, tenure: Tenure) -> None:
         """Wrap the records of one poll."""
         self.tp = tp
         self.records = records
         self.start = start
         self.next_offset: int = records[-1].offset + 1
-        self.generation = generation
+        self.tenure = tenure
 
 
 class Gate:
     """Whether source records may flow, and from where.
 
     Attributes:
-        generation: group generation it is open for; None while closed.
+        tenure: the tenure it is open for; None while closed.
         expected: next offset of each partition, while open.
     """
 
     def __init__(self) -> None:
         """Start closed."""
-        self.generation: int | None = None
+        self.tenure: Tenure | None = None
         self.expected: dict[TP, int] = {}
         self._opened = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    def open(self, generation: int, offsets: Mapping[TP, int]) -> None:
+    def open(self, tenure: Tenure, offsets: Mapping[TP, int]) -> None:
         """Let records flow from these offsets; the consumer must have been put there."""
         self.expected = dict(offsets)
-        self.generation = generation
+        self.tenure = tenure
         self._opened.set()
 
     def close(self) -> None:
         """Deliver nothing more; what was polled and not delivered is polled again after the next opening."""
-        self.generation = None
+        self.tenure = None
         self._opened.clear()
 
     async def wait_open(self) -> None:
@@ -155,7 +169,7 @@ class BatchConsumer(driver.Consumer):
         gate: Gate = self.engine.gate
         try:
             while not (self._stopped.is_set() or fetcher._stopped.is_set()):
-                if gate.generation is None:
+                if gate.tenure is None:
                     await gate.wait_open()
                     continue
                 active = set(self._get_active_partitions())
@@ -178,10 +192,10 @@ class BatchConsumer(driver.Consumer):
 
     async def _deliver(self, gate: Gate, polled: Mapping[Any, list[Any]]) -> None:
         for place, records in polled.items():
-            generation = gate.generation
+            tenure = gate.tenure
             tp = TP(place.topic, place.partition)
             start = gate.expected.get(tp)
-            if generation is None or start is None:
+            if tenure is None or start is None:
                 continue
             if records[0].offset < start:
                 records = [record for record in records if record.offset >= start]  # noqa: PLW2901
@@ -189,7 +203,7 @@ class BatchConsumer(driver.Consumer):
                     continue
             elif records[0].offset > start + 1:  # one is the marker that ends a publisher's transaction
                 self.engine.offsets_jumped(tp, start, records[0].offset)
-            batch = Batch(tp, records, start, generation)
+            batch = Batch(tp, records, start, tenure)
             gate.expected[tp] = batch.next_offset
             last = records[-1]
             message = ConsumerMessage(
@@ -205,7 +219,7 @@ class BatchConsumer(driver.Consumer):
                 tp=tp,
                 serialized_key_size=0,
                 serialized_value_size=0,
-                generation_id=generation,
+                generation_id=tenure.generation,
             )
             await self.callback(message)
 

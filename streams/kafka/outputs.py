@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -22,7 +22,7 @@ from .protocols import OutputRecord
 from .settings import KafkaSettings
 
 ROUND = 2_000
-"""Most outputs grouped without letting the event loop breathe; about 10 ms."""
+"""Outputs after which the event loop may breathe before more are sorted into batches; about 10 ms."""
 
 ROOM = 50_000
 """Outputs waiting to be handed to the producer above which the agents wait: a slow broker must not fill the memory."""
@@ -75,7 +75,9 @@ class OutputWriter:
         self._producer = producer
         self._internal = frozenset(internal)
         self._metrics = metrics
-        self._queue: deque[tuple[OutputRecord, int]] = deque()
+        self._queue: deque[tuple[Sequence[OutputRecord], int]] = deque()
+        self._waiting = 0
+        self._sizes: dict[str, int] = {}
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -88,10 +90,11 @@ class OutputWriter:
     def put(self, outputs: Sequence[OutputRecord], partition: int) -> None:
         """Queue what a processor of `partition` returned."""
         if outputs:
-            self._queue.extend([(output, partition) for output in outputs])
+            self._queue.append((outputs, partition))
             self._accepted += len(outputs)
+            self._waiting += len(outputs)
             self._work.set()
-            if len(self._queue) > ROOM:
+            if self._waiting > ROOM:
                 self._room.clear()
 
     async def room(self) -> None:
@@ -135,69 +138,72 @@ class OutputWriter:
         raise self._failure
 
     async def _send_round(self) -> None:
-        queue, count = self._queue, min(len(self._queue), ROUND)
-        groups: dict[tuple[str, int], list[OutputRecord]] = defaultdict(list)
-        producer = self._producer()
-        sizes: dict[str, int] = {}
-        for _ in range(count):
-            output, own = queue.popleft()
-            topic = output.topic
-            if output.own_partition:
-                partition = own
-            else:
-                if topic not in sizes:
-                    sizes[topic] = len(await producer.partitions_for(self._settings.topic(topic)))
-                partition = partition_of(output.key.encode(), sizes[topic])
-            groups[topic, partition].append(output)
-        if len(queue) <= ROOM:
-            self._room.set()
+        """Send the outputs of whole `put` calls until ROUND is reached."""
+        queue, producer = self._queue, self._producer()
         now = int(time.time() * 1000)
-        sends = [self._send_group(producer, topic, part, outputs, now) for (topic, part), outputs in groups.items()]
-        await asyncio.gather(*sends)
+        rooms: dict[tuple[str, int], list[Any]] = {}
+        count = 0
+        while queue and count < ROUND:
+            outputs, own = queue.popleft()
+            count += len(outputs)
+            for topic in {output.topic for output in outputs}:
+                if topic not in self._sizes:
+                    self._sizes[topic] = len(await producer.partitions_for(self._settings.topic(topic)))
+            self._append(producer, rooms, outputs, own, now)
+        self._waiting -= count
+        if self._waiting <= ROOM:
+            self._room.set()
+        await asyncio.gather(*[self._submit(producer, place, batches) for place, batches in rooms.items()])
         self._handed += count
+        self._tell()
+
+    def _append(
+        self,
+        producer: Any,
+        rooms: dict[tuple[str, int], list[Any]],
+        outputs: Iterable[OutputRecord],
+        own: int,
+        now: int,
+    ) -> None:
+        """Sort outputs into batches; the last one of each partition has room."""
+        internal, sizes = self._internal, self._sizes
+        for output in outputs:
+            topic = output.topic
+            key = output.key.encode()
+            place = topic, own if output.own_partition else _hash(key) % sizes[topic]
+            headers = trace_headers(output) if topic in internal else cloudevents(output)
+            timestamp = now if output.time_ms <= now else record_time(now, output.time_ms)
+            batches = rooms.get(place)
+            if batches is None:
+                batches = rooms[place] = [producer.create_batch()]
+            if batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers) is None:
+                batches.append(producer.create_batch())
+                batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
+
+    async def _submit(self, producer: Any, place: tuple[str, int], batches: list[Any]) -> None:
+        topic, partition = place
+        for batch in batches:
+            batch.close()
+            sent = await producer.send_batch(batch, self._settings.topic(topic), partition=partition)
+            self._unacknowledged.add(sent)
+            sent.add_done_callback(partial(self._acknowledged, topic, batch.record_count()))
+
+    def _acknowledged(self, topic: str, count: int, sent: asyncio.Future[Any]) -> None:
+        self._unacknowledged.discard(sent)
+        error = None if sent.cancelled() else sent.exception()
+        if error is not None:
+            self._fail(error)
+        else:
+            self._metrics.outputs[topic] += count
+
+    def _tell(self) -> None:
+        """Wake whoever drains."""
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None
-
-    async def _send_group(
-        self, producer: Any, topic: str, partition: int, outputs: Iterable[OutputRecord], now: int
-    ) -> None:
-        headers = trace_headers if topic in self._internal else cloudevents
-        batch = producer.create_batch()
-        name = self._settings.topic(topic)
-        for output in outputs:
-            record = {
-                "key": output.key.encode(),
-                "value": output.value,
-                "timestamp": record_time(now, output.time_ms),
-                "headers": headers(output),
-            }
-            if batch.append(**record) is None:
-                await self._submit(producer, batch, topic, name, partition)
-                batch = producer.create_batch()
-                batch.append(**record)
-        await self._submit(producer, batch, topic, name, partition)
-
-    async def _submit(self, producer: Any, batch: Any, topic: str, name: str, partition: int) -> None:
-        batch.close()
-        count = batch.record_count()
-        sent = await producer.send_batch(batch, name, partition=partition)
-        self._unacknowledged.add(sent)
-
-        def acknowledged(future: asyncio.Future[Any]) -> None:
-            self._unacknowledged.discard(future)
-            error = None if future.cancelled() else future.exception()
-            if error is not None:
-                self._fail(error)
-            else:
-                self._metrics.outputs[topic] += count
-
-        sent.add_done_callback(acknowledged)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
         self._work.set()
-        if self._progress is not None:
-            self._progress.set_result(None)
-            self._progress = None
+        self._tell()

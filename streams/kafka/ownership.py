@@ -105,8 +105,8 @@ class Changelogs:
                 found = epochs.read(records)
                 if epochs.epoch > task.epoch:
                     raise Fenced(
-                        f"another worker claimed {place.topic}/{place.partition}; this one was away for too long "
-                        "(paused, or cut off from the brokers) and stops. Nothing it did since was acknowledged"
+                        f"{place.topic}/{place.partition} was claimed by another worker; "
+                        "nothing done since the last checkpoint was acknowledged"
                     )
                 if found.stale:
                     self._metrics.stale_records += len(found.stale)

@@ -146,6 +146,7 @@ class _Sender:
         try:
             await self._producer.start()
         except KafkaConnectionError as error:
+            await self._producer.stop()
             raise ConfigError(f"no broker answers at {self._servers}; is it running, is the address right?") from error
         try:
             async with asyncio.timeout(10):

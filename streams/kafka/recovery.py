@@ -84,7 +84,8 @@ class BulkRecovery(Service):
             self.completed.set()
             self.app.tables.on_actives_ready()
             self.app.tables.on_standbys_ready()
-            self.app.on_rebalance_end()
+            if self.app.rebalancing:
+                self.app.on_rebalance_end()
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             if engine.is_member(generation):
                 await engine.fail(error)

@@ -19,7 +19,7 @@ INTERVAL_S = 1.0
 
 def tick(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> int:
     """Append what is due now; returns how many events."""
-    if engine.generation() is None or engine.gate.generation is None:
+    if engine.gate.tenure is None:
         return 0
     stream_time = max((task.processor.stream_time for task in engine.tasks.values()), default=0)
     if not stream_time:

@@ -27,3 +27,5 @@ def quieten(level: str) -> None:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(max(root.level, logging.WARNING) if root.level > logging.DEBUG else root.level)
+    # "Timer commit is overlapping": a commit may take longer than its interval, the next one then waits for it.
+    logging.getLogger("mode.timers").setLevel(logging.ERROR)

@@ -81,13 +81,16 @@ async def _run(
         log.warning("%s", difference)
     app = make_app(settings, rules, topology)
     app.in_worker = True
+    failed = asyncio.Event()
+    app.engine.on_failure = failed.set
     starting = loop.create_task(app.start())
     if on_started is not None:
         starting.add_done_callback(lambda done: done.cancelled() or done.exception() or on_started(app))
     stop = loop.create_task(asked.wait())
-    crash = loop.create_task(_crashed(app))
+    fault = loop.create_task(failed.wait())
+    crash = loop.create_task(app._crashed.wait())
     failing = _failing(starting)
-    ends: set[asyncio.Future[Any]] = {stop, crash, failing}
+    ends: set[asyncio.Future[Any]] = {stop, fault, crash, failing}
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping%s", "" if stop.done() else " after a failure")
@@ -97,15 +100,10 @@ async def _run(
         log.critical("not everything stopped within %s s; leaving it", settings.stop_timeout + LEAVE_S)
         _leave(FAILED)
     finally:
-        for task in (starting, stop, crash):
+        for task in (starting, stop, fault, crash):
             task.cancel()
-        await asyncio.gather(starting, stop, crash, return_exceptions=True)
-    failed = app.crash_reason is not None or app.engine.failed or failing.done()
-    return FAILED if failed else STOPPED
-
-
-async def _crashed(app: TrustfoldApp) -> None:
-    await app._crashed.wait()
+        await asyncio.gather(starting, stop, fault, crash, return_exceptions=True)
+    return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
 
 
 def _failing(starting: asyncio.Task[None]) -> asyncio.Future[None]:

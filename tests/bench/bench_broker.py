@@ -70,16 +70,16 @@ def topics(broker: Broker, log: Log) -> Iterator[str]:
 
 
 async def _fill(settings: KafkaSettings, log: Log) -> None:
-    await create_topics(settings)
-    await _leaders(settings)
+    await make_topics(settings)
     async with AIOKafkaProducer(bootstrap_servers=settings.servers, acks="all", max_batch_size=BATCH) as producer:
         name = settings.topic("events")
         await producer.partitions_for(name)
         await asyncio.gather(*[_publish(producer, name, at, log) for at in range(settings.partitions)])
 
 
-async def _leaders(settings: KafkaSettings) -> None:
-    """Wait until every partition answers: a leader that is named does not yet serve."""
+async def make_topics(settings: KafkaSettings) -> None:
+    """Create the topics there are not, and wait until every partition answers: a leader with a name may not yet serve."""
+    await create_topics(settings)
     async with AIOKafkaConsumer(bootstrap_servers=settings.servers) as consumer:
         names = [topic.name for topic in plan(settings)]
         await consumer.end_offsets([TopicPartition(name, at) for name in names for at in range(settings.partitions)])

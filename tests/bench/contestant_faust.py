@@ -11,10 +11,12 @@ import asyncio
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from typing import Any
 
 import bench_process
 import faust
+from bench_broker import make_topics, settings_for
 from bench_log import LogRecord
 from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
@@ -23,6 +25,9 @@ from trustfold.schemas.topics import TOPICS
 
 WARM = 0.1
 """Share of the records after which the clock starts."""
+
+START_S = 40.0
+"""Longest start."""
 
 STALLED_S = 5.0
 """Without a record for so long the run is over: stock recovery can lose a few in the beginning."""
@@ -49,10 +54,15 @@ class Progress:
             self.watch, self.warm_at = bench_process.Stopwatch(), self.read["events"]
 
 
+def app_id(task: bench_process.Task) -> str:
+    """Name of the app, and first part of its changelogs'."""
+    return f"{task.prefix}faust"
+
+
 def make_app(task: bench_process.Task, progress: Progress, folder: str) -> Any:
     """The app a reader of Faust's guide would write."""
     app = faust.App(
-        f"{task.prefix}faust",
+        app_id(task),
         broker=f"kafka://{task.bootstrap}",
         store="memory://",
         datadir=folder,
@@ -95,9 +105,12 @@ def _add_agent(app: Any, stage: Any, rules: Rules, topics: dict[str, Any], progr
 
 async def _run(task: bench_process.Task, folder: str) -> dict[str, Any]:
     progress = Progress(task)
+    # Faust can make its changelogs itself, and then sometimes waits for ever to hear of them from a slow broker.
+    await make_topics(replace(settings_for(task.bootstrap, task.prefix, task.partitions), app_id=app_id(task)))
     app = make_app(task, progress, folder)
     app.in_worker = True
-    await app.start()
+    async with asyncio.timeout(START_S):
+        await app.start()
     read, ends = progress.read, time.monotonic() + task.limit_s
     while read["events"] < task.events or read["outcomes"] < task.outcomes:
         await asyncio.sleep(0.05)

@@ -16,9 +16,7 @@ from broker_kit.ways import Given
 class FakeWay:
     """A way that is there or is not, and remembers whether it was opened."""
 
-    def __init__(
-        self, kind: str, *, missing: str | None = None, fails: Exception | None = None, durable: bool = True
-    ):
+    def __init__(self, kind: str, *, missing: str | None = None, fails: Exception | None = None, durable: bool = True):
         self.kind, self.durable = kind, durable
         self._missing, self._fails = missing, fails
         self.opened = False
@@ -72,9 +70,7 @@ def test_a_required_broker_is_never_the_mock() -> None:
     ways = [FakeWay("local", missing="no Java"), FakeWay("mock", durable=False)]
     assert choose(ways, require=False).kind == "mock"
     ways[1].opened = False
-    with pytest.raises(
-        NoBroker, match=r"TRUSTFOLD_REQUIRE_BROKER.*\n  local: no Java\n  mock: does not count"
-    ):
+    with pytest.raises(NoBroker, match=r"TRUSTFOLD_REQUIRE_BROKER.*\n  local: no Java\n  mock: does not count"):
         choose(ways, require=True)
     assert not ways[1].opened
 
@@ -176,9 +172,7 @@ def test_docker_is_not_well(docker: Callable[[bytes | None], dict[str, str]]) ->
     assert "does not answer as Docker does" in str(ping(docker(b"HTTP/1.0 500 Oh\r\n\r\n")))
 
 
-def test_docker_hangs(
-    docker: Callable[[bytes | None], dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docker_hangs(docker: Callable[[bytes | None], dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that accepts and says nothing costs two seconds, no more."""
     monkeypatch.setattr("broker_kit.container.PING_PATIENCE", 0.05)
     assert "does not answer" in str(ping(docker(None)))
@@ -254,18 +248,14 @@ def fake_container(monkeypatch: pytest.MonkeyPatch) -> type[FakeContainer]:
     return fresh
 
 
-def test_a_container_tells_clients_an_address_they_reach(
-    fake_container: type[FakeContainer], broker: Broker
-) -> None:
+def test_a_container_tells_clients_an_address_they_reach(fake_container: type[FakeContainer], broker: Broker) -> None:
     """The broker in the container waits for the port that Docker chose, and advertises it."""
     host, _, port = broker.bootstrap.rpartition(":")  # any Kafka answers for the one in the container
     fake_container.port = int(port)
     opened = Container({}, "4.3.1").open()
     [container] = fake_container.made
     assert container.image == "apache/kafka:4.3.1"
-    assert container.files == {
-        SCRIPT: f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://{host}:{port}\n".encode()
-    }
+    assert container.files == {SCRIPT: f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://{host}:{port}\n".encode()}
     assert container.environment["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
     assert container.environment["KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR"] == "1"
     assert (opened.kind, opened.bootstrap, opened.durable) == ("container", f"127.0.0.1:{port}", True)

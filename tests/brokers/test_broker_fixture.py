@@ -193,9 +193,7 @@ def test_the_mock_has_exact_partitions_too() -> None:
     async def trip() -> tuple[int, list[bytes]]:
         await create_topics(broker, {"events": 7})
         await produce(broker.bootstrap, "events", VALUES)
-        return await partition_count(broker.bootstrap, "events"), await consume(
-            broker.bootstrap, "events", len(VALUES)
-        )
+        return await partition_count(broker.bootstrap, "events"), await consume(broker.bootstrap, "events", len(VALUES))
 
     try:
         partitions, values = asyncio.run(trip())

@@ -69,9 +69,7 @@ def test_on_the_mock(bare_machine) -> None:
     """Durability tests are skipped by name and reason; the report says which broker it was, and why."""
     done = bare_machine()
     assert "2 passed, 2 skipped" in done.stdout
-    assert (
-        "\nbroker: mock, when a test asks for it (no given: TRUSTFOLD_TEST_BROKER is not set; " in done.stdout
-    )
+    assert "\nbroker: mock, when a test asks for it (no given: TRUSTFOLD_TEST_BROKER is not set; " in done.stdout
     assert "test_marked needs a broker that keeps its log, and here is only librdkafka's mock" in done.stdout
     assert "needs a Kafka of its own: no `java` on the path" in done.stdout
     assert "\nmock: librdkafka's mock at 127.0.0.1:" in done.stdout

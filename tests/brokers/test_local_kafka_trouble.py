@@ -108,9 +108,7 @@ def test_a_folder_of_something_else(machine: Callable[..., Path]) -> None:
     assert (folder / "thesis.txt").exists()
 
 
-def test_a_folder_that_cannot_be_written(
-    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that cannot be made is named, with another way."""
     folder = machine(java=JAVA_17, mvn=MAVEN)
     folder.write_text("a file where the folder's parent should be")
@@ -122,9 +120,7 @@ def test_a_folder_that_cannot_be_written(
 # --- the jars -----------------------------------------------------------------------------------------------
 
 
-def test_jars_are_fetched_once(
-    machine: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jars_are_fetched_once(machine: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight that want them at once wait for one fetch, and later runs need no Maven at all."""
     monkeypatch.setenv("COUNT", str(tmp_path / "count"))
     folder = machine(java=JAVA_17, mvn=MAVEN)
@@ -245,9 +241,7 @@ def test_a_failed_start_leaves_no_data(
 # --- the command line ---------------------------------------------------------------------------------------
 
 
-def test_the_command_tells_what_is_missing(
-    machine: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_what_is_missing(machine: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     """No traceback: a sentence, and exit code 2."""
     machine()
     assert local_kafka.main(["prepare"]) == 2

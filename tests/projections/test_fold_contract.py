@@ -197,7 +197,7 @@ def test_bad_records_become_dead_letters_and_nothing_stops() -> None:
 @CONTRACT
 @given(event_lines(), st.data())
 def test_outcomes_written_again_change_nothing(lines: list[bytes], data: st.DataObject) -> None:
-    """After a crash the session stage writes outcomes again, at new offsets; the tool stage drops them by their origin."""
+    """After a crash outcomes are written again, at new offsets; the tool stage drops them by their origin."""
     outcomes = [o.value for o in fold(lines)[0] if o.topic == "outcomes" and o.value and b'"origin":' in o.value]
     cut = data.draw(st.integers(0, len(outcomes)))
     back = data.draw(st.integers(0, cut))

@@ -35,7 +35,9 @@ def _session(number: int, calls: int, random: Random) -> list[tuple[str, bytes]]
         elif kind < 0.6:
             story.works("edit_file", {"path": "/src/a.py", "text": step}, result="ok")
         elif kind < 0.75:
-            story.fails("http_request", {"url": "https://api.example.com/v1"}, http_status=random.choice([503, 404, 401]))
+            story.fails(
+                "http_request", {"url": "https://api.example.com/v1"}, http_status=random.choice([503, 404, 401])
+            )
         elif kind < 0.85:
             story.fails("bash", {"command": "pytest -q"}, with_="", message=f"{random.randrange(2)} failed")
         elif kind < 0.9:

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import IO, Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings

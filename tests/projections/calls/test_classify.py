@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from trustfold.projections.calls import security, tool_class
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
@@ -200,7 +199,7 @@ def test_shell_calls_are_judged_by_their_commands(line: str, found: ToolClass) -
 
 
 def test_annotations_declare_a_class() -> None:
-    """readOnlyHint and destructiveHint, as MCP names them."""
+    """ReadOnlyHint and destructiveHint, as MCP names them."""
     assert tool_class.class_by_annotations({"readOnlyHint": True}) is ToolClass.READ
     assert tool_class.class_by_annotations({"destructiveHint": True}) is ToolClass.ACTION
     assert tool_class.class_by_annotations({"title": "x"}) is None
@@ -227,7 +226,13 @@ def test_volatile_parts_are_masked(one: bytes, other: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(b"3 of 20", b"4 of 20"), (b"line 12", b"line 13"), (b"v1.2.3", b"v1.2.4"), (b"10.0.0.1", b"10.0.0.2"), (b"a" * 5000 + b"x", b"a" * 5001 + b"x")],
+    [
+        (b"3 of 20", b"4 of 20"),
+        (b"line 12", b"line 13"),
+        (b"v1.2.3", b"v1.2.4"),
+        (b"10.0.0.1", b"10.0.0.2"),
+        (b"a" * 5000, b"a" * 5001),
+    ],
 )  # fmt: skip
 def test_other_numbers_are_news(one: bytes, other: bytes) -> None:
     """A counter that moves is progress."""

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from trustfold.projections.calls.keys import CallKey, call_key, make_key, parse_key
 from trustfold.projections.calls.shell import command_word, simple_commands
+
+HTTP_KEY = "http_request|domain=api.example.com|path_prefix=v1"
 
 
 @pytest.mark.parametrize(
@@ -21,9 +22,9 @@ from trustfold.projections.calls.shell import command_word, simple_commands
         ("readFile", {}, "readFile"),
         ("Read", {"file_path": "C:\\src\\a.py"}, "Read|path_prefix=C:/src"),
         ("grep", {"path": "/src", "pattern": "x"}, "grep|path_prefix=/src"),
-        ("http_request", {"url": "https://API.Example.com:443/v1/x?q=1"}, "http_request|domain=api.example.com|path_prefix=v1"),
+        ("http_request", {"url": "https://API.Example.com:443/v1/x"}, HTTP_KEY),
         ("http_request", {"url": "http://h:8080"}, "http_request|domain=h:8080"),
-        ("http_request", {"url": "api.example.com/v1"}, "http_request|domain=api.example.com|path_prefix=v1"),
+        ("http_request", {"url": "api.example.com/v1"}, HTTP_KEY),
         ("http_request", {"url": "not a url"}, "http_request"),
         ("bash", {"command": "git status"}, "bash|command=git"),
         ("bash", {"command": ["bash", "-lc", "cd x && make test"]}, "bash|command=make"),

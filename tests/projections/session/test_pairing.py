@@ -94,7 +94,7 @@ def test_a_late_event_is_folded_at_the_stream_time() -> None:
 
 
 def test_our_own_timeout_is_recognised_however_late_it_is_read_back() -> None:
-    """Behind a long backlog the appended finish comes back when nothing recent remembers it; it still changes nothing."""
+    """Behind a backlog the appended finish comes back when nothing recent remembers it, and changes nothing."""
     story = Story()
     story.started(TOOL, call="lost", deadline_ms=1000)
     story.after(60).user_says()

@@ -10,13 +10,14 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka.engine import Engine, LostBatch
-from trustfold.streams.kafka.lane import Batch, BatchConsumer, Gate
+from trustfold.streams.kafka.lane import Batch, BatchConsumer, Gate, Tenure
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
 
 EVENTS = TP("trustfold.events", 0)
 PLACE = TopicPartition("trustfold.events", 0)
+FIRST = Tenure(1, 4)
 
 
 def records(*offsets: int) -> list[Any]:
@@ -55,20 +56,20 @@ class Bench:
 def test_polls_of_a_partition_follow_each_other() -> None:
     """Each batch begins where the one before it ended and carries the generation."""
     bench = Bench()
-    bench.gate.open(4, {EVENTS: 10})
+    bench.gate.open(FIRST, {EVENTS: 10})
     bench.deliver(10, 11)
     bench.deliver(12)
     assert bench.offsets == [[10, 11], [12]]
-    assert [(batch.start, batch.next_offset, batch.generation) for batch in bench.delivered] == [
-        (10, 12, 4),
-        (12, 13, 4),
+    assert [(batch.start, batch.next_offset, batch.tenure) for batch in bench.delivered] == [
+        (10, 12, FIRST),
+        (12, 13, FIRST),
     ]
 
 
 def test_what_was_delivered_before_is_left_out() -> None:
     """A poll that reaches back is trimmed; one that holds nothing new is dropped."""
     bench = Bench()
-    bench.gate.open(4, {EVENTS: 10})
+    bench.gate.open(FIRST, {EVENTS: 10})
     bench.deliver(8, 9, 10, 11)
     bench.deliver(10, 11)
     assert bench.offsets == [[10, 11]]
@@ -78,7 +79,7 @@ def test_nothing_flows_through_a_closed_gate() -> None:
     """Records polled while the gate is closed, or of a partition that is not ours, are not delivered."""
     bench = Bench()
     bench.deliver(10)
-    bench.gate.open(4, {EVENTS: 10})
+    bench.gate.open(FIRST, {EVENTS: 10})
     bench.deliver(5, place=TopicPartition("trustfold.events", 1))
     bench.gate.close()
     bench.deliver(10)
@@ -88,7 +89,7 @@ def test_nothing_flows_through_a_closed_gate() -> None:
 def test_holes_in_the_log_are_told() -> None:
     """One missing offset is a publisher's transaction marker; more means that records are gone."""
     bench = Bench()
-    bench.gate.open(4, {EVENTS: 10})
+    bench.gate.open(FIRST, {EVENTS: 10})
     bench.deliver(11)
     assert not bench.jumps
     bench.deliver(50)
@@ -102,7 +103,9 @@ def test_offsets_move_by_mark_done_alone() -> None:
     consumer = bench.consumer
     consumer._unacked_messages, consumer._waiting_for_ack = set(), None
     consumer._done, consumer._acked = {}, {EVENTS: []}
-    message = ConsumerMessage(EVENTS.topic, 0, 10, 1.0, 0, None, None, Batch(EVENTS, records(10), 10, 4), None, 0, 0)
+    message = ConsumerMessage(
+        EVENTS.topic, 0, 10, 1.0, 0, None, None, Batch(EVENTS, records(10), 10, FIRST), None, 0, 0
+    )
     consumer._unacked_messages.add(message)
     assert consumer.ack(message)
     assert message.acked
@@ -162,8 +165,8 @@ def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
     found = engine()
     task = SimpleNamespace(next={EVENTS: 10}, processor=None, pending=[])
     found.tasks["session", 0] = task
-    found.gate.open(4, {EVENTS: 10})
+    found.gate.open(FIRST, {EVENTS: 10})
     with pytest.raises(LostBatch):
-        asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, 4))))
-    asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, 3))))
+        asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, FIRST))))
+    asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, Tenure(0, 4)))))
     assert not task.pending

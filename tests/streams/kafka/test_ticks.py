@@ -28,8 +28,7 @@ def engine_with(*processors: Processor, caught_up: bool = True, open_: bool = Tr
     """An engine that last saw a record at second 100."""
     written: list[tuple[list[Output], int]] = []
     return SimpleNamespace(
-        generation=lambda: 3,
-        gate=SimpleNamespace(generation=3 if open_ else None),
+        gate=SimpleNamespace(tenure=3 if open_ else None),
         tasks={n: SimpleNamespace(processor=processor, partition=n) for n, processor in enumerate(processors)},
         last_record_at=100.0,
         caught_up=lambda _task: caught_up,

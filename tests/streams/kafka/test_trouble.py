@@ -130,20 +130,31 @@ def test_stale_state_of_a_former_owner_is_written_over(lane: LaneHarness) -> Non
     assert lane.states("session")["s"].count == 3
 
 
-def test_a_fenced_owner_stops_and_acknowledges_nothing(lane: LaneHarness) -> None:
-    """A claim by somebody else ends the worker at its next checkpoint; its successor redoes the work exactly."""
+def test_a_fenced_owner_claims_again_and_loses_nothing(lane: LaneHarness) -> None:
+    """A late claim by somebody else voids the checkpoint; the owner by the group's choice claims anew and redoes it."""
     lane.publish(events(500))
-    first = lane.start()
+    worker = lane.start()
     lane.settled()
     partition = next(p for p, records in lane.read(lane.settings.topic("events")).items() if records)
     write_changelog(lane, "session", partition, CLAIM_KEY, b"{}", epoch=0)
-    before = lane.committed()
     lane.publish(events(500, seed=8))
-    assert first.process.wait(30) == 1, first.text()
-    assert "Fenced" in first.text()
-    assert lane.committed()["events", partition][0] == before["events", partition][0]
-    second = lane.start()
     lane.settled()
-    assert second.stop() == 0, second.text()
+    assert "it is claimed again" in worker.text()
+    assert worker.stop() == 0, worker.text()
     assert sum(state.count for state in lane.states("session").values()) == 1_000
     assert sum(state.count for state in lane.states("tool").values()) == 1_000
+
+
+def test_a_refused_output_stops_the_worker_in_order(lane: LaneHarness) -> None:
+    """When the brokers refuse an output, the worker fails, says why, acknowledges nothing and leaves the group."""
+    lane.limit("nudges", 100)
+    lane.publish([(b"s", event(n, "s" * 200, "t")) for n in range(20)])
+    worker = lane.start()
+    assert worker.process.wait(30) == 1, worker.text()
+    assert "worker stops: MessageSizeTooLarge" in worker.text()
+    assert lane.committed()["events", partition_of(b"s", 4)][0] <= 0
+    lane.limit("nudges", 1_000_000)
+    again = lane.start()
+    again.ready(timeout=2.5)  # sooner than the session timeout of the one before
+    lane.settled()
+    assert lane.states("session")["s" * 200].count == 20

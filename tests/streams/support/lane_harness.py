@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from counting import STAGES, STATE, TOPOLOGY, CountingProcessor, State
 from trustfold.streams.kafka.fencing import EpochFilter
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -165,6 +166,18 @@ class LaneHarness:
 
         run(anew())
 
+    def limit(self, topic: str, size: int) -> None:
+        """Let the broker refuse batches above a size on a catalogue topic."""
+
+        async def alter() -> None:
+            admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.servers)
+            await admin.start()
+            config = {"max.message.bytes": str(size)}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.settings.topic(topic), config)])
+            await admin.close()
+
+        run(alter())
+
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def read(self, topic: str) -> dict[int, list[Any]]:
@@ -248,8 +261,10 @@ class LaneHarness:
         found: dict[str, State] = {}
         for records in self.read(self.settings.changelog(stage)).values():
             for key, value in EpochFilter().read(records).states:
-                if not key.startswith(OWN):
-                    found[key.decode()] = STATE.decode(value or b"")
+                if value is None:
+                    found.pop(key.decode(), None)
+                elif not key.startswith(OWN):
+                    found[key.decode()] = STATE.decode(value)
         return found
 
     def ids(self, topic: str) -> Counter[str]:

@@ -7,11 +7,11 @@ from typing import Protocol
 REQUIRE_VARIABLE = "TRUSTFOLD_REQUIRE_BROKER"
 
 
-class Unavailable(Exception):  # noqa: N818 - reads as what it says
+class Unavailable(Exception):
     """This way gives no broker here; the message says why. The next way is tried."""
 
 
-class NoBroker(Exception):  # noqa: N818
+class NoBroker(Exception):
     """No way gives a broker, or the one asked for by name does not answer; the message says what to do."""
 
 
@@ -75,8 +75,7 @@ def choose(ways: Sequence[Way], *, require: bool) -> Broker:
         reasons.append(f"{way.kind}: {reason}")
     demand = f"{REQUIRE_VARIABLE} asks for a real broker, and none" if require else "no broker"
     raise NoBroker(
-        f"{demand} can be had here. Remove one of these obstacles:\n"
-        + "\n".join(f"  {reason}" for reason in reasons)
+        f"{demand} can be had here. Remove one of these obstacles:\n" + "\n".join(f"  {reason}" for reason in reasons)
     )
 
 

@@ -61,9 +61,7 @@ def settings() -> dict[str, str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
     }
-    return {
-        "KAFKA_" + name.upper().replace(".", "_"): value for name, value in (listen | dict(SETTINGS)).items()
-    }
+    return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in (listen | dict(SETTINGS)).items()}
 
 
 class Container:
@@ -72,9 +70,7 @@ class Container:
     kind = "container"
     durable = True
 
-    def __init__(
-        self, environment: Mapping[str, str], version: str, patience: float = START_PATIENCE
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str], version: str, patience: float = START_PATIENCE) -> None:
         self._environment = environment
         self._image = f"apache/kafka:{version}"
         self._patience = patience
@@ -90,9 +86,7 @@ class Container:
                 warnings.simplefilter("ignore")
                 return self._open()
         except ImportError as error:
-            raise Unavailable(
-                f"testcontainers is not installed ({error}): pip install testcontainers"
-            ) from error
+            raise Unavailable(f"testcontainers is not installed ({error}): pip install testcontainers") from error
 
     def _open(self) -> Broker:
         from testcontainers.core.container import DockerContainer  # slow, and seldom needed
@@ -125,9 +119,7 @@ class Container:
         while not answers(host, port):
             if time.monotonic() > deadline:
                 said = b"".join(container.get_logs()).decode(errors="replace")[-1000:]
-                raise Unavailable(
-                    f"{self._image} does not answer within {self._patience:g} s. Its last words: {said}"
-                )
+                raise Unavailable(f"{self._image} does not answer within {self._patience:g} s. Its last words: {said}")
             time.sleep(0.1)
 
 

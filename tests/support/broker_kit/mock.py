@@ -49,9 +49,7 @@ def load() -> Any:
             call = getattr(loaded, name)
             call.restype, call.argtypes = result, arguments
     except (OSError, AttributeError) as error:
-        raise Unavailable(
-            f"this librdkafka has no mock cluster ({error}): pip install -U confluent-kafka"
-        ) from error
+        raise Unavailable(f"this librdkafka has no mock cluster ({error}): pip install -U confluent-kafka") from error
     return loaded
 
 
@@ -86,9 +84,7 @@ class Mock:
         def make_topic(name: str, partitions: int) -> None:
             error = librdkafka.rd_kafka_mock_topic_create(cluster, name.encode(), partitions, 1)
             if error != OK:
-                raise ValueError(
-                    f"the mock cannot create topic {name!r} (librdkafka error {error}): does it exist?"
-                )
+                raise ValueError(f"the mock cannot create topic {name!r} (librdkafka error {error}): does it exist?")
 
         def close() -> None:
             if alive.pop() if alive else False:

@@ -108,9 +108,7 @@ def _durable_broker(request: pytest.FixtureRequest) -> None:
         return
     found: Broker = request.getfixturevalue("broker")
     if not found.durable:
-        pytest.skip(
-            f"{request.node.name} needs a broker that keeps its log, and here is only librdkafka's mock"
-        )
+        pytest.skip(f"{request.node.name} needs a broker that keeps its log, and here is only librdkafka's mock")
 
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:

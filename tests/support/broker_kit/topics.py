@@ -39,8 +39,7 @@ async def create_topics(
     await admin.start()
     try:
         wanted = [
-            NewTopic(name, count, 1, topic_configs=dict(settings.get(name, {})))
-            for name, count in topics.items()
+            NewTopic(name, count, 1, topic_configs=dict(settings.get(name, {}))) for name, count in topics.items()
         ]
         done = await admin.create_topics(wanted)
         refused = [f"{name}: {message or code}" for name, code, message in done.topic_errors if code]
@@ -69,9 +68,7 @@ async def _await_leaders(admin: AIOKafkaAdminClient, topics: Mapping[str, int]) 
     deadline = time.monotonic() + PATIENCE
     while True:
         found = {
-            topic["topic"]: sum(
-                1 for part in topic["partitions"] if not part["error_code"] and part["leader"] >= 0
-            )
+            topic["topic"]: sum(1 for part in topic["partitions"] if not part["error_code"] and part["leader"] >= 0)
             for topic in await admin.describe_topics(list(topics))
             if not topic["error_code"]
         }
@@ -79,7 +76,5 @@ async def _await_leaders(admin: AIOKafkaAdminClient, topics: Mapping[str, int]) 
             return
         if time.monotonic() > deadline:
             missing = sorted(name for name, partitions in topics.items() if found.get(name) != partitions)
-            raise TimeoutError(
-                f"no leader for every partition of {missing} after {PATIENCE:g} s: is the broker well?"
-            )
+            raise TimeoutError(f"no leader for every partition of {missing} after {PATIENCE:g} s: is the broker well?")
         await asyncio.sleep(0.02)

@@ -77,8 +77,7 @@ class Local:
         return Broker(
             kafka.bootstrap,
             self.kind,
-            f"Apache Kafka {kafka.version} from its jars at {kafka.bootstrap}, up in"
-            f" {kafka.seconds_to_start:.1f} s",
+            f"Apache Kafka {kafka.version} from its jars at {kafka.bootstrap}, up in {kafka.seconds_to_start:.1f} s",
             close=kafka.close,
         )
 
@@ -96,7 +95,5 @@ def open_broker(say: Callable[[str], None] = lambda _: None) -> Broker:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise NoBroker(
-            f"{GIVEN_VARIABLE} holds {text!r}, which is no HOST:PORT: correct it, e.g. localhost:9092"
-        )
+        raise NoBroker(f"{GIVEN_VARIABLE} holds {text!r}, which is no HOST:PORT: correct it, e.g. localhost:9092")
     return host.strip("[]"), int(port)

@@ -1,0 +1,211 @@
+"""Configuration: rules files in both forms, the seed's file unchanged, the environment, and faults that name the fix."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trustfold.config import ENVIRONMENT, Settings, load_rules
+from trustfold.errors import ConfigError
+from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
+from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode, Severity
+
+SEED = """
+{
+  "default_rule": {
+    "count_threshold": 3,
+    "window_seconds": 3600,
+    "escalation_duration_seconds": 1800
+  },
+  "plugin_rules": {
+    "cli": {
+      "count_threshold": 5,
+      "severity_filter": ["crash", "security"]
+    },
+    "service_connector": {
+      "rate_threshold": 0.4,
+      "window_seconds": 300
+    }
+  },
+  "domain_rules": {
+    "api.production.com": {
+      "count_threshold": 2,
+      "consecutive_threshold": 2,
+      "escalation_duration_seconds": 3600
+    }
+  }
+}
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """Writes a rules file and loads it."""
+
+    def write(text: str, name: str = "rules.json") -> Rules:
+        path = tmp_path / name
+        path.write_text(text)
+        return load_rules(path)
+
+    return write
+
+
+def fault(written: Any, text: str, name: str = "rules.json") -> str:
+    """What is said of a file that cannot be used, without its path."""
+    with pytest.raises(ConfigError) as raised:
+        written(text, name)
+    said = str(raised.value)
+    assert name in said
+    return said.split(f"{name}: ", 1)[1]
+
+
+def test_the_seeds_file_loads_unchanged(written: Any) -> None:
+    """The project-level example of the seed becomes rules of trust, each layer with only what it names."""
+    trust = written(SEED).trust
+    assert trust.default_rule == EscalationPatch(
+        count_threshold=3, window_seconds=3600, escalation_duration_seconds=1800
+    )
+    cli = EscalationPatch(count_threshold=5, severity_filter=frozenset({Severity.CRASH, Severity.SECURITY}))
+    assert trust.plugin_rules["cli"] == cli
+    assert trust.domain_rules["api.production.com"].consecutive_threshold == 2
+    assert written(SEED, "reliability").trust == trust
+
+
+@pytest.mark.parametrize(("value", "mode"), [("true", RecoveryMode.AUTO), ("false", RecoveryMode.ASK)])
+def test_the_seeds_global_settings(written: Any, value: str, mode: RecoveryMode) -> None:
+    """`enable_auto_recovery` chooses the recovery mode; what was about the seed's own storage is accepted and unused."""
+    text = f'{{"enable_auto_recovery": {value}, "persist_across_sessions": true, "max_history_entries": 1000, "version": 1}}'
+    assert written(text).trust.recovery_mode is mode
+
+
+def test_toml_and_json_say_the_same(written: Any) -> None:
+    """Every table can be written in either form."""
+    toml = """
+        [trust]
+        recovery_mode = "ask"
+        [trust.tool_rules.deploy]
+        count_threshold = 1
+        [breakers.by_scope."tool:search"]
+        consecutive_failures = 8
+        [behaviour.repetitive_calls]
+        minor = 5
+        moderate = 8
+        severe = 12
+        [nudges]
+        level = "direct"
+    """
+    as_json = {
+        "recovery_mode": "ask",
+        "tool_rules": {"deploy": {"count_threshold": 1}},
+        "breakers": {"by_scope": {"tool:search": {"consecutive_failures": 8}}},
+        "behaviour": {"repetitive_calls": {"minor": 5, "moderate": 8, "severe": 12}},
+        "nudges": {"level": "direct"},
+    }
+    rules = written(toml, "rules.toml")
+    assert rules == written(json.dumps(as_json))
+    assert rules.behaviour.repetitive_calls == Ladder(minor=5, moderate=8, severe=12)
+    assert rules.nudges.level is NudgeLevel.DIRECT
+    assert rules.trust.recovery_mode is RecoveryMode.ASK
+
+
+def test_an_explicit_null_switches_a_threshold_off(written: Any) -> None:
+    """Null is not the same as leaving a field out."""
+    rule = written('{"default_rule": {"count_threshold": null, "consecutive_threshold": 4}}').trust.default_rule
+    assert rule == EscalationPatch(count_threshold=None, consecutive_threshold=4)
+
+
+def test_an_empty_file_is_the_defaults(written: Any) -> None:
+    """No rule named, no rule changed."""
+    assert written("{}") == written("", "rules.toml") == Rules()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"default_rule": {"count_treshold": 3}}', "default_rule.count_treshold: there is no such rule; did you mean 'count_threshold'?"),
+        ('{"trust": {"default_rule": {"window": 3}}}', "trust.default_rule.window: there is no such rule"),
+        ('{"qwertz": 1}', "qwertz: there is no such rule; remove it"),
+        ('{"domain_rules": {"a": {}, "api.x.com": {"count_threshold": 0}}}', "domain_rules.'api.x.com'.count_threshold: expected `int` >= 1"),
+        ('{"tool_rules": {"bash": {"severity_filter": ["boom"]}}}', "tool_rules.bash.severity_filter[0]: invalid enum value 'boom'; use transient, "),
+        ('{"recovery_mode": "maybe"}', "recovery_mode: invalid enum value 'maybe'; use auto, ask"),
+        ('{"nudges": {"level": "loud"}}', "nudges.level: invalid enum value 'loud'; use off, gentle, direct, full"),
+        ('{"behaviour": {"repetitive_calls": {"minor": 5, "moderate": 4, "severe": 6}}}', "behaviour.repetitive_calls: steps must rise"),
+        ('{"breakers": {"tool": {"open_s": "soon"}}}', "breakers.tool.open_s: expected `float`, got `str`"),
+        ('{"trust": 3}', "trust: expected `object`, got `int`"),
+        ('{"default_rule": {}, "trust": {"default_rule": {}}}', "default_rule is set at the top level and under trust; keep one of them"),
+        ('{"enable_auto_recovery": "yes"}', "enable_auto_recovery must be true or false, not 'yes'"),
+        ("[1]", "must hold one object with rules, not list"),
+        ("{", "not JSON: "),
+    ],
+)  # fmt: skip
+def test_faults_name_the_field_and_the_fix(written: Any, text: str, said: str) -> None:
+    """A rules file that cannot be used says where and what would be right, in the words of the file."""
+    assert fault(written, text).startswith(said)
+
+
+def test_files_that_cannot_be_read(written: Any, tmp_path: Path) -> None:
+    """A missing file, a broken TOML and bytes that are no text are told as what they are."""
+    with pytest.raises(ConfigError, match="none.toml: cannot be read \\(No such file or directory\\); check the path"):
+        load_rules(tmp_path / "none.toml")
+    assert fault(written, "[trust", "rules.toml").startswith("not TOML: ")
+    (tmp_path / "bytes.json").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_rules(tmp_path / "bytes.json")
+
+
+def test_the_environment_sets_every_setting() -> None:
+    """Each variable sets its field; what is unset or empty keeps the default."""
+    settings = Settings.from_env(
+        {
+            "TRUSTFOLD_DB": "x.sqlite",
+            "TRUSTFOLD_HOST": "::1",
+            "TRUSTFOLD_PORT": "80",
+            "TRUSTFOLD_URL": "http://a",
+            "TRUSTFOLD_BROKER": "k:1",
+            "TRUSTFOLD_TOKEN": "t",
+            "TRUSTFOLD_RULES": "r.toml",
+            "TRUSTFOLD_THRESHOLD": "5",
+            "TRUSTFOLD_WINDOW": "1800",
+        }
+    )
+    assert settings == Settings(
+        db=Path("x.sqlite"),
+        host="::1",
+        port=80,
+        url="http://a",
+        broker="k:1",
+        token="t",
+        rules_file=Path("r.toml"),
+        threshold=5,
+        window=1800.0,
+    )
+    assert Settings.from_env(dict.fromkeys(ENVIRONMENT, "")) == Settings()
+
+
+def test_threshold_and_window_lie_over_the_file(tmp_path: Path) -> None:
+    """The seed's two variables change the default rule and nothing else of the file."""
+    path = tmp_path / "rules.json"
+    path.write_text(SEED)
+    settings = Settings.from_env({"TRUSTFOLD_THRESHOLD": "7", "TRUSTFOLD_RULES": str(path)})
+    trust = settings.rules().trust
+    assert trust.default_rule == EscalationPatch(
+        count_threshold=7, window_seconds=3600, escalation_duration_seconds=1800
+    )
+    assert trust.plugin_rules == load_rules(path).trust.plugin_rules
+    assert Settings(window=60).rules().trust.default_rule == EscalationPatch(window_seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TRUSTFOLD_PORT", "http", "TRUSTFOLD_PORT is 'http', which is not a whole number"),
+        ("TRUSTFOLD_WINDOW", "an hour", "TRUSTFOLD_WINDOW is 'an hour', which is not a number"),
+        ("TRUSTFOLD_THRESHOLD", "0", "TRUSTFOLD_THRESHOLD or TRUSTFOLD_WINDOW is out of range"),
+    ],
+)
+def test_variables_that_make_no_sense(variable: str, value: str, said: str) -> None:
+    """A variable that cannot be used is named with its value."""
+    with pytest.raises(ConfigError, match=said):
+        Settings.from_env({variable: value}).rules()

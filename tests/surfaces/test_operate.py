@@ -1,0 +1,105 @@
+"""`trustfold reset` and `recover`: orders to a store, a running server, or whoever has the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import trustfold, up
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.surfaces.scenarios.bad_day import events
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store after a bad day, in the place where commands look for it."""
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest(events())
+    return path
+
+
+def states(path: Path) -> dict[str, str]:
+    """State of each key that is not trusted."""
+    with EmbeddedEngine.open(path) as engine:
+        found = [json.loads(value) for value in engine.states().values()]
+    return {one["key"]: one["state"] for one in found if one["state"] != "trusted"}
+
+
+def test_reset_unblocks_a_tool_and_its_finer_keys(store: Path, tmp_path: Path) -> None:
+    """`reset bash` gives the tool and its keys clean trust, says so, and keeps who and why."""
+    done = trustfold("reset", "bash", "--reason", "looked fine", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.decode() == (
+        "✓ bash trusted again: reset by an operator\n✓ bash|command=rm trusted again: reset by an operator\n"
+    )
+    assert states(store) == {"service:atlassian": "escalated"}
+    with EmbeddedEngine.open(store) as engine:
+        (order,) = engine._store.connection.execute("SELECT value FROM log WHERE topic = 'commands'").fetchone()
+    assert json.loads(order)["reason"] == "looked fine"
+
+
+def test_recover_restores_an_escalated_key_only(store: Path, tmp_path: Path) -> None:
+    """`recover` gives an escalated key its trust back; a blocked one is refused with the way out."""
+    done = trustfold("recover", "service:atlassian", "--json", cwd=tmp_path)
+    assert [one["to"] for one in json.loads(done.stdout)["decisions"]] == ["trusted"]
+    blocked = trustfold("recover", "bash", cwd=tmp_path)
+    assert blocked.returncode == 1
+    assert blocked.stderr.decode() == "trustfold: bash is blocked; `trustfold reset 'bash'` unblocks it\n"
+    assert states(store) == {"bash": "blocked", "bash|command=rm": "blocked"}
+
+
+def test_reset_all_asks_first(store: Path, tmp_path: Path) -> None:
+    """Without a terminal to ask in and without --yes nothing is done; with it, everything is clean."""
+    asked = trustfold("reset", "all", cwd=tmp_path)
+    assert asked.returncode == 2
+    assert "add --yes" in asked.stderr.decode()
+    assert len(states(store)) == 3
+    assert trustfold("reset", "all", "--yes", cwd=tmp_path).returncode == 0
+    assert states(store) == {}
+    nothing = trustfold("reset", "all", "--yes", cwd=tmp_path)
+    assert "nothing to reset" in nothing.stderr.decode()
+    assert nothing.returncode == 0
+
+
+def test_an_unknown_key_is_explained(store: Path, tmp_path: Path) -> None:
+    """A misspelt key changes nothing and names the nearest one that is known."""
+    done = trustfold("reset", "service:atlasian", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing is held against 'service:atlasian'; did you mean 'service:atlassian'?" in done.stderr.decode()
+    assert len(states(store)) == 3
+
+
+def test_a_key_of_several_workspaces_needs_the_workspace(store: Path, tmp_path: Path) -> None:
+    """When two workspaces have the key, one must be chosen; the other stays as it is."""
+    with EmbeddedEngine.open(store) as engine:
+        engine.ingest([line.replace(b'"acme"', b'"other"').replace(b'"id":"', b'"id":"o-') for line in events()])
+    vague = trustfold("reset", "bash", cwd=tmp_path)
+    assert vague.returncode == 2
+    assert "'bash' is known in acme, other; choose with --workspace" in vague.stderr.decode()
+    assert trustfold("reset", "bash", "--workspace", "other", cwd=tmp_path).returncode == 0
+    table = trustfold("status", cwd=tmp_path).stdout.decode()
+    assert [line.split()[0] for line in table.splitlines() if " bash " in line] == ["acme"]
+
+
+def test_orders_reach_the_engine_that_has_the_store(store: Path, tmp_path: Path) -> None:
+    """While `up` runs over the store, `reset` hands the order to it, by its address or through the file alone."""
+    with up(cwd=tmp_path) as server:
+        assert trustfold("reset", "bash", cwd=tmp_path).returncode == 0
+        done = trustfold("recover", "service:atlassian", "--url", server.url, cwd=tmp_path)
+        assert done.stdout.decode() == "✓ service:atlassian trusted again: recovered by an operator\n"
+        assert all(one["state"] == "trusted" for one in server.get("/v1/state")["states"])
+    assert states(store) == {}
+
+
+def test_an_open_circuit_is_closed_too(store: Path, tmp_path: Path) -> None:
+    """`reset` of a tool whose circuit is open closes the circuit with it."""
+    broken = [line for line in events() if b'"morning-report"' in line][:10]
+    with EmbeddedEngine.open(store) as engine:
+        engine.ingest([line.replace(b'"acme"', b'"w9"').replace(b'"id":"', b'"id":"o-') for line in broken])
+    done = trustfold("reset", "http_request", cwd=tmp_path)
+    assert "✓ http_request trusted again: reset by an operator" in done.stdout.decode()
+    assert "✓ tool:http_request circuit closed: closed by an operator" in done.stdout.decode()
+    assert not {key for key in states(store) if "http_request" in key}

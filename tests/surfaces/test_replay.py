@@ -1,0 +1,227 @@
+"""`trustfold replay`: decisions on standard output as they go on the wire, everything else on standard error."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import COMMAND, environment, trustfold
+from scenarios import ALL
+from trustfold.projections.emit import Output
+from trustfold.projections.topology import DECISION_TOPICS
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.surfaces.scenarios.bad_day import events
+
+
+def folded(lines: list[bytes]) -> list[Output]:
+    """Everything that these lines cause."""
+    topology = LocalTopology(Rules())
+    return topology.feed("events", lines) + topology.tick(topology.stream_time)
+
+
+def wire(outputs: list[Output], topics: tuple[str, ...] = DECISION_TOPICS) -> bytes:
+    """Values of the topics' outputs, a line each."""
+    return b"".join(out.value + b"\n" for out in outputs if out.topic in topics and out.value is not None)
+
+
+@pytest.fixture
+def day(tmp_path: Path) -> Path:
+    """A file of events."""
+    path = tmp_path / "day.ndjson"
+    path.write_bytes(b"\n".join(events()) + b"\n")
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_json_is_the_wire_format_and_nothing_else(name: str, tmp_path: Path) -> None:
+    """With --json each decision is a line of exactly the bytes that would be published, in the order they were made."""
+    lines = [value for _, value in ALL[name]().records]
+    (tmp_path / "story.ndjson").write_bytes(b"\n".join(lines))
+    done = trustfold("replay", "story.ndjson", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == wire(folded(lines))
+    assert done.stdout
+
+
+def test_files_are_folded_in_order_plain_packed_and_from_a_pipe(day: Path, tmp_path: Path) -> None:
+    """A plain file, a gzip file whatever its name, and standard input give the same decisions; several files are one run."""
+    lines = events()
+    expected = wire(folded(lines))
+    (tmp_path / "packed").write_bytes(gzip.compress(day.read_bytes()))
+    (tmp_path / "one").write_bytes(b"\n".join(lines[:20]))
+    (tmp_path / "two").write_bytes(gzip.compress(b"\r\n\n".join(lines[20:])))
+    assert trustfold("replay", "packed", "--json", cwd=tmp_path).stdout == expected
+    assert trustfold("replay", "-", "--json", cwd=tmp_path, stdin=day.read_bytes()).stdout == expected
+    packed = gzip.compress(day.read_bytes())
+    assert trustfold("replay", "-", "--json", cwd=tmp_path, stdin=packed).stdout == expected
+    assert trustfold("replay", "one", "two", "--json", cwd=tmp_path).stdout == expected
+
+
+def test_the_summary_is_on_standard_error(day: Path, tmp_path: Path) -> None:
+    """Events, decisions by type, dead letters by reason and speed are told beside the data."""
+    done = trustfold("replay", day, "--json", cwd=tmp_path)
+    said = done.stderr.decode()
+    outputs = [out for out in folded(events()) if out.topic in DECISION_TOPICS]
+    assert f"{len(events())} events in " in said
+    assert " events/s)" in said
+    assert f"{len(outputs)} decisions: " in said
+    for kind in {out.type for out in outputs}:
+        assert f"{kind} {sum(out.type == kind for out in outputs)}" in said
+    assert "dead letters" not in said
+
+
+def test_bad_lines_are_counted_and_kept_and_stop_nothing(tmp_path: Path) -> None:
+    """A bad line becomes a dead letter with its reason; the events around it fold as without it."""
+    lines = events()
+    bad = [b"not json", b'{"type":"tool_call.started"}', b"\xff\xfe"]
+    mixed = [*lines[:10], bad[0], *lines[10:30], bad[1], bad[2], *lines[30:]]
+    done = trustfold("replay", "-", "--json", "--dead-letters", "letters", cwd=tmp_path, stdin=b"\n".join(mixed))
+    assert done.returncode == 0
+    assert done.stdout == wire(folded(lines))
+    letters = [json.loads(line) for line in (tmp_path / "letters").read_text().splitlines()]
+    assert [letter["offset"] for letter in letters] == [10, 31, 32]
+    assert letters[0]["value"] == "not json"
+    assert letters[2]["value_base64"]
+    assert "3 dead letters: " in done.stderr.decode()
+    for letter in letters:
+        assert f"{letter['reason']} 1" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["nudges", "breakers,escalations", "state", "all"])
+def test_topics_widen_or_narrow_the_output(name: str, day: Path, tmp_path: Path) -> None:
+    """--topics chooses what is printed; `all` has state, outcomes and appended events too."""
+    lines = [*events(), b"bad"]
+    day.write_bytes(b"\n".join(lines))
+    done = trustfold("replay", day, "--json", "--topics", name, cwd=tmp_path)
+    outputs = folded(lines)
+    topics = tuple({out.topic for out in outputs}) if name == "all" else tuple(name.split(","))
+    assert done.stdout == wire(outputs, topics)
+    assert done.stdout
+    assert name != "all" or b'"call.outcome"' in done.stdout
+
+
+def test_people_see_rows(day: Path, tmp_path: Path) -> None:
+    """Without --json each decision is a row: day, time, session, what, why."""
+    done = trustfold("replay", day, cwd=tmp_path)
+    shown = done.stdout.decode()
+    assert shown.startswith("2026-03-02\n09:00:12 ")
+    assert "09:00:12 morn…-report ! http_request escalated: 3/3 failures in 1h" in shown
+    assert "09:45:12 tidy-up      ✕ bash blocked: security concern" in shown
+    assert "→ interrupt nudge: PAUSED" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_limit_cuts_the_rows_not_the_folding(day: Path, tmp_path: Path) -> None:
+    """--limit prints so many decisions; all are folded and counted, and the rest is announced."""
+    whole = trustfold("replay", day, "--json", cwd=tmp_path)
+    few = trustfold("replay", day, "--json", "--limit", "3", cwd=tmp_path)
+    assert few.stdout.splitlines() == whole.stdout.splitlines()[:3]
+    total = len(whole.stdout.splitlines())
+    assert f"... and {total - 3} more decisions" in few.stderr.decode()
+    assert f"{total} decisions: " in few.stderr.decode()
+    assert trustfold("replay", day, "--json", "--limit", "0", cwd=tmp_path).stdout == whole.stdout
+
+
+def test_rules_are_read_from_a_file(day: Path, tmp_path: Path) -> None:
+    """Other rules give other decisions: with a threshold of four the third failure escalates nobody."""
+    (tmp_path / "rules.toml").write_text("[trust.default_rule]\ncount_threshold = 4\n")
+    done = trustfold("replay", day, "--json", "--rules", "rules.toml", cwd=tmp_path)
+    reasons = {json.loads(line).get("reason") for line in done.stdout.splitlines()}
+    assert "4/4 failures in 1h" in reasons
+    assert "3/3 failures in 1h" not in reasons
+    by_environment = trustfold("replay", day, "--json", cwd=tmp_path, env={"TRUSTFOLD_RULES": "rules.toml"})
+    assert by_environment.stdout == done.stdout
+    by_threshold = trustfold("replay", day, "--json", cwd=tmp_path, env={"TRUSTFOLD_THRESHOLD": "4"})
+    assert by_threshold.stdout == done.stdout
+
+
+def test_realtime_takes_a_speed_or_none(day: Path, tmp_path: Path) -> None:
+    """--realtime may stand before a file; at a high speed it changes nothing but the waiting."""
+    expected = wire(folded(events()))
+    assert trustfold("replay", "--realtime", "1e9", day, "--json", cwd=tmp_path).stdout == expected
+    day.write_bytes(b"\n".join(events()[:6]))
+    for words in (["--realtime", str(day)], [str(day), "--realtime"]):
+        assert trustfold("replay", *words, "--json", cwd=tmp_path).stdout == wire(folded(events()[:6]))
+    assert trustfold("replay", day, "--realtime", "-1", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.ndjson"], "missing.ndjson: no such file"),
+        (["."], ".: is a directory; name the files in it"),
+        (["-", "-"], "standard input (-) can be read only once"),
+        (["-", "--topics", "nonsense"], "unknown topic 'nonsense'; choose from "),
+        (["-", "--dead-letters", "-"], "--dead-letters needs a file"),
+        (["-", "--dead-letters", "no/such/folder"], "no/such/folder: cannot be written"),
+        (["-", "--rules", "missing.toml"], "missing.toml: cannot be read"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_folded(words: list[str], said: str, tmp_path: Path) -> None:
+    """A wrong argument is one line and exit code 2."""
+    done = trustfold("replay", *words, cwd=tmp_path, stdin=b"\n".join(events()))
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.decode().startswith(f"trustfold: {said}")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_damaged_file_is_told_after_what_stood_before(tmp_path: Path) -> None:
+    """A gzip file that ends early gives the decisions up to there, one line and exit code 1."""
+    packed = gzip.compress(b"\n".join(events()))
+    (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])
+    done = trustfold("replay", "cut.gz", "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    assert wire(folded(events())).startswith(done.stdout)
+    assert done.stdout
+    assert done.stderr.startswith(b"trustfold: the input ends early or is damaged")
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--limit", "0"]])
+def test_a_closed_pipe_ends_it_quietly(words: list[str], tmp_path: Path) -> None:
+    """`| head -1` gets its line; there is no complaint and no traceback."""
+    many = b"\n".join(
+        value.replace(b'"session_id":"', b'"session_id":"%d-' % number).replace(b'"id":"', b'"id":"%d' % number)
+        for number in range(300)
+        for value in events()
+    )
+    (tmp_path / "many.ndjson").write_bytes(many)
+    with subprocess.Popen(
+        [*COMMAND, "replay", "many.ndjson", *words],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait(60) == 0
+    assert said == b""
+
+
+def test_decisions_of_a_slow_pipe_come_at_once(tmp_path: Path) -> None:
+    """From standard input each decision is out as soon as its event is in, so that `tail -f` can be piped in."""
+    topology = LocalTopology(Rules())
+    with subprocess.Popen(
+        [*COMMAND, "replay", "-", "--json"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in events():
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            for expected in wire(topology.feed("events", [line])).splitlines(keepends=True):
+                assert process.stdout.readline() == expected
+        process.stdin.close()
