@@ -60,7 +60,11 @@ def side_console() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the entry ends the command; rich would end the process as failed
+
+    return Ours(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def note(text: str) -> None:

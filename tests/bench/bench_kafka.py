@@ -147,7 +147,8 @@ def _row(rounds: list[Round], other: str, against: str, target: Target | None) -
     if not ours:
         return None
     behind = {}
-    for name, results in (("worker", ours), (other, theirs)):
+    shown = [("worker", ours), (other, theirs)]
+    for name, results in shown if other == "bare" else shown[1:]:
         behind[name] = Series("events/s", tuple(_figures(results, "rate")))
         behind[f"{name}, folding"] = Series("us an event", tuple(_figures(results, "folds")))
         behind[f"{name}, all else"] = Series("us an event", tuple(_figures(results, "rest")))

@@ -57,7 +57,13 @@ def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     """Asking for help imports no engine, no server, not even the library that draws tables."""
-    code = "import sys, trustfold.cli\ntry: trustfold.cli.main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    code = """
+import sys, trustfold.cli
+try:
+    trustfold.cli.main(["--help"])
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=60, check=True)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert not loaded & HEAVY
@@ -181,9 +187,10 @@ def test_live_keys_are_completed(tmp_path: Path) -> None:
             check=False,
         ).stdout
 
-    assert complete() == b""
+    assert complete().split() == []
     made = (
-        "from trustfold.streams.embedded.engine import EmbeddedEngine; from trustfold.surfaces.scenarios.bad_day import events;"
+        "from trustfold.streams.embedded.engine import EmbeddedEngine;"
+        "from trustfold.surfaces.scenarios.bad_day import events;"
         "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
     )
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)

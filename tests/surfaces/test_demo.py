@@ -41,7 +41,7 @@ def test_json_is_what_consumers_read(tmp_path: Path) -> None:
 
 
 def test_the_day_holds_what_the_seeds_tell() -> None:
-    """Escalated at the third 503, circuit open at the fifth, recovered later; blocked at once; one server; two ladders."""
+    """Escalated at the third 503, open at the fifth, recovered later; blocked at once; one server; two ladders."""
     bodies = [orjson.loads(output.value or b"") for output in decided()]
     moves = [(one["key"], one["to"]) for one in bodies if one["type"] == "trust.changed"]
     assert [to for key, to in moves if key == "http_request"] == ["escalated", "recovering", "trusted"]
