@@ -85,17 +85,19 @@ def replay(
     at_most = (None if as_json else SHOWN) if limit is None else (limit or None)
     with ExitStack() as stack:
         letters = _open_letters(stack, dead_letters_file)
-        progress = stack.enter_context(Progress(side_console(), files, quiet=not as_json and console().is_terminal))
+        progress = stack.enter_context(Progress(side_console(), files, quiet=sys.stdout.isatty()))
         show: Any = _print_json(flush=STDIN in files or realtime is not None) if as_json else RowPrinter(console())
         counts = _Counts()
         for output in _paced(_reading(folding.run(list(files), progress=progress.advance)), folding, realtime):
             counts.add(output)
             if output.topic == DEAD_LETTERS and letters is not None:
                 letters.write((output.value or b"") + b"\n")
-            if output.topic in wanted and output.value is not None and (at_most is None or counts.shown < at_most):
+            if output.topic not in wanted or output.value is None:
+                continue
+            if at_most is None or counts.shown < at_most:
                 counts.shown += 1
                 show(output)
-            elif output.topic in wanted and output.value is not None:
+            else:
                 counts.hidden += 1
     sys.stdout.flush()
     counts.summarise(folding.lines)

@@ -8,6 +8,7 @@ nothing. Outputs are those of `Replay` over the same input, byte for byte, howev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -78,6 +79,7 @@ class EmbeddedEngine:
         self._store = store
         self._live_states = live_states
         self._batches = 0
+        self._stale = True
         self._restore()
 
     @classmethod
@@ -105,11 +107,11 @@ class EmbeddedEngine:
     @property
     def stream_time(self) -> int:
         """Largest effective time seen, milliseconds; 0 before the first event."""
-        return self._topology.stream_time
+        return self._refresh().stream_time
 
     def next_due(self) -> int | None:
         """Earliest time at which something falls due; None if nothing is."""
-        return self._topology.next_due()
+        return self._refresh().next_due()
 
     def ingest(self, values: Sequence[bytes], *, arrived_ms: int = -1) -> list[Output]:
         """Fold input events in order; returns everything they caused once it is durable.
@@ -277,27 +279,34 @@ class EmbeddedEngine:
             for processor in self._topology.processors.values():
                 processor.forget_clean(self._live_states)
 
+    def _refresh(self) -> LocalTopology:
+        """The topology, taken up anew if a batch was interrupted."""
+        if self._stale:
+            self._restore()
+        return self._topology
+
     def _restore(self) -> None:
         """Take up the stored states, with what was due before."""
         positions = self._store.positions()
         self._next_output = positions.pop(OUTPUTS, FIRST_OFFSET)
         self._topology = LocalTopology(self.rules, load=self._store.load, next_offsets=positions)
         for stage in STAGES:
-            self._topology.processors[stage.name].adopt(_readable(stage, self._store.headers(stage.name)))
+            with closing(self._store.headers(stage.name)) as headers:
+                self._topology.processors[stage.name].adopt(_readable(stage, headers))
+        self._stale = False
 
 
 class _Undo:
-    """Whatever interrupts a batch, the states in memory go back to the last commit."""
+    """Whatever interrupts a batch, the states in memory are those of the last commit before the next one begins."""
 
     def __init__(self, engine: EmbeddedEngine) -> None:
         self._engine = engine
 
     def __enter__(self) -> None:
-        """Nothing to prepare: the last commit is on the disk."""
+        self._engine._refresh()  # noqa: SLF001 - one class in two
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._engine._restore()  # noqa: SLF001 - one class in two
+        self._engine._stale = kind is not None  # noqa: SLF001 - as above
 
 
 def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

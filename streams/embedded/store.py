@@ -1,8 +1,9 @@
 """The file of the embedded engine: SQLite, one transaction per batch, one process at a time.
 
 `synchronous=FULL`: a commit is on the disk when it returns, so what was acknowledged survives a power cut as well as a
-killed process. It costs one flush per batch; NORMAL would save a few per cent of a batch of 500 and lose the last
-acknowledged batches of a power cut. Readers (`views`) work beside the writer, thanks to the write-ahead log.
+killed process. That is one flush per batch: under one per cent of the time of 500 events on a disk that flushes in
+0.2 ms. NORMAL would lose the last acknowledged batches in a power cut. Readers (`views`) work beside the writer, thanks
+to the write-ahead log.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from ...projections.emit import Output
 from .errors import StoreError, StoreLocked, store_error
@@ -150,24 +151,33 @@ class Store:
         return dict(self.connection.execute("SELECT name, next FROM positions"))
 
     def load(self, stage: str, key: bytes) -> bytes | None:
-        """Stored snapshot of a state."""
-        row = self.connection.execute(
-            "SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage, key)
-        ).fetchone()
+        """Stored snapshot of a state.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        row = self._one("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage, key))
         return row[0] if row is not None else None
 
-    def headers(self, stage: str) -> Iterator[tuple[bytes, bytes]]:
-        """Key and snapshot header of every state of a stage."""
-        return self.connection.execute(
-            "SELECT key, substr(snapshot, 1, ?) FROM states WHERE stage = ?", (HEADER_BYTES, stage)
-        )
+    def headers(self, stage: str) -> Generator[tuple[bytes, bytes], None, None]:
+        """Key and snapshot header of every state of a stage; to be closed when it is not read to its end."""
+        try:
+            yield from self.connection.execute(
+                "SELECT key, substr(snapshot, 1, ?) FROM states WHERE stage = ?", (HEADER_BYTES, stage)
+            )
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
 
     def answered(self, token: bytes) -> Answered | None:
         """The answer once given to a request; None if it is new, or long ago."""
-        row = self.connection.execute(
-            "SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,)
-        ).fetchone()
+        row = self._one("SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,))
         return Answered(*row) if row is not None else None
+
+    def _one(self, statement: str, arguments: tuple[object, ...]) -> Any:
+        try:
+            return self.connection.execute(statement, arguments).fetchone()
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
 
     def note(self, name: str, value: bytes) -> None:
         """Remember a fact about the store, such as the rules in force."""

@@ -6,6 +6,7 @@ rules of the folds are not here but in `schemas.rules`.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -92,6 +93,10 @@ class KafkaSettings:
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number of seconds above 0")
+        if self.replication < 0:
+            raise ConfigError(f"replication is {self.replication}; it must be a number of copies, or 0 for the default")
+        if self.log_level not in logging.getLevelNamesMapping():
+            raise ConfigError(f"log level {self.log_level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
         if self.revoke_timeout >= self.rebalance_timeout:
             raise ConfigError(
                 f"revoke_timeout ({self.revoke_timeout} s) must be below rebalance_timeout "

@@ -78,7 +78,7 @@ async def _fill(settings: KafkaSettings, log: Log) -> None:
 
 
 async def make_topics(settings: KafkaSettings) -> None:
-    """Create the topics there are not, and wait until every partition answers; a leader may be named and not yet serve."""
+    """Create the topics that are missing and wait until every partition answers; a named leader may not serve yet."""
     await create_topics(settings)
     async with AIOKafkaConsumer(bootstrap_servers=settings.servers) as consumer:
         names = [topic.name for topic in plan(settings)]

@@ -23,7 +23,7 @@ def measure(options: Options) -> list[Row]:
     """
     say(f"folds alone: {options.runs} runs and one that does not count")
     task = Task(
-        core=bench_machine.contestant_core() if not options.quick else None,
+        core=bench_machine.contestant_core(),
         limit_s=600,
         folder=str(options.traces),
         runs=options.runs,

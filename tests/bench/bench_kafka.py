@@ -23,7 +23,7 @@ SCRIPTS = {
     "faust": "contestant_faust.py",
 }
 TRIES = {"faust": 3}
-"""Plain Faust sometimes does not start on new topics: a stage gets no records (others: one try)."""
+"""Plain Faust sometimes never starts on new topics, or one of its agents gets no records; the others have one try."""
 
 WARM_UP = 20_000
 """Events of the round that does not count: the broker's code gets compiled, its files allocated."""

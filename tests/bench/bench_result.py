@@ -19,6 +19,7 @@ class Series:
     """Figures of the same thing from several runs, in the order of the runs."""
 
     unit: str
+    """`ratio`, or what follows the number."""
     runs: tuple[float, ...]
 
     @property
@@ -85,15 +86,15 @@ class Row:
         """Whether the median meets the target; None without one."""
         return None if self.target is None else self.target.met(self.figure.median)
 
-    def as_json(self) -> dict[str, Any]:
-        """The row, for machines."""
+    def as_json(self, *, judged: bool = True) -> dict[str, Any]:
+        """The row, for machines; `met` is null where nobody may judge."""
         return {
             "name": self.name,
             "title": self.title,
             "against": self.against,
             "figure": self.figure.as_json(),
             "target": None if self.target is None else str(self.target),
-            "met": self.met,
+            "met": self.met if judged else None,
             "behind": {name: series.as_json() for name, series in self.behind.items()},
             "notes": self.notes,
         }
@@ -105,6 +106,8 @@ class Report:
 
     machine: dict[str, Any]
     options: dict[str, Any]
+    judged: bool = True
+    """Whether the runs were long enough to say that a target is met or missed."""
     rows: list[Row] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     """Reason, by the name of a group of rows that could not be measured."""
@@ -115,7 +118,7 @@ class Report:
             "format": FORMAT,
             "machine": self.machine,
             "options": self.options,
-            "rows": [row.as_json() for row in self.rows],
+            "rows": [row.as_json(judged=self.judged) for row in self.rows],
             "skipped": self.skipped,
         }
 

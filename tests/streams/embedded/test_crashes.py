@@ -185,3 +185,23 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
         engine.tick(engine.stream_time)
     whole = undisturbed(tmp_path / "undisturbed.sqlite", lines)
     assert contents(tmp_path / "store.sqlite")["outputs"] == whole["outputs"]
+
+
+def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """When states cannot be read back the batch is refused as our error; nothing of it is in the next commit."""
+    lines = a_day()[:40]
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+        engine.ingest(lines[:20])
+    with EmbeddedEngine.open(tmp_path / "store.sqlite") as engine:
+        run = engine._store.connection.execute
+        run("ALTER TABLE states RENAME COLUMN snapshot TO hidden")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="no such column: snapshot"):
+                engine.ingest(lines[20:])
+            with pytest.raises(StoreError, match="no such column: snapshot"):
+                engine.next_due()
+        run("ALTER TABLE states RENAME COLUMN hidden TO snapshot")
+        engine.ingest(lines[20:])
+        engine.tick(engine.stream_time)
+    whole = undisturbed(tmp_path / "undisturbed.sqlite", lines)
+    assert contents(tmp_path / "store.sqlite")["outputs"] == whole["outputs"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from broker_kit.choice import Broker
-from lane_harness import LaneHarness, assert_as_undisturbed, events
+from lane_harness import LaneHarness, assert_as_undisturbed, events, session_timeout
 
 pytestmark = [pytest.mark.durable_broker, pytest.mark.slow]
 
@@ -17,7 +17,8 @@ SLOW = {"COUNTING_SLOW_US": "60"}
 @pytest.fixture
 def lane(broker: Broker, topic_prefix: str, tmp_path: Path) -> Iterator[LaneHarness]:
     """Topics and workers of one test."""
-    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, **SLOW) as harness:
+    own = {"TRUSTFOLD_SESSION_TIMEOUT": session_timeout(broker.kind)}
+    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, **SLOW, **own) as harness:
         yield harness
 
 
@@ -67,7 +68,7 @@ def test_owner_killed_while_another_stands_by(lane: LaneHarness) -> None:
 def test_paused_owner_comes_back_as_a_zombie(lane: LaneHarness) -> None:
     """A worker paused for longer than the session timeout cannot spoil what the next owner has done since."""
     lane.publish(events(50_000))
-    zombie = lane.start(TRUSTFOLD_CHECKPOINT_INTERVAL="0.05")
+    zombie = lane.start(TRUSTFOLD_CHECKPOINT_INTERVAL="0.05")  # so that the pause falls into a checkpoint
     lane.watch("outcomes", 10_000)
     zombie.pause()
     heir = lane.start().ready()

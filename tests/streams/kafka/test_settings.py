@@ -50,6 +50,8 @@ def test_environment_and_overrides() -> None:
         ({"TRUSTFOLD_CHECKPOINT_INTERVAL": "nan"}, "checkpoint_interval is nan"),
         ({"TRUSTFOLD_REVOKE_TIMEOUT": "90"}, "must be below rebalance_timeout"),
         ({"TRUSTFOLD_APP_ID": " x"}, "app id ' x'"),
+        ({"TRUSTFOLD_LOG_LEVEL": "loud"}, "log level 'loud' is unknown"),
+        ({"TRUSTFOLD_REPLICATION": "-1"}, "replication is -1"),
         ({"TRUSTFOLD_SECURITY_PROTOCOL": "TLS"}, "security protocol 'TLS' is unknown"),
         ({"TRUSTFOLD_SECURITY_PROTOCOL": "SASL_SSL"}, "needs a user and a password"),
         ({"TRUSTFOLD_ALLOW_PLAINTEXT_SASL": "perhaps"}, "expected true or false"),

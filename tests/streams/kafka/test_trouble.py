@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from broker_kit.choice import Broker
 from counting import ENCODE, State
-from lane_harness import LaneHarness, assert_as_undisturbed, event, events, run
+from lane_harness import LaneHarness, assert_as_undisturbed, event, events, run, session_timeout
 from local_kafka import LocalKafka
 from trustfold.streams.kafka.fencing import CLAIM_KEY, epoch_headers
 from trustfold.streams.kafka.outputs import partition_of
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.durable_broker
 @pytest.fixture
 def lane(broker: Broker, topic_prefix: str, tmp_path: Path) -> Iterator[LaneHarness]:
     """Topics and workers of one test."""
-    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path) as harness:
+    own = {"TRUSTFOLD_SESSION_TIMEOUT": session_timeout(broker.kind)}
+    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, **own) as harness:
         yield harness
 
 
@@ -154,7 +155,7 @@ def test_a_refused_output_stops_the_worker_in_order(lane: LaneHarness) -> None:
     assert "worker stops: MessageSizeTooLarge" in worker.text()
     assert lane.committed()["events", partition_of(b"s", 4)][0] <= 0
     lane.limit("nudges", 1_000_000)
-    again = lane.start()
-    again.ready(timeout=2.5)  # sooner than the session timeout of the one before
+    assert lane.members() == 0
+    lane.start()
     lane.settled()
     assert lane.states("session")["s" * 200].count == 20
