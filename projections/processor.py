@@ -131,7 +131,11 @@ class StageProcessor:
             state.clock = max(state.clock, at)
             self.folded += 1
             due = due_at(state)
-            if due is not None and due_known.get(key) != due:
+            if due is None:
+                if due_known:
+                    due_known.pop(key, None)
+                    self._due_told.discard(key)
+            elif due_known.get(key) != due:
                 self._schedule(key, due)
         return outputs
 
@@ -151,6 +155,8 @@ class StageProcessor:
             if known.get(key) == due and key not in self._due_told and self.stage.due_at(self._state_of(key)) == due:
                 return due
             heapq.heappop(heap)  # the state has moved on since, or has been told
+            if known.get(key) == due and key not in self._due_told:
+                del known[key]
         return None
 
     def due(self, now: int) -> list[Output]:

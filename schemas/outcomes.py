@@ -93,14 +93,11 @@ class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, t
     call_id: str
 
 
-class ProbeLost(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.lost"):
-    """Appended by the engine when a probe's lease ran out without a result (design 2, Time and order)."""
-
-    call_id: str
-    lease_until_ms: int
+class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
+    """Appended by the engine when a probe's lease or a forced opening has ended (design 2, Time and order)."""
 
 
-Outcome = CallOutcome | ProbeRequest | ProbeLost
+Outcome = CallOutcome | ProbeRequest | TimePassed
 """Everything that can stand on the `outcomes` topic."""
 
 _decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)

@@ -7,6 +7,7 @@ explicit null switches a threshold off (design 3, Trust).
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from .vocabulary import NudgeLevel, RecoveryMode, Severity, ToolClass
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Threshold = Annotated[int, Meta(ge=1, le=100)]
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 Ratio = Annotated[float, Meta(gt=0, le=1)]
 
@@ -40,10 +42,10 @@ class RulesBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, f
 class EscalationPatch(RulesBase, kw_only=True, frozen=True):
     """One layer of an escalation rule: only the fields it sets count. Field meanings: `EscalationRule`."""
 
-    count_threshold: Count | UnsetType | None = UNSET
+    count_threshold: Threshold | UnsetType | None = UNSET
     consecutive_threshold: Count | UnsetType | None = UNSET
     rate_threshold: Ratio | UnsetType | None = UNSET
-    rate_min_calls: Count | UnsetType = UNSET
+    rate_min_calls: Threshold | UnsetType = UNSET
     window_seconds: Seconds | UnsetType = UNSET
     severity_filter: frozenset[Severity] | UnsetType = UNSET
     escalation_duration_seconds: Seconds | UnsetType = UNSET
@@ -71,10 +73,10 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
         model_error_weight: what one `invalid_input` failure counts (a model error, not the tool's).
     """
 
-    count_threshold: Count | None = 3
+    count_threshold: Threshold | None = 3
     consecutive_threshold: Count | None = None
     rate_threshold: Ratio | None = None
-    rate_min_calls: Count = 5
+    rate_min_calls: Threshold = 5
     window_seconds: Seconds = 3600
     severity_filter: frozenset[Severity] = DEFAULT_FILTER
     escalation_duration_seconds: Seconds = 1800
@@ -170,7 +172,7 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
     """Repetitions at which a pattern is minor, moderate and severe.
 
     Raises:
-        ValueError: when the steps do not rise, or the first is below two (one call is never a loop).
+        ValueError: when the steps do not rise.
     """
 
     minor: Annotated[int, Meta(ge=1, le=100_000)]
@@ -257,6 +259,14 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
     deadline_ms: Annotated[int, Meta(ge=1, le=604_800_000)] = 600_000
     security_on_attempt: bool = False
     security_patterns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse patterns that are no regular expressions."""
+        for pattern in self.security_patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"security pattern {pattern!r} is no regular expression: {error}") from None
 
 
 class Rules(RulesBase, kw_only=True, frozen=True):

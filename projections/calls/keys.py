@@ -38,6 +38,10 @@ _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "fil
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="})
+_ESCAPED = re.compile(r"\\([|=\\])")
+_PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
+_SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
+SCOPES = ("tool:", "service:", "tier:")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
@@ -74,8 +78,25 @@ def make_key(tool_name: str, params: Mapping[str, str]) -> str:
 
 def parse_key(key: str) -> tuple[str, str]:
     """Tool name and parameter signature of a key, as they stand in it (escapes kept)."""
-    head, _, signature = key.partition("|")
-    return head, signature
+    for found in re.finditer(r"\\.|\|", key, re.DOTALL):
+        if found.group() == "|":
+            return key[: found.start()], key[found.end() :]
+    return key, ""
+
+
+def unescape(text: str) -> str:
+    """Undo `escape`."""
+    return _ESCAPED.sub(r"\1", text)
+
+
+def has_scope(key: str) -> bool:
+    """Whether a key names a scope (`tool:…`, `service:…`, `tier:…`) rather than a tool or one of its targets."""
+    return key.startswith(SCOPES)
+
+
+def tool_key(tool_name: str) -> str:
+    """Trust key of a tool as a whole: its name, marked as a tool's where it reads like another scope."""
+    return f"tool:{tool_name}" if has_scope(tool_name) else escape(tool_name)
 
 
 @lru_cache(maxsize=8192)
@@ -89,6 +110,7 @@ def parent_directory(path: str) -> str:
 def split_url(url: str) -> tuple[str, str]:
     """Domain (lower case, without credentials or default port) and first path segment of a URL.
 
+    A segment that could be a token (`bot123:AAH…`, long and mixed) is left out.
     A URL without a scheme is read as `https`. What is no URL gives two empty strings.
     """
     text = url.strip()
@@ -103,7 +125,8 @@ def split_url(url: str) -> tuple[str, str]:
         return "", ""
     if port is not None and port != _DEFAULT_PORTS.get(parts.scheme.lower()):
         host = f"{host}:{port}"
-    return host, parts.path.lstrip("/").partition("/")[0]
+    segment = parts.path.lstrip("/").partition("/")[0]
+    return host, segment if _SEGMENT.match(segment) else ""
 
 
 def mcp_server(tool_name: str) -> str:
@@ -135,6 +158,11 @@ def is_shell(tool_name: str) -> bool:
     return tool_name.lower() in SHELL_TOOLS
 
 
+def _plain(word: str) -> str:
+    """A command word, if it can be one: what is misread may be an argument, and so a secret."""
+    return word if _PLAIN_WORD.match(word) else ""
+
+
 def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
     for name in names:
         value = args.get(name)
@@ -152,7 +180,7 @@ def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> Call
     if server:
         return CallKey(_one(tool_name, "mcp_server", server), escape(server), "mcp")
     if lower in SHELL_TOOLS:
-        return CallKey(_one(tool_name, "command", command_word(shell_command(args))), "", "")
+        return CallKey(_one(tool_name, "command", _plain(command_word(shell_command(args)))), "", "")
     if lower in FILE_TOOLS and (path := _text(args, _PATH_ARGS)):
         return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
     if lower in DIRECTORY_TOOLS and (path := _text(args, _DIRECTORY_ARGS)):

@@ -25,7 +25,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PIECE = re.compile(r"""'([^']*)'?|"((?:[^"\\]|\\.)*)"?|\\(.)|([^'"\\]+)""", re.DOTALL)
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_ASSIGNMENT = re.compile(r"(?:[A-Za-z_]\w*(?:\[[^\]]*\])?\+?|\$env:\w+)=", re.IGNORECASE)
+_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
 _LOOP_HEADS = frozenset({"for", "case", "select", "function"})
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time"})
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
@@ -73,7 +74,7 @@ def _unquote(word: str) -> str:
         return word
     return "".join(
         single or re.sub(r"\\(.)", r"\1", double, flags=re.DOTALL) or escaped or plain
-        for single, double, escaped, plain in _PIECE.findall(word)
+        for single, double, escaped, plain in _PIECE.findall(word.replace("\\\n", ""))
     )
 
 
@@ -104,6 +105,12 @@ def _without_wrappers(words: list[str]) -> tuple[list[str], bool, str | None]:
         else:
             break
     return words, privileged, None
+
+
+def _after_array(text: str, position: int) -> int:
+    """Where the commands go on after an array's values: `KEYS=(a b)`."""
+    end = text.find(")", position)
+    return end + 1 if end >= 0 else len(text)
 
 
 def _after_here_document(text: str, position: int, delimiter: str) -> int:
@@ -153,6 +160,8 @@ def simple_commands(line: str, depth: int = 0) -> tuple[SimpleCommand, ...]:  # 
             redirect = ""
         elif kind == "redirect":
             redirect = token.group()
+        elif kind == "group" and token.group() == "(" and words and _ARRAY.match(words[-1]):
+            position = _after_array(text, position)
         elif kind is not None:
             finish()
             piped = token.group().startswith("|") and token.group() != "||"

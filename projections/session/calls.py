@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec import UNSET
+
 from ...schemas.envelope import output_id
-from ...schemas.events import ToolCallFinished, ToolCallStarted, json_of
+from ...schemas.events import ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import fingerprints, keys, security, tool_class
 from ..emit import Emitter
+from .repetition import close_step
 from .state import MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
 
 TIMEOUT_TYPE = "tool_call.finished"
 MAX_LONE_CALLS = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_ARGS = b"{}"
 
 
 def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -> OpenCall:
@@ -30,12 +32,12 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
         args = {"args": args}
     name, service = event.tool_name, getattr(event, "service", None) or ""
     private_digest = getattr(event, "args_digest", None)
-    if args or not private_digest:
-        canonical = fingerprints.canonical(args) if args else _NO_ARGS
-        key = keys.call_key(name, args, service)
+    key = keys.call_key(name, args, service)
+    if args or (isinstance(event, ToolCallStarted) and event.args is not UNSET):
+        canonical = fingerprints.canonical(args)
     else:
-        canonical = private_digest.encode()
-        key = keys.call_key(name, {}, service)
+        # Without arguments or a digest nothing says that two calls are the same call.
+        canonical = (private_digest or event.id).encode()
     if failure_key := getattr(event, "failure_key", None):
         key = key._replace(fine=failure_key)
     elif rules.tools.key_by == "args" and args:
@@ -94,22 +96,27 @@ def _is_dangerous(tool_name: str, args: dict[str, object], rules: Rules) -> bool
 
 def open_call(state: SessionState, event: ToolCallStarted, at: int, rules: Rules) -> OpenCall | None:
     """Remember a started call; None when it is a repeated start, or a late one whose finish came first."""
-    if event.call_id in state.lone_calls:
-        state.lone_calls.remove(event.call_id)
-        return None
+    for lone in state.lone_calls:
+        if lone[0] == event.call_id and epoch_ms(event.time) <= lone[1]:
+            state.lone_calls.remove(lone)  # its finish came first and has been folded as both
+            return None
     call = describe(event, at, rules)
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
     if state.step_sealed:
+        close_step(state)  # what is still open of the step before says nothing any more
         state.step += 1
-        state.step_open = state.step_mix = 0
+        state.step_open = 0
         state.step_sealed = False
     call.step = state.step
     state.step_open += 1
     state.open_calls.append(call)
     if len(state.open_calls) > MAX_OPEN_CALLS:
-        _remember_closed(state, state.open_calls.pop(0).call_id)
+        forgotten = state.open_calls.pop(0)
+        state.step_open -= forgotten.step == state.step
+        if forgotten.deadline_ms == state.next_deadline:
+            state.next_deadline = min(other.deadline_ms for other in state.open_calls)
     if not state.next_deadline or call.deadline_ms < state.next_deadline:
         state.next_deadline = call.deadline_ms
     return call
@@ -136,11 +143,12 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
     call = describe(event, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
+    close_step(state)
     state.step += 1
-    state.step_open, state.step_mix, state.step_sealed = 1, 0, True
+    state.step_open, state.step_sealed = 1, True
     call.step = state.step
     _remember_closed(state, call.call_id)
-    state.lone_calls.append(call.call_id)
+    state.lone_calls.append((call.call_id, epoch_ms(event.time)))
     del state.lone_calls[:-MAX_LONE_CALLS]
     return call
 

@@ -10,14 +10,23 @@ _WIDTH = 8
 _KEPT = MAX_RECENT_IDS * _WIDTH
 
 
-def seen_before(state: SessionState, event_id: str) -> bool:
-    """Whether this event id is among the session's latest; remembers it if not."""
-    mark = blake2b(event_id.encode(), digest_size=_WIDTH).digest()
+def mark_of(event_id: str) -> bytes:
+    """Digest under which an event id is remembered."""
+    return blake2b(event_id.encode(), digest_size=_WIDTH).digest()
+
+
+def seen_before(state: SessionState, mark: bytes) -> bool:
+    """Whether an event of this mark is among the session's latest."""
     recent = state.recent_ids
     position = recent.find(mark)
     while position >= 0:
         if position % _WIDTH == 0:
             return True
         position = recent.find(mark, position + 1)
-    state.recent_ids = recent[-(_KEPT - _WIDTH) :] + mark if len(recent) >= _KEPT else recent + mark
     return False
+
+
+def remember(state: SessionState, mark: bytes) -> None:
+    """Remember an event that has been folded; one on which the fold failed may come again."""
+    recent = state.recent_ids
+    state.recent_ids = recent[-(_KEPT - _WIDTH) :] + mark if len(recent) >= _KEPT else recent + mark

@@ -9,7 +9,7 @@ from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..emit import MAX_CAUSES, Emitter
-from .state import MAX_ACTIVE_PATTERNS, ActivePattern, SessionState
+from .state import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMark, SessionState
 
 SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
 
@@ -68,8 +68,10 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
             first_ms=emit.at,
             last_step=state.step,
             tool_name=sighting.tools[-1] if sighting.tools else "",
-            expected_action=sighting.expected_action,
         )
+        for mark in state.nudged:
+            if mark.pattern == active.pattern and mark.fingerprint == active.fingerprint:
+                active.nudged_at, active.nudged_severity = mark.nudged_at, mark.severity
         state.active.append(active)
         del state.active[:-MAX_ACTIVE_PATTERNS]
     active.count = sighting.repetitions
@@ -100,6 +102,9 @@ def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], e
     closed = list(gone)
     for active in closed:
         state.active.remove(active)
+        if active.nudged_at >= 0:
+            state.nudged.append(NudgeMark(active.pattern, active.fingerprint, active.nudged_at, active.nudged_severity))
+            del state.nudged[:-MAX_NUDGE_MARKS]
         emit.decision(
             "nudges",
             session_id,

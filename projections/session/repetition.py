@@ -16,6 +16,8 @@ from .patterns import Sighting
 from .state import MAX_CYCLE, MAX_RETRIES, Done, OpenCall, Retry, SessionState
 from .verdicts import Verdict
 
+_MODULUS = 1 << 64
+
 
 def is_news(state: SessionState, call: OpenCall, verdict: Verdict) -> bool:
     """Whether this call with this result has not been seen within the window."""
@@ -96,41 +98,50 @@ def error_retry_loop(
     )  # fmt: skip
 
 
-def _step_fingerprint(state: SessionState, call: OpenCall, verdict: Verdict) -> int | None:
-    """Fingerprint of the step this finish completes; None while calls of its batch are open."""
-    mine = digest(call.fingerprint.to_bytes(8, "big") + verdict.result.to_bytes(8, "big"))
+def finish_in_step(state: SessionState, call: OpenCall, verdict: Verdict) -> bool:
+    """Count a finished call in its step; True when the step is complete and was added to the cycle's memory.
+
+    A neutral call says nothing of the step, and a straggler nothing any more: its step was closed without it.
+    """
     if call.step != state.step:
-        return None  # a straggler of an earlier batch: its step was judged without it
-    state.step_mix ^= mine
+        return False
+    state.step_sealed = True
     state.step_open -= 1
-    return state.step_mix if state.step_open <= 0 else None
+    if not verdict.neutral:
+        mine = digest(call.fingerprint.to_bytes(8, "big") + verdict.result.to_bytes(8, "big"))
+        state.step_mix = (state.step_mix + mine) % _MODULUS
+    return state.step_open <= 0 and close_step(state)
 
 
-def alternating_loop(state: SessionState, call: OpenCall, verdict: Verdict, rules: BehaviourRules) -> Sighting | None:
-    """A cycle of two to six steps with the same results that repeats without a break."""
-    fingerprint = _step_fingerprint(state, call, verdict)
-    if fingerprint is None:
-        return None
+def close_step(state: SessionState) -> bool:
+    """Add the current step to the cycle's memory, with what is known of it; False when that is nothing."""
+    fingerprint, state.step_mix = state.step_mix, 0
+    if not fingerprint:
+        return False
     tail, runs = state.cycle_tail, state.cycle_runs
     if fingerprint not in tail:  # nothing repeats: the usual case
         if any(runs):
             state.cycle_runs = [0] * MAX_CYCLE
-        tail.append(fingerprint)
-        del tail[:-MAX_CYCLE]
-        return None
-    for period in range(1, MAX_CYCLE + 1):
-        same = len(tail) >= period and tail[-period] == fingerprint
-        runs[period - 1] = runs[period - 1] + 1 if same else 0
+    else:
+        for period in range(1, MAX_CYCLE + 1):
+            same = len(tail) >= period and tail[-period] == fingerprint
+            runs[period - 1] = runs[period - 1] + 1 if same else 0
     tail.append(fingerprint)
     del tail[:-MAX_CYCLE]
+    return True
+
+
+def alternating_loop(state: SessionState, rules: BehaviourRules) -> Sighting | None:
+    """A cycle of two to six steps with the same results that repeats without a break, as of the step just closed."""
+    runs = state.cycle_runs
     for period in range(2, MAX_CYCLE + 1):
         run = runs[period - 1]
         laps = run // period + 1
-        if run % period or not rules.alternating_loop.step(laps):
+        if not run or run % period or not rules.alternating_loop.step(laps):
             continue
         if any(runs[shorter - 1] >= run for shorter in _divisors(period)):
             continue  # a shorter cycle explains it; one call repeated is not a cycle
-        cycle = sorted(tail[-period:])
+        cycle = sorted(state.cycle_tail[-period:])
         done = _latest_steps(state, period * min(laps, MAX_CAUSES // period or 1))
         return Sighting(
             Pattern.ALTERNATING_LOOP,

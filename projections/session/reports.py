@@ -6,7 +6,7 @@ from ...schemas.events import FailureReported, SuccessReported
 from ...schemas.outcomes import DEFAULT_WORKSPACE, CallOutcome
 from ...schemas.rules import Rules
 from ..calls.classify import Failure, classify
-from ..calls.keys import escape, make_key, mcp_server
+from ..calls.keys import escape, make_key, mcp_server, split_url
 from ..emit import Emitter
 from .state import SessionState
 
@@ -17,7 +17,7 @@ def reported_outcomes(
     """Outcomes of a report: for the tool, and for its domain or service where it names one."""
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     service = event.service or mcp_server(event.tool_name)
-    domain = (event.domain or "").lower()
+    domain = split_url(event.domain)[0] if event.domain else ""
     fine_key = make_key(event.tool_name, {"mcp_server": service} if service else {"domain": domain})
     severity = http_status = None
     if isinstance(event, FailureReported):

@@ -15,10 +15,11 @@ from ...schemas.codec import decode_event
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome, ProbeRequest
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, ToolClass
+from ..calls.keys import has_scope
 from ..emit import Emitter
 from . import announcements, nudges, patterns, repetition, streaks
 from .calls import append_timeouts, close_call, is_our_timeout, open_call
-from .identity import seen_before
+from .identity import mark_of, remember, seen_before
 from .patterns import Sighting
 from .reports import reported_outcomes
 from .state import ActivePattern, OpenCall, SessionState
@@ -46,7 +47,8 @@ class SessionStage:
 
     def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event; a repeated one changes nothing and emits nothing."""
-        if seen_before(state, event.id):
+        mark = mark_of(event.id)
+        if seen_before(state, mark):
             return
         if state.next_deadline and state.next_deadline <= at and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
@@ -63,6 +65,7 @@ class SessionStage:
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             handler(state, event, at, rules, emit)
+        remember(state, mark)
 
     def due_at(self, state: SessionState) -> int | None:
         """Earliest deadline of a call in flight."""
@@ -77,7 +80,7 @@ class SessionStage:
         """The session's own next event reveals deadlines that have passed: fold each at its own time."""
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
         for finish in append_timeouts(state, session_id, at, emit):
-            seen_before(state, finish.id)
+            remember(state, mark_of(finish.id))
             emit.begin(finish.id, ev.epoch_ms(finish.time))
             _finished(state, finish, emit.at, rules, emit)
         emit.begin(cause, now, traceparent)
@@ -90,12 +93,17 @@ def _is_echo(event: ev.Event) -> bool:
 
 def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
     call = open_call(state, event, at, rules)
-    if call is not None and state.announced and call.tool_class is not ToolClass.INTROSPECTION:
-        # The announcement was followed up, whatever comes of the call; looking at the tools is no follow-up.
+    if call is not None:
+        _followed_up(state, event.session_id, call, rules, emit)
+
+
+def _followed_up(state: SessionState, session_id: str, call: OpenCall, rules: Rules, emit: Emitter) -> None:
+    """An announcement is followed up by any call but a look at the tools, whatever comes of it."""
+    if state.announced and call.tool_class is not ToolClass.INTROSPECTION:
         announcements.fulfilled(state)
         gone = [active for active in state.active if active.pattern == Pattern.ANNOUNCE_NO_ACTION]
         if gone:
-            _conclude(state, event.session_id, [], gone, rules, emit)
+            _conclude(state, session_id, [], gone, rules, emit)
 
 
 def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter) -> None:
@@ -105,19 +113,29 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
     verdict = judge(event, call, rules)
     tell_tools(state, event, call, verdict, emit)
     state.calls += 1
-    if call.step == state.step:
-        state.step_sealed = True
-    if verdict.neutral:
-        if call.step == state.step:
-            state.step_open -= 1
-    elif _detecting(state, rules):
-        _behaviour(state, event, call, verdict, rules, emit)
+    if call.event_id == event.id:  # no start was seen: this is the whole call
+        _followed_up(state, event.session_id, call, rules, emit)
+    step_done = repetition.finish_in_step(state, call, verdict)
+    if _detecting(state, rules):
+        _behaviour(state, event, call, verdict, rules, emit, step_done=step_done)
 
 
 def _behaviour(
-    state: SessionState, event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, rules: Rules, emit: Emitter
+    state: SessionState,
+    event: ev.ToolCallFinished,
+    call: OpenCall,
+    verdict: Verdict,
+    rules: Rules,
+    emit: Emitter,
+    *,
+    step_done: bool,
 ) -> None:
     limits = rules.behaviour
+    cycle = repetition.alternating_loop(state, limits) if step_done else None
+    if verdict.neutral:
+        if cycle is not None:
+            _conclude(state, event.session_id, [cycle], [], rules, emit)
+        return
     news = repetition.is_news(state, call, verdict)
     if news and not verdict.failed and call.tool_class is ToolClass.ACTION:
         state.progress_step = call.step
@@ -129,7 +147,7 @@ def _behaviour(
     repetition.remember(state, call, verdict, event.id, limits)
     seen = [
         repetition.error_retry_loop(state, call, verdict, event.id, limits),
-        repetition.alternating_loop(state, call, verdict, limits),
+        cycle,
         repetition.repetitive_calls(state, call, limits),
         streaks.introspection_loop(state, call, event.id, limits),
         streaks.read_only_loop(state, call, event.id, limits, failed=verdict.failed, news=news),
@@ -202,7 +220,8 @@ def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Ru
 
 
 def _turn_ended(state: SessionState, event: ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
-    _turn_over(state, event, at, rules, emit)
+    if state.turn_open:
+        _turn_over(state, event, at, rules, emit)
     state.turn_open = False
 
 
@@ -219,6 +238,7 @@ def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emi
     del at, rules
     state.pending_nudges = []
     patterns.clear(state, event.session_id, list(state.active), emit)
+    state.nudged = []
     _forget_streaks(state)
 
 
@@ -257,7 +277,7 @@ def _probe_requested(
 ) -> None:
     del rules
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
-    scope = event.breaker_key if ":" in event.breaker_key else f"tool:{event.breaker_key}"
+    scope = event.breaker_key if has_scope(event.breaker_key) else f"tool:{event.breaker_key}"
     request = ProbeRequest(
         id=f"{event.id}/probe",
         time_ms=at,

@@ -11,7 +11,7 @@ from ...schemas.vocabulary import ToolClass
 from ..stage import KeyState
 
 MAX_OPEN_CALLS = 256
-"""Calls in flight remembered per session; the oldest beyond that is given up as cancelled."""
+"""Calls in flight remembered per session; the oldest beyond that is forgotten, and its finish counts alone."""
 
 MAX_CLOSED_CALLS = 64
 """Closed call ids remembered to recognise a second finish."""
@@ -20,6 +20,7 @@ MAX_RECENT_IDS = 128
 """Event ids remembered to recognise a repeated event that no offset gives away (a publisher's retry)."""
 
 MAX_ACTIVE_PATTERNS = 32
+MAX_NUDGE_MARKS = 16
 MAX_RETRIES = 16
 MAX_CYCLE = 6
 """Longest cycle of steps that the alternating detector sees."""
@@ -87,7 +88,15 @@ class ActivePattern(msgspec.Struct, array_like=True):
     raised: int = 0
     nudged_at: int = -1
     nudged_severity: int = 0
-    expected_action: str = ""
+
+
+class NudgeMark(msgspec.Struct, array_like=True):
+    """When a streak that is over was last nudged, and how strongly: the cooldown outlives the streak."""
+
+    pattern: str
+    fingerprint: int
+    nudged_at: int
+    severity: int
 
 
 class PendingNudge(msgspec.Struct, array_like=True):
@@ -107,6 +116,8 @@ class SessionState(KeyState):
         recent_ids: 8-byte digests of the latest event ids, oldest first.
         step: number of the current step; calls that start before any of a batch has finished share one.
         step_open: calls of the current step still open.
+        step_mix: sum of the fingerprints of its finished calls, whatever their order.
+        lone_calls: ids and times (ms) of finishes that came without a start.
         step_sealed: a call of the current step has finished, so the next start begins a new step.
         progress_step: step of the last progress; repetition before it does not count.
         cycle_tail: fingerprints of the latest steps, newest last.
@@ -121,7 +132,7 @@ class SessionState(KeyState):
     recent_ids: bytes = b""
     open_calls: list[OpenCall] = []
     closed_calls: list[int] = []
-    lone_calls: list[str] = []
+    lone_calls: list[tuple[str, int]] = []
     next_deadline: int = 0
     calls: int = 0
     step: int = 0
@@ -145,6 +156,7 @@ class SessionState(KeyState):
     announced_this_turn: bool = False
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
+    nudged: list[NudgeMark] = []
     nudge_level: str = ""
     nudge_enabled: bool | None = None
     detection_enabled: bool | None = None

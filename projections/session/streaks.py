@@ -42,6 +42,9 @@ def read_only_loop(
             state.read_ids = []
         return None
     if state.read_step == call.step and state.reads:
+        if news:  # one of a batch is enough to make the step news
+            state.stale_reads = 0
+            state.read_ids = []
         return None
     state.read_step = call.step
     state.reads += 1

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import UNSET, Raw
 
-from ...schemas.events import ToolCallFinished, json_of
+from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Severity, Status
@@ -16,6 +16,7 @@ from ..calls.errors import neutral_reason
 from ..emit import Emitter
 from .state import OpenCall, SessionState
 
+_NO_ERROR = ErrorInfo()
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
 
 
@@ -23,9 +24,11 @@ class Verdict(NamedTuple):
     """How a finished call is judged.
 
     Attributes:
+        word: success, failure, or neutral: neither, and detectors skip it.
+        severity: of a failure.
         result: fingerprint of what it gave, or of how it failed.
-        failed: a failure that counts as one for behaviour.
-        neutral: neither; detectors skip it.
+        expected: an informational failure that no rule counts.
+        denied: a user refused it.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -52,7 +55,7 @@ def _parsed(raw: bytes) -> Any:
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     """Judge one finish: status first, then what the error or the raw result reports."""
-    error = event.error or None
+    error = event.error if event.error is not None and event.error != _NO_ERROR else None
     raw = b"" if event.result is UNSET else bytes(event.result)
     if raw == b"null":
         raw = b""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...schemas.outcomes import CallOutcome
+from ...schemas.outcomes import CallOutcome, ProbeRequest
 from ...schemas.rules import BreakerPolicy
 from ...schemas.vocabulary import BreakerState, Severity
 from .state import BreakerRecord, Lease
@@ -65,27 +65,40 @@ class Change(NamedTuple):
     at: int
 
 
-class Verdict(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """Answer to a probe request."""
 
     granted: bool
     lease_until: int
 
 
-def catch_up(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Apply what time alone has done by `at`, each at its own time: a lost probe, an expired cooldown or order."""
-    changes: list[Change] = []
-    while True:
-        lease = record.lease
-        if lease is not None and lease.until <= at:
-            record.lease = None
-            changes += move(record, Move.PROBE_LOST, policy, lease.until)
-        elif record.state is _O and record.open_until <= at:
-            changes += move(record, Move.COOLDOWN_OVER, policy, record.open_until)
-        elif record.state is _F and 0 < record.open_until <= at:
-            changes += move(record, Move.RESET, policy, record.open_until)
-        else:
-            return changes
+def next_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+    """The next thing that time alone has done by `at`, at its own time: a lost probe, an expired cooldown or order.
+
+    Call it until it returns nothing; one change at a time, so that each is told with the state it led to.
+    """
+    lease = record.lease
+    if lease is not None and lease.until <= at:
+        record.lease = None
+        return move(record, Move.PROBE_LOST, policy, lease.until)
+    if record.state is _O and record.open_until <= at:
+        return move(record, Move.COOLDOWN_OVER, policy, record.open_until)
+    if record.state is _F and 0 < record.open_until <= at:
+        return move(record, Move.RESET, policy, record.open_until)
+    return []
+
+
+def due_at(record: BreakerRecord) -> int | None:
+    """When time alone does something that must be told: the lease's end, or a forced opening's."""
+    if record.lease is not None:
+        return record.lease.until
+    return record.open_until if record.state is _F and record.open_until else None
+
+
+def clean(record: BreakerRecord) -> None:
+    """Forget all results, as a circuit does when it closes."""
+    record.results = []
+    record.consecutive = []
 
 
 def fold_call(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
@@ -144,15 +157,15 @@ def _settle_probe(
 ) -> list[Change]:
     """Settle the probe by a call that finished while half-open, if it is the probe.
 
-    With a lease out, only the leased call decides; without one (a platform that only publishes), any call that
-    started after the opening does.
+    A call that started before the opening never decides. With a lease out, only the leased call does (call ids are
+    not unique, so its session counts too); without one (a platform that only publishes), any call.
     """
+    if outcome.started_ms < record.opened_at:
+        return []
     if record.lease is not None:
-        if record.lease.call_id != outcome.call_id:
+        if (record.lease.call_id, record.lease.session_id) != (outcome.call_id, outcome.session_id):
             return []
         record.lease = None
-    elif outcome.started_ms < record.opened_at:
-        return []
     if not answered:
         return []
     if failed:
@@ -161,19 +174,19 @@ def _settle_probe(
     return move(record, Move.PROBES_SUCCEEDED, policy, at) if record.successes >= policy.close_after else []
 
 
-def request_probe(
-    record: BreakerRecord, policy: BreakerPolicy, *, holder: str, call_id: str, event_id: str, at: int
-) -> Verdict:
-    """Grant the fleet's one probe, or refuse it; a closed circuit needs none and lets the call pass."""
-    if record.mode == "disabled" or record.state is _C:
-        return Verdict(granted=True, lease_until=0)
+def request_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
+    """Grant the fleet's one probe, or refuse it; a circuit that is closed or not enforced lets the call pass."""
+    if record.mode != "enforce" or record.state is _C:
+        return ProbeAnswer(granted=True, lease_until=0)
     if record.state is not _H:
-        return Verdict(granted=False, lease_until=record.open_until)
+        return ProbeAnswer(granted=False, lease_until=record.open_until)
     if record.lease is not None:
-        mine = record.lease.holder == holder and record.lease.call_id == call_id
-        return Verdict(granted=mine, lease_until=record.lease.until)
-    record.lease = Lease(holder, call_id, at + int(policy.lease_s * 1000), event_id)
-    return Verdict(granted=True, lease_until=record.lease.until)
+        held = (record.lease.holder, record.lease.call_id, record.lease.session_id)
+        mine = held == (request.guard_id, request.call_id, request.session_id)
+        return ProbeAnswer(granted=mine, lease_until=record.lease.until)
+    until = at + int(policy.lease_s * 1000)
+    record.lease = Lease(request.guard_id, request.call_id, until, request.cause, request.session_id)
+    return ProbeAnswer(granted=True, lease_until=record.lease.until)
 
 
 def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -> list[Change]:
@@ -196,8 +209,7 @@ def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -
         record.reopened += 1
         record.opened_total += 1
     elif after is _C:
-        record.results = []
-        record.consecutive = []
+        clean(record)
         record.reopened = 0
         record.opened_at = record.open_until = 0
     elif after is _F:

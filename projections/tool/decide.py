@@ -117,7 +117,7 @@ def breaker_changed(state: ToolState, change: breaker.Change, evidence: tuple[st
     )
 
 
-def probe_answered(state: ToolState, request: ProbeRequest, answer: breaker.Verdict, emit: Emitter) -> None:
+def probe_answered(state: ToolState, request: ProbeRequest, answer: breaker.ProbeAnswer, emit: Emitter) -> None:
     """Tell the fleet who holds the probe, or that this one must fail fast."""
     emit.decision(
         "breakers",

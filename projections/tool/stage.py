@@ -19,14 +19,14 @@ from ...schemas.outcomes import (
     US,
     CallOutcome,
     Outcome,
-    ProbeLost,
     ProbeRequest,
+    TimePassed,
     decode_outcome,
 )
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import TrustState
 from ..calls.fingerprints import digest
-from ..calls.keys import parse_key
+from ..calls.keys import escape, has_scope, parse_key, tool_key, unescape
 from ..emit import Emitter
 from . import breaker, trust
 from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
@@ -43,27 +43,38 @@ _TRUST_MOVES: dict[type, trust.Move] = {
 }
 
 
+def _own_record(state: ToolState) -> TrustRecord:
+    """A clean trust record for the scope as a whole."""
+    kind, _, own = state.scope.partition(":")
+    return TrustRecord(key=tool_key(own) if kind == "tool" else state.scope, scope=kind)
+
+
 def scope_of_key(key: str) -> str:
     """Scope whose state holds a trust or breaker key: `bash|command=rm` lives with `tool:bash`."""
-    if key.startswith(("tool:", "service:", "tier:")):
+    if has_scope(key):
         return key
-    return f"tool:{parse_key(key)[0]}"
+    return f"tool:{unescape(parse_key(key)[0])}"
 
 
-def _seen_before(state: ToolState, event: Any) -> bool:
+def _repeated(state: ToolState, event: Any) -> bool:
     """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
-    origin = getattr(event, "origin", -1)
-    if origin >= 0:
-        if origin <= state.origins.get(event.origin_partition, -1):
-            return True
-        state.origins[event.origin_partition] = origin
-        return False
-    mark = digest(event.id.encode())
-    if mark in state.recent_ids:
-        return True
-    state.recent_ids.append(mark)
+    if event_origin(event) >= 0:
+        return event_origin(event) <= state.origins.get(event.origin_partition, -1)
+    return digest(event.id.encode()) in state.recent_ids
+
+
+def _remember(state: ToolState, event: Any) -> None:
+    """Remember a record that has been folded; one on which the fold failed may come again."""
+    if event_origin(event) >= 0:
+        state.origins[event.origin_partition] = event_origin(event)
+        return
+    state.recent_ids.append(digest(event.id.encode()))
     del state.recent_ids[:-MAX_RECENT_IDS]
-    return False
+
+
+def event_origin(event: Any) -> int:
+    """Place of the input event behind a record; -1 for commands and what the engine appends."""
+    return int(getattr(event, "origin", -1))
 
 
 class ToolStage:
@@ -90,14 +101,14 @@ class ToolStage:
 
     def envelope(self, event: Any) -> tuple[str, str, int]:
         """State key, id and time of a record."""
-        if isinstance(event, (CallOutcome, ProbeRequest, ProbeLost)):
+        if isinstance(event, (CallOutcome, ProbeRequest, TimePassed)):
             return f"{event.workspace_id}{US}{event.scope}", event.id, event.time_ms
         workspace = event.workspace_id or DEFAULT_WORKSPACE
         return f"{workspace}{US}{scope_of_key(event.key)}", event.id, epoch_ms(event.time)
 
     def fold(self, state: ToolState, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one record; one that was seen before changes nothing."""
-        if _seen_before(state, event):
+        if _repeated(state, event):
             return
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
@@ -108,48 +119,47 @@ class ToolStage:
             self._call(state, event, at, rules, emit)
         elif isinstance(event, ProbeRequest):
             self._probe(state, event, at, rules, emit)
-        elif not isinstance(event, ProbeLost):  # a lost probe has taken effect by its time alone
+        elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
+        _remember(state, event)
 
     def due_at(self, state: ToolState) -> int | None:
-        """When the probe's lease runs out."""
-        lease = state.breaker.lease
-        return lease.until if lease is not None else None
+        """When the probe's lease or a forced opening ends."""
+        return breaker.due_at(state.breaker)
 
     def due(self, state: ToolState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Append the loss of the probe; it takes effect when it is read back."""
+        """Append that the time has come; it takes effect when it is read back."""
         del now, rules
-        lease = state.breaker.lease
-        if lease is None:
+        record = state.breaker
+        due = breaker.due_at(record)
+        if due is None:
             return
-        lost = ProbeLost(
-            id=f"{key}@{lease.until}/probe",
-            time_ms=lease.until,
+        passed = TimePassed(
+            id=f"{key}@{due}/time",
+            time_ms=due,
             workspace_id=state.workspace_id,
             scope=state.scope,
-            cause=lease.event_id,
-            call_id=lease.call_id,
-            lease_until_ms=lease.until,
+            cause=record.lease.event_id if record.lease is not None else "",
         )
-        emit.record("outcomes", key, lost, lost.id, own_partition=True)
+        emit.record("outcomes", key, passed, passed.id, own_partition=True)
 
     def _catch_up(self, state: ToolState, at: int, rules: Rules, emit: Emitter) -> None:
         """What time alone has done to the circuit, told at its own time, under ids that follow from that time."""
         record = state.breaker
         policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
-        evidence = (record.lease.event_id,) if record.lease is not None else ()
-        changes = breaker.catch_up(record, policy, at)
-        if not changes:
-            return
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
-        for change in changes:
-            emit.begin(f"{state.workspace_id}{US}{state.scope}@{change.at}", change.at)
-            breaker_changed(state, change, evidence, emit)
-        breaker_state(state, emit)
+        lease = record.lease
+        while changes := breaker.next_by_time(record, policy, at):
+            for change in changes:
+                evidence = (lease.event_id,) if lease is not None and change.move is breaker.Move.PROBE_LOST else ()
+                emit.begin(f"{state.workspace_id}{US}{state.scope}@{change.at}/{change.move}", change.at)
+                breaker_changed(state, change, evidence, emit)
+                breaker_state(state, emit)
         emit.begin(cause, now, traceparent)
 
     def _call(self, state: ToolState, outcome: CallOutcome, at: int, rules: Rules, emit: Emitter) -> None:
         record = state.breaker
+        state.kind, state.plugin_name = outcome.kind, outcome.plugin_name
         if outcome.class_declared:
             record.tool_class = outcome.tool_class
         if not record.since:
@@ -183,15 +193,13 @@ class ToolStage:
     def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules) -> list[TrustRecord]:
         """Trust records an outcome counts in: the scope's own, and the fine key's where it differs."""
         if state.trust is None:
-            kind = state.scope.partition(":")[0]
-            key = outcome.tool_name if kind == "tool" else state.scope
-            state.trust = TrustRecord(key=key, scope=kind)
+            state.trust = _own_record(state)
         records = [state.trust]
-        if state.trust.scope != "tool" or outcome.fine_key in {"", outcome.tool_name}:
+        if state.trust.scope != "tool" or outcome.fine_key in {"", state.trust.key, escape(outcome.tool_name)}:
             return records
         fine = state.fine.get(outcome.fine_key)
         if fine is None:
-            if outcome.verdict == "success":
+            if outcome.verdict != "failure" or outcome.expected:
                 return records  # a fine key is remembered from its first failure on
             if len(state.fine) >= rules.trust.max_fine_keys:
                 state.folded_keys += 1
@@ -201,9 +209,7 @@ class ToolStage:
 
     def _probe(self, state: ToolState, request: ProbeRequest, at: int, rules: Rules, emit: Emitter) -> None:
         policy = breaker_policy(rules.breakers, state.scope, state.breaker.tool_class)
-        answer = breaker.request_probe(
-            state.breaker, policy, holder=request.guard_id, call_id=request.call_id, event_id=request.cause, at=at
-        )
+        answer = breaker.request_probe(state.breaker, policy, request, at)
         probe_answered(state, request, answer, emit)
         if answer.granted and state.breaker.lease is not None:
             breaker_state(state, emit)
@@ -221,14 +227,15 @@ class ToolStage:
         if isinstance(event, cmd.BreakerForceOpen):
             record.mode = "enforce"
             changes = breaker.move(record, breaker.Move.FORCE_OPEN, policy, at)
-            if event.duration_s:
-                record.open_until = at + int(event.duration_s * 1000)
+            record.open_until = at + int(event.duration_s * 1000) if event.duration_s else 0
         elif isinstance(event, cmd.BreakerClose):
             record.mode = "enforce"
             changes = breaker.move(record, breaker.Move.RESET, policy, at)
+            breaker.clean(record)
         elif isinstance(event, cmd.BreakerDisable):
             record.mode = "disabled"
             changes = breaker.move(record, breaker.Move.RESET, policy, at)
+            breaker.clean(record)
         elif isinstance(event, cmd.BreakerObserve):
             record.mode = "observe"
         else:
@@ -241,18 +248,16 @@ class ToolStage:
         """Apply an order to the key it names; an order for the tool as a whole reaches its fine keys too."""
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
         name = event.key
-        whole = scope_of_key(name) == name or (state.scope == f"tool:{name}")
         kind, _, own = state.scope.partition(":")
-        own_key = own if kind == "tool" else state.scope
+        whole = has_scope(name) or unescape(name) == own
+        if state.trust is None and (whole and move is trust.Move.REMOVE):
+            state.trust = _own_record(state)
+        if not whole and name not in state.fine and move is trust.Move.REMOVE:
+            state.fine[name] = TrustRecord(key=name, scope="key")
+        # An order about a key that was never seen, and that it would leave as it is, creates nothing.
+        records = [state.fine[name]] if name in state.fine else []
         if whole:
-            if state.trust is None:
-                state.trust = TrustRecord(key=own_key, scope=kind)
-            records = [state.trust, *state.fine.values()]
-        else:
-            fine = state.fine.get(name)
-            if fine is None:
-                fine = state.fine[name] = TrustRecord(key=name, scope="key")
-            records = [fine]
+            records = [record for record in (state.trust, *state.fine.values()) if record is not None]
         outcome = CallOutcome(
             id=event.id,
             time_ms=at,
@@ -263,8 +268,9 @@ class ToolStage:
             tool_name=own if kind == "tool" else "",
             fine_key=name,
             verdict="neutral",
-            service=own if kind == "service" else "",
-            kind="mcp" if kind == "service" else "",
+            plugin_name=state.plugin_name,
+            service=own if state.kind == "mcp" else "",
+            domain=own if state.kind == "domain" else "",
         )
         for record in records:
             if record.state is TrustState.TRUSTED and record is not records[0] and move is not trust.Move.RESET:

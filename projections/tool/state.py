@@ -7,8 +7,8 @@ import msgspec
 from ...schemas.vocabulary import BreakerState, TrustState
 from ..stage import KeyState
 
-MAX_FAILURES = 64
-"""Counted failures remembered per trust key; more than any sensible threshold."""
+MAX_FAILURES = 200
+"""Counted failures remembered per trust key; twice the largest threshold, as model errors count half."""
 
 MAX_RATE_CALLS = 200
 """Calls remembered for a rate threshold."""
@@ -47,8 +47,6 @@ class TrustRecord(msgspec.Struct, array_like=True):
     calls: list[int] = []
     consecutive: int = 0
     auth_failures: list[int] = []
-    last_failure: int = 0
-    last_success: int = 0
     last_counted: int = 0
     watermark: int = 0
     escalated_at: int = 0
@@ -60,6 +58,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     reason: str = ""
     trigger: str = ""
     denials: int = 0
+    last_denied: str = ""
     sessions: list[int] = []
     session_count: int = 0
     published: bool = False
@@ -73,6 +72,7 @@ class Lease(msgspec.Struct, array_like=True):
     call_id: str
     until: int
     event_id: str
+    session_id: str = ""
 
 
 class BreakerRecord(msgspec.Struct, array_like=True):
@@ -112,7 +112,8 @@ class ToolState(KeyState):
         fine: trust records of the tool's fine keys; at most `max_fine_keys`, further ones fold into the tool's.
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
-        folded_keys: fine keys that were folded into the tool's because the bound was reached.
+        folded_keys: failures of fine keys beyond the bound, counted in the tool's key only.
+        kind: `mcp` or `domain` for services, as the last outcome said; with `plugin_name` it finds rules for commands.
     """
 
     workspace_id: str = ""
@@ -123,3 +124,5 @@ class ToolState(KeyState):
     folded_keys: int = 0
     recent_ids: list[int] = []
     origins: dict[int, int] = {}
+    kind: str = ""
+    plugin_name: str = ""

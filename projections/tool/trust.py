@@ -28,6 +28,7 @@ MAX_DURATION_MS = 24 * HOUR_MS
 AUTH_FAILURES = 3
 """401 or 403 answers within the window that mean a credential is broken."""
 
+_AUTH_STATUS = frozenset({401, 403})
 _EVIDENCE = 20
 _TOLERANCE = 1e-9
 
@@ -144,10 +145,13 @@ def fold_call(
     record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int, mode: RecoveryMode
 ) -> list[Change]:
     """Fold one finished call into a trust record; returns the transitions it caused, in order."""
-    if outcome.denied:
+    if outcome.denied and (not outcome.call_id or outcome.call_id != record.last_denied):
         record.denials += 1
+        record.last_denied = outcome.call_id
     if outcome.verdict == "neutral":
         return []
+    if outcome.verdict == "failure" and outcome.time_ms < record.watermark:
+        return []  # older than the reset or recovery: never counts again, however late it comes
     ordinal = session_ordinal(record, outcome.session_id)
     counted = _is_counted(outcome, rule)
     if rule.rate_threshold is not None and (counted or outcome.verdict == "success"):
@@ -155,7 +159,6 @@ def fold_call(
         del record.calls[:-MAX_RATE_CALLS]
     if outcome.verdict == "success":
         return _succeed(record, rule, at, mode)
-    record.last_failure = at
     return _fail(record, outcome, rule, at, ordinal, counted=counted)
 
 
@@ -183,6 +186,7 @@ def _fail(
         _prune(record, rule, at)
         record.consecutive += 1
         record.last_counted = at
+    if counted or outcome.http_status in _AUTH_STATUS:
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
     if repeated_auth:
         changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
@@ -200,7 +204,7 @@ def _fail(
 
 
 def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
-    if outcome.http_status not in {401, 403} or outcome.expected:
+    if outcome.http_status not in _AUTH_STATUS or outcome.expected:
         return False
     since = at - rule.window_seconds * 1000
     record.auth_failures = [*(seen for seen in record.auth_failures if seen >= since), at]
@@ -216,6 +220,7 @@ def _prune(record: TrustRecord, rule: EscalationRule, at: int) -> None:
 def _threshold(record: TrustRecord, rule: EscalationRule, at: int) -> list[Change]:
     """The first configured threshold that holds: count, consecutive, rate."""
     count = effective_failures(record, rule, at)
+    record.evidence = [failure.event_id for failure in record.failures[-_EVIDENCE:]]
     if rule.count_threshold is not None and count >= rule.count_threshold - _TOLERANCE:
         return _move(record, Move.COUNT, rule, at, count, rule.count_threshold)
     if rule.consecutive_threshold is not None and record.consecutive >= rule.consecutive_threshold:
@@ -229,7 +234,6 @@ def _threshold(record: TrustRecord, rule: EscalationRule, at: int) -> list[Chang
 
 def _succeed(record: TrustRecord, rule: EscalationRule, at: int, mode: RecoveryMode) -> list[Change]:
     record.consecutive = 0
-    record.last_success = at
     record.failures_since = 0
     changes: list[Change] = []
     if record.state is _E and at >= recovery_at(record, rule):
@@ -276,6 +280,8 @@ def _move(
         record.escalated_at = at
         record.last_counted = at
         record.failures_since = 0
+        if relapsed:
+            record.failures = []
     elif after is _T:
         _clean(record, at)
     elif after is not _R:

@@ -148,7 +148,10 @@ class Store:
 
     def positions(self) -> dict[str, int]:
         """Next offset of every topic, and of the outputs under `OUTPUTS`; empty for a new file."""
-        return dict(self.connection.execute("SELECT name, next FROM positions"))
+        try:
+            return dict(self.connection.execute("SELECT name, next FROM positions"))
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
 
     def load(self, stage: str, key: bytes) -> bytes | None:
         """Stored snapshot of a state.

@@ -1,14 +1,14 @@
 """Checkpoints: the one place where work becomes durable, in an order that a crash cannot turn against us.
 
-1. Snapshot: each partition's touched states and the events behind them are taken together.
+1. Snapshot: each partition's touched states and the offsets they stand for are taken together.
 2. Outputs queued until then are acknowledged by the brokers.
 3. States are appended to the changelog, one record per touched key, and acknowledged.
 4. The offsets of those appends prove that nobody else owns the partition (see `fencing`).
-5. Only then the local store is written and the events are acked; Faust's commit timer commits their offsets.
+5. Only then the local store is written and the offsets are marked as done; Faust's commit timer commits them.
 
 A crash between any two steps replays events whose outputs and perhaps states are already there: the position in each
 key's state makes folding them again a no-op, and their outputs carry the same ids. Any failure stops the worker with
-nothing acked.
+nothing marked.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class _Part:
 
     task: PartitionTask
     items: list[tuple[bytes, bytes | None]]
-    events: list[Any]
     ends: dict[TP, int]
 
 
@@ -101,8 +100,8 @@ class Checkpointer:
         """Make everything processed so far durable, and let its offsets be committed.
 
         Raises:
-            LostGroup: the worker lost its membership; nothing was acked, its states must be dropped.
-            Superseded: the tenure ended meanwhile; nothing was acked.
+            LostGroup: the worker lost its membership; nothing was marked, its states must be dropped.
+            Superseded: the tenure ended meanwhile; nothing was marked.
             Fenced: another worker owns a partition.
             TimeoutError: the brokers did not acknowledge within the checkpoint timeout.
             Exception: an output or a state was refused.
@@ -119,7 +118,7 @@ class Checkpointer:
             async with asyncio.timeout(self._settings.checkpoint_timeout):
                 await self._drain()
                 self._require(tenure)
-                await asyncio.gather(*[self._write(part) for part in parts if part.items])
+                await asyncio.gather(*[self._write(part) for part in parts])
             self._require(tenure)
             for part in parts:
                 self._conclude(part)
@@ -135,10 +134,9 @@ class Checkpointer:
         parts = []
         for task in list(self._tasks()):
             items = task.take_snapshot()
-            events, task.pending = task.pending, []
-            if events or items:
-                parts.append(_Part(task, items, events, dict(task.next)))
-                await asyncio.sleep(0)  # one partition at a time: its events and states belong together
+            if items:
+                parts.append(_Part(task, items, dict(task.next)))
+                await asyncio.sleep(0)  # one partition at a time: its offsets and states belong together
         return parts
 
     async def _write(self, part: _Part) -> None:
@@ -155,13 +153,10 @@ class Checkpointer:
 
     def _conclude(self, part: _Part) -> None:
         task = part.task
-        if part.items:
-            task.store.write(part.items, next_offset=task.log_next, epoch=task.epoch)
+        task.store.write(part.items, next_offset=task.log_next, epoch=task.epoch)
         task.processor.forget_clean(self._settings.live_states)
         for tp, offset in part.ends.items():
             self._mark_done(tp, offset)
-        for event in part.events:
-            event.ack()
 
     def _count(self, parts: list[_Part], seconds: float) -> None:
         metrics = self._metrics

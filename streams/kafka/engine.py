@@ -20,7 +20,7 @@ from faust.types import TP
 from ...schemas.errors import ConfigError
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .fencing import Fenced
-from .lane import Batch, Gate, Tenure
+from .lane import Batch, Gate, Poll, Tenure
 from .metrics import LaneMetrics
 from .outputs import OutputWriter
 from .ownership import Changelogs
@@ -100,28 +100,31 @@ class Engine:
 
     # --- processing -------------------------------------------------------------------------------------------------
 
-    async def on_batch(self, event: Any) -> None:
-        """Fold one batch and send what it causes. Called by the agents, in order for each partition.
+    async def on_poll(self, poll: Poll) -> None:
+        """Fold what one poll gave for a topic and send what that causes. Called by the agents, in order.
 
         Raises:
-            LostBatch: the batch does not continue the one before it.
+            LostBatch: a batch does not continue the one before it.
         """
-        batch: Batch = event.value
-        if batch.tenure != self.gate.tenure:
+        if poll.tenure != self.gate.tenure:
             return  # from before a rebalance; it is read again
-        topic, stage = self.sources[batch.tp.topic]
-        task = self.tasks[stage.name, batch.tp.partition]
+        topic, stage = self.sources[poll.topic]
+        for batch in poll.batches:
+            self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
+        self.last_record_at = time.monotonic()
+        self.gate.taken(poll)
+        await self.writer.room()
+
+    def _fold(self, topic: str, task: PartitionTask, batch: Batch) -> None:
         if batch.start != task.next[batch.tp]:
             raise LostBatch(f"{batch.tp} should continue at {task.next[batch.tp]}, got a batch from {batch.start}")
         outputs = task.processor.process(topic, batch.records)
         task.next[batch.tp] = batch.next_offset
-        task.pending.append(event)
-        self.last_record_at = time.monotonic()
+        task.moved = True
         self.metrics.records[topic] += len(batch.records)
         self.metrics.batches += 1
         if outputs:
-            self.writer.put(outputs, batch.tp.partition)
-            await self.writer.room()
+            self.writer.put(outputs, task.partition)
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
         """The log continues beyond the expected offset: retention or compaction removed what was between."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import orjson
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError
 
 from ...schemas.errors import ConfigError
 from .outputs import partition_of
@@ -148,13 +148,14 @@ class _Sender:
         except KafkaConnectionError as error:
             await self._producer.stop()
             raise ConfigError(f"no broker answers at {self._servers}; is it running, is the address right?") from error
-        try:
-            async with asyncio.timeout(10):
-                self._partitions = len(await self._producer.partitions_for(self._topic))
-        except (TimeoutError, KafkaError) as error:
-            await self._producer.stop()
-            raise ConfigError(f"topic {self._topic} does not exist; run `trustfold topics create`") from error
-        return self
+        for patience in (1.0, 0.0):  # a topic made a moment ago is not known everywhere at once
+            known = await self._producer.client.fetch_all_metadata()
+            self._partitions = len(known.partitions_for_topic(self._topic) or ())
+            if self._partitions:
+                return self
+            await asyncio.sleep(patience)
+        await self._producer.stop()
+        raise ConfigError(f"topic {self._topic} does not exist; run `trustfold topics create`")
 
     async def __aexit__(self, *_: object) -> None:
         try:

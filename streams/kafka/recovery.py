@@ -68,7 +68,7 @@ class BulkRecovery(Service):
             started = time.monotonic()
             engine.drop()
             await engine.recover(assigned)
-            await self._resume(assigned)
+            await self._resume()
             await engine.gate.wait_quiet()
             offsets = await consumer.seek_sources(assigned, engine.progress())
             if not engine.is_member(generation):
@@ -92,12 +92,11 @@ class BulkRecovery(Service):
             else:
                 log.info("recovery of generation %d ended with it: %r", generation, error)
 
-    async def _resume(self, assigned: set[TP]) -> None:
+    async def _resume(self) -> None:
         """Open Faust's own valves; nothing flows yet, the gate is closed."""
         app = self.app
         await app.on_rebalance_complete.send()
         app.flow_control.resume()
-        app.consumer.resume_partitions(assigned)
         app.consumer.resume_flow()
         await app._fetcher.maybe_start()
 

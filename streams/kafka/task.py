@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 from faust.types import TP
@@ -31,7 +30,7 @@ class PartitionTask:
         epoch: offset of this owner's claim in the changelog (see `fencing`).
         log_next: changelog offset the next state record should get.
         next: offset of each source partition up to which records have been processed.
-        pending: stream events processed since the last checkpoint.
+        moved: whether records were processed since the last snapshot.
         rewrite: keys whose states must be written again because a stale record stands above them.
     """
 
@@ -42,7 +41,7 @@ class PartitionTask:
     epoch: int
     log_next: int
     next: dict[TP, int]
-    pending: list[Any] = field(default_factory=list)
+    moved: bool = False
     rewrite: set[bytes] = field(default_factory=set)
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
@@ -52,8 +51,9 @@ class PartitionTask:
             touched = {key for key, _ in items}
             items.extend((key, self.store.get(key)) for key in sorted(self.rewrite - touched))
             self.rewrite.clear()
-        if self.pending:
+        if self.moved:
             items.append((PROGRESS_KEY, orjson.dumps({tp.topic: offset for tp, offset in self.next.items()})))
+            self.moved = False
         return items
 
     def progress(self) -> dict[TP, int]:

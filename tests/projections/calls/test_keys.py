@@ -107,3 +107,23 @@ def test_here_documents_are_data() -> None:
 def test_the_lexer_reads_anything(line: str) -> None:
     """No command line, however broken, makes it fail."""
     simple_commands(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "KEYS=(sk-abc123 sk-def)\ncurl x",
+        '$env:GITHUB_TOKEN="ghp_secret"; gh pr list',
+        "arr[0]=sekret cmd",
+        "TOK\\\nEN=abc cmd",
+    ],
+)
+def test_values_of_assignments_never_become_the_command(line: str) -> None:
+    """Arrays, elements, PowerShell and continued lines are assignments too."""
+    assert call_key("bash", {"command": line}).fine in {"bash|command=curl", "bash|command=gh", "bash|command=cmd"}
+
+
+def test_a_path_segment_that_could_be_a_token_is_left_out() -> None:
+    """Some APIs carry the credential in the first segment of the path."""
+    key = call_key("http_request", {"url": "https://api.telegram.org/bot123456:AAHsecret/sendMessage"})
+    assert key.fine == "http_request|domain=api.telegram.org"

@@ -337,3 +337,70 @@ def test_detection_can_be_switched_off_for_a_session() -> None:
     story.fails("bash", {"command": "x"}, times=6)
     assert story.patterns() == []
     assert story.moves("bash") == [("trusted", "escalated")]
+
+
+def test_the_cooldown_outlives_the_streak() -> None:
+    """A pattern that clears and comes back within ten calls is reported again, but not nudged again."""
+    story = Story()
+    for lap in range(3):
+        for number in range(2):
+            story.works("list_tools", {"lap": lap, "n": number}, result=f"{lap} {number}")
+        story.works("read_file", {"path": f"/{lap}"}, result=f"{lap}")
+    assert found(story, "introspection_loop") == [("minor", 2)] * 3
+    assert story.nudges() == [("introspection_loop", "gentle")]
+
+
+@pytest.mark.parametrize("last", ["success", "cancelled"])
+def test_a_batch_counts_whoever_finishes_last(last: str) -> None:
+    """A neutral call at the end of a parallel batch does not hide the cycle."""
+    story = Story()
+    for _ in range(3):
+        calls = [story.started("foo", {"a": 1}), story.started("bar", {"b": 1})]
+        story.finished(calls[0], "foo")
+        story.finished(calls[1], "bar", status=last, result=None if last == "cancelled" else "ok")
+        story.works("baz", {"c": 1})
+    assert found(story, "alternating_loop") == [("minor", 3)]
+
+
+def test_equal_calls_in_a_batch_do_not_cancel_out() -> None:
+    """Batches of two equal calls with new arguments each time are no cycle."""
+    story = Story()
+    for lap in range(4):
+        calls = [story.started("foo", {"lap": lap}, idempotency_key=str(n)) for n in range(1)]
+        calls.append(story.started("foo", {"lap": lap, "x": 1}))
+        for call in calls:
+            story.finished(call, "foo", result="same")
+        story.works("baz", {"c": 1})
+    assert found(story, "alternating_loop") == []
+
+
+def test_calls_without_arguments_or_digest_are_not_taken_for_equal() -> None:
+    """A publisher that keeps its arguments to itself gets no false alarm."""
+    story = Story()
+    for number in range(6):
+        story.event("tool_call.started", call_id=f"c{number}", tool_name="edit_file")
+        story.event(
+            "tool_call.finished", call_id=f"c{number}", tool_name="edit_file", status="success", result="File updated."
+        )
+    assert story.patterns() == []
+
+
+def test_publishers_of_finishes_only_are_understood() -> None:
+    """A lone finish follows an announcement up."""
+    story = Story()
+    for number in range(4):
+        story.says("I'll write the file now.")
+        story.finished(f"c{number}", "write_file")
+    assert story.patterns() == []
+
+
+def test_a_second_end_of_a_turn_is_no_silent_turn() -> None:
+    """Only open turns can end."""
+    story = Story()
+    for turn in range(3):
+        story.event("turn.started", turn_index=turn)
+        story.says("I'll do it now.")
+        story.event("turn.ended", turn_index=turn)
+    for _ in range(3):
+        story.event("turn.ended", turn_index=2)
+    assert [severity for severity, _ in found(story, "announce_no_action")] == ["minor", "moderate"]

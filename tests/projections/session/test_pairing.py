@@ -44,9 +44,41 @@ def test_a_finish_without_a_start_is_folded_as_both() -> None:
     """A lone finish is usable; its late start opens nothing."""
     story = Story()
     story.finished("lone", TOOL, status="error", result=None)
-    story.started(TOOL, call="lone")
+    story.started(TOOL, call="lone", time="2026-01-05T09:59:00.000Z")
     story.after(minutes=11).user_says()
     assert [one["verdict"] for one in outcomes(story)] == ["failure"]
+
+
+def test_a_lone_finish_does_not_swallow_a_later_call_of_its_id() -> None:
+    """Ids are reused: a start that happened after the lone finish is a new call."""
+    story = Story()
+    story.finished("same", TOOL)
+    story.after(60)
+    story.started(TOOL, call="same")
+    story.finished("same", TOOL, status="error", result=None)
+    assert [one["verdict"] for one in outcomes(story)] == ["success", "failure"]
+
+
+def test_more_calls_in_flight_than_are_remembered() -> None:
+    """The oldest is forgotten: its finish counts alone, and the others still reach their deadlines."""
+    story = Story()
+    for number in range(257):
+        story.started(TOOL, {"q": number}, call=f"k{number}", deadline_ms=3_000_000)
+    story.finished("k0", TOOL, status="error", result=None)
+    assert [one["severity"] for one in outcomes(story)] == ["server_error"]
+    story.after(5000).tick()
+    assert [one["severity"] for one in outcomes(story)].count("timeout") == 256
+
+
+def test_equal_deadlines_fall_due_each_time() -> None:
+    """A second call with the deadline of an earlier, finished one is closed as well."""
+    story = Story()
+    when = {"time": "2026-01-05T10:00:00.000Z"}
+    story.started(TOOL, {"q": 1}, call="a", **when)
+    story.event("tool_call.finished", call_id="a", tool_name=TOOL, status="success", **when)
+    story.tick().started(TOOL, {"q": 2}, call="b", **when)
+    story.after(minutes=30).tick()
+    assert [one["verdict"] for one in outcomes(story)] == ["success", "failure"]
 
 
 def test_a_missing_finish_becomes_a_timeout_at_its_deadline() -> None:

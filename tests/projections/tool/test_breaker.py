@@ -189,3 +189,53 @@ def _seconds(earlier: str, later: str) -> float:
     from datetime import datetime
 
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+def test_another_sessions_call_of_the_same_id_is_not_the_probe() -> None:
+    """Call ids are reused across sessions, and a call from before the opening never decides."""
+    story = Story(session="other")
+    story.started(TOOL, {"q": 0}, call="call_0")
+    story.session = "s1"
+    story.fails(TOOL, times=5).after(60)
+    story.event("breaker.probe_requested", breaker_key=KEY, guard_id="g", call_id="call_0")
+    story.session = "other"
+    story.finished("call_0", TOOL, status="error", result=None)
+    assert story.circuit(KEY)[-1] == ("open", "half_open")
+
+
+def test_a_later_order_to_force_open_replaces_the_earlier_one() -> None:
+    """Open for a minute, then open until told otherwise: it stays open."""
+    story = Story()
+    story.command("breaker.force_open", KEY, duration_s=60)
+    story.command("breaker.force_open", KEY)
+    assert story.after(600).works(TOOL).circuit(KEY) == [("closed", "forced_open")]
+
+
+def test_the_end_of_a_forced_opening_is_told_without_traffic() -> None:
+    """A guard that blocks sends no event, so a tick has to reveal it."""
+    story = Story()
+    story.command("breaker.force_open", KEY, duration_s=60)
+    assert story.after(90).tick().circuit(KEY)[-1] == ("forced_open", "closed")
+
+
+def test_an_observed_circuit_lets_probes_pass() -> None:
+    """Observe-only never blocks."""
+    story = Story()
+    story.command("breaker.observe", KEY)
+    story.fails(TOOL, times=5)
+    story.event("breaker.probe_requested", breaker_key=KEY, guard_id="g", call_id="p")
+    assert story.all("breaker.probe_denied") == []
+
+
+def test_closing_a_closed_circuit_cleans_its_windows() -> None:
+    """Four failures, a close, one failure: closed."""
+    story = Story().fails(TOOL, times=4)
+    story.command("breaker.close", KEY)
+    assert story.fails(TOOL).circuit(KEY) == []
+
+
+def test_a_bare_name_with_a_colon_is_a_tools() -> None:
+    """`srv:read` asks for the circuit of that tool, not for one that nobody knows."""
+    story = Story().fails("srv:read", times=5)
+    story.event("breaker.probe_requested", breaker_key="srv:read", guard_id="g", call_id="p")
+    assert story.decided("breaker.probe_denied")["breaker_key"] == "tool:srv:read"

@@ -203,8 +203,8 @@ def test_expected_cached_refused_and_cancelled_calls_do_not_count() -> None:
 def test_a_denial_is_counted_apart() -> None:
     """A user's refusal is no failure; the key's state says how often it was declined."""
     story = Story().fails(KEY)
-    for _ in range(4):
-        story.event("permission.resolved", call_id="x", tool_name=KEY, granted=False, method="prompt")
+    for number in range(4):
+        story.event("permission.resolved", call_id=f"x{number}", tool_name=KEY, granted=False, method="prompt")
     assert story.fails(KEY).moves(KEY) == []
     assert story.decided("state.updated", key=KEY)["denials"] == 4
 
@@ -235,3 +235,58 @@ def test_more_specific_layers_overlay_only_what_they_set() -> None:
     story = Story(rules=Rules(trust=rules, breakers=BreakerRules()))
     story.fails(KEY, times=2, plugin_name="cli")
     assert story.decided("trust.changed", key=KEY)["window_s"] == 3600
+
+
+@pytest.mark.parametrize("tool", ["we|ird=tool", "bash|command=git", "service:foo", "back\\slash"])
+def test_orders_reach_keys_of_odd_names(tool: str) -> None:
+    """What a decision calls a key, a command may call it too."""
+    story = Story().fails(tool, times=3)
+    [key] = {one["key"] for one in story.all("trust.changed")}
+    story.command("trust.reset", key)
+    assert story.moves(key)[-1] == ("escalated", "trusted")
+
+
+def test_late_failures_of_another_session_do_not_undo_a_reset() -> None:
+    """What happened before the reset never counts, however late it arrives."""
+    story = Story().fails(KEY, times=2).after(minutes=10)
+    story.command("trust.reset", KEY)
+    story.session = "slow publisher"
+    for number in range(3):
+        story.event(
+            "tool_call.finished", call_id=f"c{number}", tool_name=KEY, status="error", time="2026-01-05T10:02:00.000Z"
+        )
+    assert story.moves(KEY) == []
+
+
+def test_only_failures_make_a_fine_key() -> None:
+    """Cancelled calls do not use up the room for fine keys."""
+    story = Story()
+    for number in range(70):
+        call = story.started("readFile", {"path": f"/d{number}/f"})
+        story.finished(call, "readFile", status="cancelled", result=None)
+    assert story.fails("readFile", {"path": "/etc/x"}, times=3).moves("readFile|path_prefix=/etc") == [
+        ("trusted", "escalated")
+    ]
+
+
+def test_an_order_about_an_unknown_key_creates_nothing() -> None:
+    """Resetting keys that never failed leaves no records behind."""
+    story = Story()
+    for number in range(5):
+        story.command("trust.reset", f"bash|command=x{number}")
+    assert story.all("state.updated") == story.all("trust.changed") == []
+
+
+def test_a_relapse_starts_counting_afresh() -> None:
+    """The count is zero after a relapse."""
+    story = escalated().after(minutes=31).works(KEY).fails(KEY)
+    assert story.decided("state.updated", key=KEY)["failures"] == 0
+
+
+def test_secrets_stay_out_of_reported_domains() -> None:
+    """A reporter that passes a whole URL as domain leaks nothing."""
+    story = Story()
+    for _ in range(3):
+        story.event("failure.reported", tool_name="fetcher", domain="https://bob:hunter2@API.example.com:443/v1")
+    assert all(b"hunter2" not in (output.value or b"") + output.key.encode() for output in story.outputs)
+    assert story.moves("service:api.example.com") == [("trusted", "escalated")]

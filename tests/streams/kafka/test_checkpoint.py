@@ -1,4 +1,4 @@
-"""The order of a checkpoint, with fakes in place of Kafka: what may be acked, and when."""
+"""The order of a checkpoint, with fakes in place of Kafka: what may be marked as done, and when."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -59,7 +59,7 @@ class Batch:
 class World:
     """Everything a checkpoint touches; `steps` is what happened in order."""
 
-    def __init__(self, states: dict[bytes, bytes | None], *, events: int = 1, log_end: int = 5) -> None:
+    def __init__(self, states: dict[bytes, bytes | None], *, moved: bool = True, log_end: int = 5) -> None:
         self.steps: list[str] = []
         self.member, self.current = True, Tenure(1, 7)
         self.log_end = log_end
@@ -77,7 +77,7 @@ class World:
             epoch=4,
             log_next=5,
             next={EVENTS: 42},
-            pending=[SimpleNamespace(ack=lambda: self.steps.append("ack")) for _ in range(events)],
+            moved=moved,
         )
         self.checkpointer = Checkpointer(
             KafkaSettings(checkpoint_timeout=0.5),
@@ -141,20 +141,20 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def test_the_order() -> None:
-    """Outputs, then states, then the local store, then the offsets, then the acks."""
+    """Outputs, then states, then the local store, then the offsets."""
     world = World({b"k": b"v"})
     run(world.checkpointer.checkpoint())
-    assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done", "ack"]
+    assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done"]
     assert world.store.get(b"k") == b"v"
     assert (world.store.next_offset, world.store.epoch, world.task.log_next) == (7, 4, 7)
     assert world.done == {EVENTS: 42}
 
 
-def test_events_without_states_are_acked() -> None:
-    """A partition whose records were all bad advances: no state is touched, and still something is done."""
+def test_a_partition_of_bad_records_advances() -> None:
+    """Records that touched no state are done with as well."""
     world = World({})
     run(world.checkpointer.checkpoint())
-    assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done", "ack"]
+    assert world.steps == ["snapshot", "outputs acknowledged", "states acknowledged", "forget", "done"]
     assert world.done == {EVENTS: 42}
 
 
@@ -169,13 +169,13 @@ def test_progress_stands_behind_the_states() -> None:
 
 def test_nothing_to_do() -> None:
     """Without events and states nothing is sent and nothing is marked."""
-    world = World({}, events=0)
+    world = World({}, moved=False)
     run(world.checkpointer.checkpoint())
     assert world.steps == ["snapshot"]
 
 
 @pytest.mark.parametrize("place", ["outputs", "states", "hang"])
-def test_a_failure_acks_nothing(place: str) -> None:
+def test_a_failure_marks_nothing(place: str) -> None:
     """When outputs or states are refused, or nobody answers, no offset moves and the store is not written."""
     world = World({b"k": b"v"})
     fault = RuntimeError("refused")
@@ -187,13 +187,13 @@ def test_a_failure_acks_nothing(place: str) -> None:
         world.checkpointer._drain = lambda: asyncio.sleep(60)
     with pytest.raises((RuntimeError, TimeoutError)):
         run(world.checkpointer.checkpoint())
-    assert not {"done", "ack", "forget"} & set(world.steps)
+    assert not {"done", "forget"} & set(world.steps)
     assert world.store.get(b"k") is None
 
 
 @pytest.mark.parametrize("moment", ["before", "outputs", "states"])
-def test_a_lost_membership_acks_nothing(moment: str) -> None:
-    """A worker that the group no longer knows sends no state, and acks none that it has sent."""
+def test_a_lost_membership_marks_nothing(moment: str) -> None:
+    """A worker that the group no longer knows sends no state, and does not count on any that it has sent."""
     world = World({b"k": b"v"})
 
     async def lose(*_: Any, **__: Any) -> None:
@@ -213,11 +213,11 @@ def test_a_lost_membership_acks_nothing(moment: str) -> None:
         world.send_batch = send_and_lose
     with pytest.raises(Superseded if moment == "states" else LostGroup):
         run(world.checkpointer.checkpoint())
-    assert not {"done", "ack", "forget"} & set(world.steps)
+    assert not {"done", "forget"} & set(world.steps)
     assert ("states acknowledged" in world.steps) == (moment == "states")
 
 
-def test_a_jump_in_the_changelog_is_inspected_before_anything_is_acked() -> None:
+def test_a_jump_in_the_changelog_is_inspected_first() -> None:
     """When somebody else wrote, that is looked at first; stale keys are written again at the next checkpoint."""
     world = World({b"k": b"v"}, log_end=9)
     world.store.write([(b"old", b"mine")], next_offset=5, epoch=4)
@@ -229,13 +229,13 @@ def test_a_jump_in_the_changelog_is_inspected_before_anything_is_acked() -> None
     assert not world.task.rewrite
 
 
-def test_a_claim_in_the_changelog_acks_nothing() -> None:
+def test_a_claim_in_the_changelog_marks_nothing() -> None:
     """Fenced: the states are in the log, but they do not count, so their events must be read again."""
     world = World({b"k": b"v"}, log_end=9)
     world.foreign = Fenced("claimed")
     with pytest.raises(Fenced):
         run(world.checkpointer.checkpoint())
-    assert not {"done", "ack", "forget"} & set(world.steps)
+    assert not {"done", "forget"} & set(world.steps)
     assert world.store.get(b"k") is None
 
 

@@ -23,12 +23,12 @@ PINNED = "0.15.3"
 USED = [
     (driver.Consumer, "_new_consumer_thread", "the lane's thread, with a shorter fetch wait", []),
     (Consumer, "_drain_messages", "replaced by the lane", ["fetcher"]),
-    (Consumer, "_get_active_partitions", "partitions the lane polls", []),
+    (Consumer, "on_buffer_full", "replaced: the gate counts waiting polls", ["tp"]),
+    (Consumer, "on_buffer_drop", "replaced: the gate counts waiting polls", ["tp"]),
     (Consumer, "ack", "closes Faust's books without moving offsets", ["message"]),
     (Consumer, "_new_offset", "offsets come from mark_done", ["tp"]),
     (Consumer, "commit", "called after the checkpoint of a revocation and of a stop", ["topics"]),
     (Consumer, "on_partitions_revoked", "checkpoint before Faust clears its queues", ["revoked"]),
-    (Consumer, "resume_partitions", "after a recovery", ["tps"]),
     (Consumer, "resume_flow", "after a recovery", []),
     (driver.AIOKafkaConsumerThread, "_create_worker_consumer", "where the fetch wait is set", ["transport"]),
     (driver.AIOKafkaConsumerThread, "_ensure_consumer", "the aiokafka consumer, in its thread", []),
@@ -116,11 +116,11 @@ def test_position_and_log_end_are_where_the_ticks_look() -> None:
     assert "highwater" in inspect.getsource(TopicPartitionState)
 
 
-def test_a_batch_travels_in_a_consumer_message() -> None:
+def test_a_poll_travels_in_a_consumer_message() -> None:
     """Faust's message takes the fields the lane fills in, by these names."""
     wanted = {"topic", "partition", "offset", "timestamp", "value", "tp", "generation_id", "checksum"}
     have = set(inspect.signature(ConsumerMessage.__init__).parameters)
-    assert wanted <= have, f"ConsumerMessage lost {wanted - have}; see BatchConsumer._deliver"
+    assert wanted <= have, f"ConsumerMessage lost {wanted - have}; see BatchConsumer._message_of"
 
 
 def test_an_empty_set_of_partitions_means_all_to_aiokafka() -> None:

@@ -10,7 +10,7 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka.engine import Engine, LostBatch
-from trustfold.streams.kafka.lane import Batch, BatchConsumer, Gate, Tenure
+from trustfold.streams.kafka.lane import BUFFERED_POLLS, Batch, BatchConsumer, Gate, Poll, Tenure
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -29,7 +29,7 @@ class Bench:
     """A consumer without Kafka, that notes what it delivers."""
 
     def __init__(self) -> None:
-        self.delivered: list[Batch] = []
+        self.polls: list[Poll] = []
         self.jumps: list[tuple[int, int]] = []
         self.consumer = object.__new__(BatchConsumer)
         self.gate = Gate()
@@ -41,11 +41,16 @@ class Bench:
 
     async def take(self, message: Any) -> None:
         """As Faust's conductor."""
-        self.delivered.append(message.value)
+        self.polls.append(message.value)
 
     def deliver(self, *offsets: int, place: TopicPartition = PLACE) -> None:
         """One poll."""
         asyncio.run(self.consumer._deliver(self.gate, {place: records(*offsets)}))
+
+    @property
+    def delivered(self) -> list[Batch]:
+        """Every batch, in order."""
+        return [batch for poll in self.polls for batch in poll.batches]
 
     @property
     def offsets(self) -> list[list[int]]:
@@ -60,10 +65,8 @@ def test_polls_of_a_partition_follow_each_other() -> None:
     bench.deliver(10, 11)
     bench.deliver(12)
     assert bench.offsets == [[10, 11], [12]]
-    assert [(batch.start, batch.next_offset, batch.tenure) for batch in bench.delivered] == [
-        (10, 12, FIRST),
-        (12, 13, FIRST),
-    ]
+    assert [(batch.start, batch.next_offset) for batch in bench.delivered] == [(10, 12), (12, 13)]
+    assert [poll.tenure for poll in bench.polls] == [FIRST, FIRST]
 
 
 def test_what_was_delivered_before_is_left_out() -> None:
@@ -103,9 +106,7 @@ def test_offsets_move_by_mark_done_alone() -> None:
     consumer = bench.consumer
     consumer._unacked_messages, consumer._waiting_for_ack = set(), None
     consumer._done, consumer._acked = {}, {EVENTS: []}
-    message = ConsumerMessage(
-        EVENTS.topic, 0, 10, 1.0, 0, None, None, Batch(EVENTS, records(10), 10, FIRST), None, 0, 0
-    )
+    message = ConsumerMessage(EVENTS.topic, 0, 10, 1.0, 0, None, None, Poll(EVENTS.topic, FIRST), None, 0, 0)
     consumer._unacked_messages.add(message)
     assert consumer.ack(message)
     assert message.acked
@@ -163,10 +164,45 @@ def test_two_stages_cannot_read_one_topic() -> None:
 def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
     """If Faust ever dropped a batch between the lane and the agent, going on would lose its records for good."""
     found = engine()
-    task = SimpleNamespace(next={EVENTS: 10}, processor=None, pending=[])
+    task = SimpleNamespace(next={EVENTS: 10}, processor=None, moved=False)
     found.tasks["session", 0] = task
     found.gate.open(FIRST, {EVENTS: 10})
     with pytest.raises(LostBatch):
-        asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, FIRST))))
-    asyncio.run(found.on_batch(SimpleNamespace(value=Batch(EVENTS, records(12), 12, Tenure(0, 4)))))
-    assert not task.pending
+        asyncio.run(found.on_poll(poll_of(12, FIRST)))
+    asyncio.run(found.on_poll(poll_of(12, Tenure(0, 4))))
+    assert not task.moved
+
+
+def poll_of(start: int, tenure: Tenure) -> Poll:
+    """A poll with one batch that should begin at `start`."""
+    poll = Poll(EVENTS.topic, tenure)
+    poll.batches.append(Batch(EVENTS, records(start), start))
+    return poll
+
+
+def test_one_event_for_all_partitions_of_a_topic() -> None:
+    """What a poll gave for several partitions of a topic travels together; topics travel apart."""
+    bench = Bench()
+    others = [TP("trustfold.events", 1), TP("trustfold.outcomes", 0)]
+    bench.gate.open(FIRST, {EVENTS: 0, others[0]: 0, others[1]: 0})
+    polled = {TopicPartition(*tp): records(0) for tp in (EVENTS, *others)}
+    asyncio.run(bench.consumer._deliver(bench.gate, polled))
+    assert [(poll.topic, len(poll.batches)) for poll in bench.polls] == [
+        ("trustfold.events", 2),
+        ("trustfold.outcomes", 1),
+    ]
+
+
+def test_a_topic_whose_agent_is_behind_is_not_polled() -> None:
+    """Polls that wait are counted by topic; the other topics go on, and a poll that is done makes room."""
+    gate = Gate()
+    outcomes = TP("trustfold.outcomes", 0)
+    gate.open(FIRST, {EVENTS: 0, outcomes: 0})
+    for _ in range(BUFFERED_POLLS):
+        assert gate.pollable() == {EVENTS, outcomes}
+        gate.delivered(EVENTS.topic)
+    assert gate.pollable() == {outcomes}
+    gate.taken(Poll(EVENTS.topic, Tenure(0, 3)))
+    assert gate.pollable() == {outcomes}
+    gate.taken(Poll(EVENTS.topic, FIRST))
+    assert gate.pollable() == {EVENTS, outcomes}
