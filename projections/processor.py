@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from ..schemas.envelope import traceparent_of
@@ -184,16 +185,18 @@ class StageProcessor:
         taken: list[tuple[bytes, bytes | None]] = [
             (key.encode(), encode(state, due_at(state))) for key, state in self._dirty.items()
         ]
+        live = self._live
+        for key in self._dirty:
+            live[key] = live.pop(key)  # most recently used last, for forget_clean
         self._dirty.clear()
         return taken
 
     def forget_clean(self, keep: int) -> None:
-        """Drop decoded states beyond the `keep` most recently loaded that have no unsaved change."""
+        """Drop decoded states without an unsaved change, longest unused first, until `keep` are left."""
         excess = len(self._live) - keep
-        if excess <= 0:
-            return
-        for key in [key for key in self._live if key not in self._dirty][:excess]:
-            del self._live[key]
+        if excess > 0:
+            for key in list(islice((key for key in self._live if key not in self._dirty), excess)):
+                del self._live[key]
 
     def state(self, key: str) -> KeyState | None:
         """Live or stored state of a key, for views; None if the key was never seen."""

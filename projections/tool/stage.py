@@ -176,14 +176,11 @@ class ToolStage:
             return
         for trusted in self._records(state, outcome, rules):
             rule = self._rule(trusted, outcome)
+            shown = trust.shown(trusted)
             moved = trust.fold_call(trusted, outcome, rule, at, rules.trust.recovery_mode)
             for move in moved:
                 trust_changed(state, trusted, move, rule, outcome, emit)
-            if (
-                moved
-                or outcome.verdict == "failure"
-                or (trusted.published and trust.is_worth_telling(trusted, rule, at))
-            ):
+            if moved or shown != trust.shown(trusted) or (trusted.published and trust.has_lapsed(trusted, rule, at)):
                 trust_state(state, trusted, rule, at, emit)
 
     def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:

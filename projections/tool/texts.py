@@ -69,7 +69,7 @@ def recovery_hint(record: TrustRecord, rule: EscalationRule) -> str:
         case TrustState.BLOCKED:
             return f"manual reset required: `trustfold reset '{record.key}'`"
         case TrustState.REMOVED:
-            return f"`trustfold restore '{record.key}'` brings the tool back"
+            return "an operator took the tool away; the command tool.restore brings it back"
     return ""
 
 

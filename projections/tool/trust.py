@@ -113,12 +113,18 @@ def session_ordinal(record: TrustRecord, session_id: str) -> int:
 def effective_failures(record: TrustRecord, rule: EscalationRule, at: int) -> float:
     """Σ weight × (1 − 0.1 per whole hour of age, at least 0.1) × 0.8 per later session, inside the window."""
     window = rule.window_seconds * 1000
+    newest = record.session_count
     total = 0.0
     for failure in record.failures:
         age = at - failure.at
-        if age <= window:
-            decay = max(0.1, 1.0 - 0.1 * (age // HOUR_MS))
-            total += failure.weight * decay * 0.8 ** max(0, record.session_count - failure.session)
+        if age > window:
+            continue
+        weight = failure.weight
+        if age >= HOUR_MS:
+            weight *= max(0.1, 1.0 - 0.1 * (age // HOUR_MS))
+        if failure.session < newest:
+            weight *= 0.8 ** (newest - failure.session)
+        total += weight
     return total
 
 
@@ -134,10 +140,17 @@ def recovery_at(record: TrustRecord, rule: EscalationRule) -> int:
     return max(record.escalated_at + record.duration_ms, record.last_counted + int(rule.cooldown_seconds * 1000))
 
 
-def is_worth_telling(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
-    """Whether a success changes what followers see: progress of recovery, or the last failure leaving the window."""
+def shown(record: TrustRecord) -> tuple[int, ...]:
+    """What a follower sees change from call to call; a blocked or removed key shows nothing but its state."""
+    if record.state is _B or record.state is _X:
+        return ()
+    return record.last_counted, record.consecutive, record.successes, record.denials
+
+
+def has_lapsed(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
+    """Whether the last counted failure of a trusted key has left the window: it is back to its default."""
     if record.state is not _T:
-        return True
+        return False
     return not record.failures or at - record.failures[-1].at > rule.window_seconds * 1000
 
 

@@ -115,13 +115,21 @@ class Checkpointer:
             parts = await self._collect()
             if not parts:
                 return
-            async with asyncio.timeout(self._settings.checkpoint_timeout):
-                await self._drain()
-                self._require(tenure)
-                await asyncio.gather(*[self._write(part) for part in parts])
+            limit = asyncio.timeout(self._settings.checkpoint_timeout)
+            try:
+                async with limit:
+                    await self._drain()
+                    self._require(tenure)
+                    await asyncio.gather(*[self._write(part) for part in parts])
+            except TimeoutError as error:
+                if limit.expired():
+                    seconds = self._settings.checkpoint_timeout
+                    raise TimeoutError(f"the brokers did not acknowledge a checkpoint within {seconds:g} s") from error
+                raise
             self._require(tenure)
+            keep = self._settings.live_states // len(self._tasks()) + 1
             for part in parts:
-                self._conclude(part)
+                self._conclude(part, keep)
             self._count(parts, time.perf_counter() - started)
 
     def _require(self, tenure: Tenure) -> None:
@@ -151,10 +159,10 @@ class Checkpointer:
                 await self._inspect(task, task.log_next, base)
                 task.log_next = base + count
 
-    def _conclude(self, part: _Part) -> None:
+    def _conclude(self, part: _Part, keep: int) -> None:
         task = part.task
         task.store.write(part.items, next_offset=task.log_next, epoch=task.epoch)
-        task.processor.forget_clean(self._settings.live_states)
+        task.processor.forget_clean(keep)
         for tp, offset in part.ends.items():
             self._mark_done(tp, offset)
 

@@ -83,9 +83,7 @@ async def _run(
     app.in_worker = True
     failed = asyncio.Event()
     app.engine.on_failure = failed.set
-    starting = loop.create_task(app.start())
-    if on_started is not None:
-        starting.add_done_callback(lambda done: done.cancelled() or done.exception() or on_started(app))
+    starting = loop.create_task(_start(app, on_started))
     stop = loop.create_task(asked.wait())
     fault = loop.create_task(failed.wait())
     crash = loop.create_task(app._crashed.wait())
@@ -104,6 +102,12 @@ async def _run(
             task.cancel()
         await asyncio.gather(starting, stop, fault, crash, return_exceptions=True)
     return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
+
+
+async def _start(app: TrustfoldApp, on_started: Started | None) -> None:
+    await app.start()  # returns after the first recovery, or when the app is stopped before
+    if on_started is not None and not app.should_stop:
+        on_started(app)
 
 
 def _failing(starting: asyncio.Task[None]) -> asyncio.Future[None]:

@@ -29,6 +29,7 @@ def measure(options: Options) -> list[Row]:
         runs=options.runs,
         most=options.fold_events,
     )
+    bench_machine.await_quiet(options.patience_s)
     result = run("contestant_fold.py", task)
     runs: dict[str, list[dict[str, float]]] = result["runs"]
     if len(runs) > 1:

@@ -51,11 +51,11 @@ def measure(options: Options) -> list[Row]:
         say(opened.description)
         if not options.quick:
             warm = _log(found, min(WARM_UP, options.events), options)
-            _round(opened, {"worker": warm, "bare": warm}, core, "warm-up", faults)
+            _round(opened, {"worker": warm, "bare": warm}, "warm-up", options, faults)
         for turn in range(options.runs):
             order = list(SCRIPTS)[:: -1 if turn % 2 else 1]
             title = f"round {turn + 1} of {options.runs}"
-            rounds.append(_round(opened, {name: logs[name] for name in order}, core, title, faults))
+            rounds.append(_round(opened, {name: logs[name] for name in order}, title, options, faults))
         where = f"{opened.description}; {bench_machine.pinning(core, ours=opened.kind in ('local', 'mock'))}"
     rows = _rows(rounds)
     if not rows:
@@ -74,11 +74,11 @@ def _log(found: list[Source], count: int, options: Options) -> Log:
     return make_log(interleave(events, options.live) if options.live else events, options.partitions)
 
 
-def _round(opened: Any, logs: dict[str, Log], core: int | None, title: str, faults: list[str]) -> Round:
+def _round(opened: Any, logs: dict[str, Log], title: str, options: Options, faults: list[str]) -> Round:
     results: Round = {}
     for name, log in logs.items():
         try:
-            result = _run(opened, name, log, core)
+            result = _run(opened, name, log, options)
         except CannotMeasure as fault:
             faults.append(f"{title}: {fault}")
             say(faults[-1])
@@ -98,12 +98,13 @@ def _round(opened: Any, logs: dict[str, Log], core: int | None, title: str, faul
     return results
 
 
-def _run(opened: Any, name: str, log: Log, core: int | None) -> dict[str, Any]:
+def _run(opened: Any, name: str, log: Log, options: Options) -> Result:
     tries = TRIES.get(name, 1)
     while True:
         with topics(opened, log) as prefix:
+            bench_machine.await_quiet(options.patience_s)
             task = Task(
-                core=core,
+                core=bench_machine.contestant_core(),
                 bootstrap=opened.bootstrap,
                 prefix=prefix,
                 partitions=len(log.partitions),
@@ -122,11 +123,14 @@ def _run(opened: Any, name: str, log: Log, core: int | None) -> dict[str, Any]:
 
 def _rows(rounds: list[Round]) -> list[Row]:
     bare = "bare aiokafka loop through the same topics, nothing durable"
+    plain = "plain Faust agents with tables"
     rows = [
-        _row(rounds, "bare", bare, Target(0.75, at_least=True)),
-        _row(rounds, "direct", "the bare loop with outcomes handed on in memory", None),
-        _row(rounds, "faust", "plain Faust agents with tables", Target(20.0, at_least=True)),
-        _rest(rounds, "faust", "plain Faust agents with tables"),
+        _rates(rounds, "bare", bare, Target(0.75, at_least=True)),
+        _work(rounds, "work", "bare", bare),
+        _rates(rounds, "direct", "the bare loop with outcomes handed on in memory", None),
+        _rates(rounds, "faust", plain, Target(20.0, at_least=True)),
+        _work(rounds, "work", "faust", plain),
+        _work(rounds, "rest", "faust", plain),
     ]
     return [row for row in rows if row is not None]
 
@@ -141,7 +145,7 @@ def _figures(results: list[Result], what: str) -> list[float]:
     return [result[what] for result in results]
 
 
-def _row(rounds: list[Round], other: str, against: str, target: Target | None) -> Row | None:
+def _rates(rounds: list[Round], other: str, against: str, target: Target | None) -> Row | None:
     """The worker's rate against another's; None where no round has both."""
     ours, theirs = _pairs(rounds, other)
     if not ours:
@@ -153,9 +157,6 @@ def _row(rounds: list[Round], other: str, against: str, target: Target | None) -
         behind[f"{name}, folding"] = Series("us an event", tuple(_figures(results, "folds")))
         behind[f"{name}, all else"] = Series("us an event", tuple(_figures(results, "rest")))
         behind[f"{name}, use of its core"] = Series("ratio", tuple(_figures(results, "busy")))
-    behind["ratio by processor time, which other programs disturb less"] = pairwise(
-        _figures(theirs, "work"), _figures(ours, "work")
-    )
     return Row(
         name=f"kafka/worker:{other}",
         title="Kafka worker, whole topology, state durable",
@@ -167,17 +168,20 @@ def _row(rounds: list[Round], other: str, against: str, target: Target | None) -
     )
 
 
-def _rest(rounds: list[Round], other: str, against: str) -> Row | None:
-    """What is left of both without the folds, which are the same code: the engine's own work."""
+WORK = {
+    "work": ("the same, by processor time", "other programs disturb it less; waiting for the broker is not in it"),
+    "rest": ("the same, by processor time without the folds", "the folds are the same code in both"),
+}
+
+
+def _work(rounds: list[Round], what: str, other: str, against: str) -> Row | None:
+    """How much less the processor has to do for an event in the worker."""
     ours, theirs = _pairs(rounds, other)
     if not ours:
         return None
-    return Row(
-        name=f"kafka/rest:{other}",
-        title="the same, processor time without the folds",
-        against=against,
-        figure=pairwise(_figures(theirs, "rest"), _figures(ours, "rest")),
-    )
+    title, note = WORK[what]
+    figure = pairwise(_figures(theirs, what), _figures(ours, what))
+    return Row(name=f"kafka/{what}:{other}", title=title, against=against, figure=figure, notes=[note])
 
 
 def _checkpoints(last: Result) -> str:

@@ -9,8 +9,14 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import time
 from pathlib import Path
 from typing import Any
+
+LOOK_S = 0.5
+QUIET_LOOKS = 4
+QUIET = 0.1
+"""Quiet is: four looks of half a second in a row at which less than a tenth of all cores was in use."""
 
 LIBRARIES = ("aiokafka", "faust-streaming", "msgspec", "orjson")
 
@@ -49,6 +55,32 @@ def take(core: int | None) -> None:
 def load() -> float:
     """How many processes wanted to run over the last minute."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
+
+
+def await_quiet(patience_s: float) -> float:
+    """Wait until hardly anything else runs, at most so many seconds; gives the seconds waited."""
+    started = time.monotonic()
+    quiet = 0
+    while quiet < QUIET_LOOKS and time.monotonic() - started < patience_s:
+        quiet = quiet + 1 if _busy_share(LOOK_S) < QUIET else 0
+    return time.monotonic() - started
+
+
+def _busy_share(seconds: float) -> float:
+    """How much of all cores was used over the next seconds; 0 where the system does not say."""
+    before = _ticks()
+    time.sleep(seconds)
+    idle, total = (after - earlier for after, earlier in zip(_ticks(), before, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Ticks spent idle and altogether since the machine started, of all cores."""
+    try:
+        counts = [*map(int, Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:9])]
+    except OSError:
+        return 0, 0
+    return counts[3] + counts[4], sum(counts)
 
 
 def describe() -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Options:
         faust_events: events of a run of plain Faust agents, which are much slower; their rate is steady after a tenth.
         fold_events: most events of each trace that the folds alone are measured on; 0 is all.
         live: how many sessions are told at once; 0 keeps the recorded order.
+        patience_s: seconds to wait, before each run of a contestant, for other programs to leave the machine alone.
         partitions: of every topic; the product's default.
         bootstrap: a broker to use; empty starts one.
         traces: folder of recorded runs.
@@ -40,6 +41,7 @@ class Options:
     faust_events: int = 8_000
     fold_events: int = 0
     live: int = 0
+    patience_s: float = 0.0
     partitions: int = 12
     bootstrap: str = ""
     traces: Path = TRACES
@@ -68,6 +70,8 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
     add("--faust-events", type=_positive, help="events of a run of plain Faust agents (default 8000)")
     add("--fold-events", type=_positive, help="most events of each trace for the folds alone (default: all)")
     add("--live", type=_positive, help="sessions told at once (default: the recorded order)")
+    add("--patience", type=_positive, dest="patience_s", metavar="SECONDS",
+        help="before each run wait at most so long until the machine is quiet (default: do not wait)")  # fmt: skip
     add("--partitions", type=_positive, help="partitions of every topic (default 12)")
     add("--bootstrap", help="HOST:PORT of a Kafka to use (default: start one)")
     given = parser.parse_args(arguments)
@@ -78,7 +82,7 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
     traces = Path(os.environ.get("TRUSTFOLD_TRACES") or TRACES)
     values: dict[str, Any] = {"runs": 1, "events": 12_000, "faust_events": 1_000} if given.quick else {}
     values |= {"fold_events": 3_000} if given.quick else {}
-    for name in ("runs", "events", "faust_events", "fold_events", "live", "partitions", "bootstrap"):
+    for name in ("runs", "events", "faust_events", "fold_events", "live", "patience_s", "partitions", "bootstrap"):
         if getattr(given, name) is not None:
             values[name] = getattr(given, name)
     return Options(only=only, traces=traces, quick=given.quick, **values), given.json
