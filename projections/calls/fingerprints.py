@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-MAX_RESULT_BYTES = 2048
+MAX_RESULT_BYTES = 1024
 """Longer results are judged by their first and last half of this and their length; bounds the cost per event."""
 
 VOLATILE_FIELDS = frozenset(
