@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from .engine import Engine
-from .lane import BUFFERED_POLLS, PollSchema
+from .gate import BUFFERED_POLLS
+from .lane import PollSchema
 
 
 def add_agents(app: Any, engine: Engine) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from faust.types import TP
 
 from .changelog import write_states
-from .lane import Tenure
+from .gate import Tenure
 from .metrics import LaneMetrics
 from .settings import KafkaSettings
 from .task import PartitionTask

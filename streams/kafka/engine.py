@@ -20,7 +20,7 @@ from faust.types import TP
 from ...schemas.errors import ConfigError
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .fencing import Fenced
-from .lane import Batch, Gate, Poll, Tenure
+from .gate import Batch, Gate, Poll, Tenure
 from .metrics import LaneMetrics
 from .outputs import OutputWriter
 from .ownership import Changelogs

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from broker_kit.choice import Broker
-from lane_harness import LaneHarness, assert_as_undisturbed, events, session_timeout
+from lane_harness import LaneHarness, events, session_timeout
+from undisturbed import assert_as_undisturbed
 
 pytestmark = [pytest.mark.durable_broker, pytest.mark.slow]
 

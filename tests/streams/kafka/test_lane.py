@@ -10,7 +10,8 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka.engine import Engine, LostBatch
-from trustfold.streams.kafka.lane import BUFFERED_POLLS, Batch, BatchConsumer, Gate, Poll, Tenure
+from trustfold.streams.kafka.gate import BUFFERED_POLLS, Batch, Gate, Poll, Tenure
+from trustfold.streams.kafka.lane import BatchConsumer
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
