@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from .shell import command_word
+from . import command_line
 
 MAX_VALUE_CHARS = 120
 """Longest parameter value kept in a key; keys are record keys and table keys."""
@@ -180,7 +180,7 @@ def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> Call
     if server:
         return CallKey(_one(tool_name, "mcp_server", server), escape(server), "mcp")
     if lower in SHELL_TOOLS:
-        return CallKey(_one(tool_name, "command", _plain(command_word(shell_command(args)))), "", "")
+        return CallKey(_one(tool_name, "command", _plain(command_line.read(shell_command(args)).word)), "", "")
     if lower in FILE_TOOLS and (path := _text(args, _PATH_ARGS)):
         return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
     if lower in DIRECTORY_TOOLS and (path := _text(args, _DIRECTORY_ARGS)):

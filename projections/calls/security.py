@@ -9,12 +9,9 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from .shell import SimpleCommand, simple_commands
+from .shell import SimpleCommand
 
-# A cheap look first: nearly every command is innocent and must not cost a parse.
-_SUSPICIOUS = re.compile(
-    r"\b(?:rm|mkfs\S*|dd|chmod|chown|sudo|doas|curl|wget|shred|wipefs|fdisk|eval|su)\b|:\s*\(\s*\)|/etc/|\.ssh|\.aws|\.netrc"
-)
+_FUNCTION = re.compile(r"\(\s*\)\s*\{")
 _FORK_BOMB = re.compile(r"(\S+)\s*\(\s*\)\s*\{[^}]*\1\s*\|\s*\1\s*&")
 _ROOTS = re.compile(
     r"""^(?:/+\*?|~/?\*?|\$\{?HOME\}?/?\*?|/(?:home|root|Users)(?:/[^/]+)?/?\*?
@@ -28,6 +25,9 @@ _CREDENTIALS = re.compile(
 _DOWNLOADERS = frozenset({"curl", "wget", "fetch"})
 _INTERPRETERS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "python", "python3", "perl", "ruby", "node", "php"})
 _DESTRUCTIVE = frozenset({"rm", "shred", "wipefs", "fdisk", "dd", "chmod", "chown", "mkfs", "userdel", "passwd"})
+
+_HARMFUL = _DESTRUCTIVE | {"tee", "cp", "mv", "ln", "sed", "truncate", "install"}
+"""Commands that `_danger_of` knows by name."""
 
 
 def _short_flags(command: SimpleCommand) -> set[str]:
@@ -77,20 +77,24 @@ def _danger_of(command: SimpleCommand, previous: SimpleCommand | None) -> str:
     return ""
 
 
-@lru_cache(maxsize=4096)
-def danger(line: str) -> str:
-    """What is dangerous about a command line, in a few words; empty if nothing is."""
-    if not _SUSPICIOUS.search(line):
-        return ""
-    if _FORK_BOMB.search(line):
+def danger_of(line: str, commands: Iterable[SimpleCommand]) -> str:
+    """What is dangerous about a command line and its commands, in a few words; empty if nothing is."""
+    if "{" in line and _FUNCTION.search(line) and _FORK_BOMB.search(line):
         return "is a fork bomb"
     previous = None
-    for command in simple_commands(line):
-        found = _danger_of(command, previous)
-        if found:
+    for command in commands:
+        if (_may_harm(command) or command.privileged or command.piped or command.writes) and (
+            found := _danger_of(command, previous)
+        ):
             return found
         previous = command
     return ""
+
+
+def _may_harm(command: SimpleCommand) -> bool:
+    """A cheap look first: nearly every command is innocent and must not cost more."""
+    name = command.name
+    return name in _HARMFUL or name.startswith("mkfs")
 
 
 @lru_cache(maxsize=64)

@@ -8,28 +8,34 @@ expanded. Broken quoting ends the word at the end of the line, as a person would
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_COMMAND_CHARS = 4000
 """Only this much of a command line is read: key, class and safety show at its start."""
 
 _TOKEN = re.compile(
-    r"""[ \t]+                                        # blanks
-    | (?P<end>\n|;;?|&&|\|\|?&?|&(?!>))               # a command ends
-    | (?P<group>[()])                                 # subshell: a command starts after either bracket
-    | \#[^\n]*                                        # comment
-    | (?P<redirect>\d*(?:&>>?|>>|>\||>&|<<<|<<-?|<>|<&|>|<))
-    | (?P<word>(?:[^\s'"\\;&|<>()]+|\\.|'[^']*'?|"(?:[^"\\]|\\.)*"?|\\\n)+)
-    | .""",
+    r"""[ \t]*+(?:
+      (?![0-9]++[<>])(?P<plain>[^\s'"\\;&|<>()\#][^\s'"\\;&|<>()]*+)(?!['"\\])   # a word that is as it stands
+    | (?P<end>\n|;;?|&&|\|\|?&?|&(?!>))                                          # a command ends
+    | (?P<bracket>[()])                                                         # subshell: either ends a command, too
+    | \#[^\n]*                                                                  # comment
+    | (?P<redirect>[0-9]*(?:&>>?|>>|>\||>&|<<<|<<-?|<>|<&|>|<))
+    | (?P<quoted>(?:[^\s'"\\;&|<>()]++|\\.|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\\n)++)
+    | .)""",
     re.VERBOSE | re.DOTALL,
 )
+_Token = tuple[str, str, str, str, str]
+"""Plain word, end, bracket, redirection, quoted word; one of them, or none."""
 _PIECE = re.compile(r"""'([^']*)'?|"((?:[^"\\]|\\.)*)"?|\\(.)|([^'"\\]+)""", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?:[A-Za-z_]\w*(?:\[[^\]]*\])?\+?|\$env:\w+)=", re.IGNORECASE)
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
 _LOOP_HEADS = frozenset({"for", "case", "select", "function"})
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time"})
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+_MAX_DEPTH = 3
+_END: _Token = ("", "\n", "", "", "")
 _WRAPPERS: dict[str, frozenset[str]] = {
     # wrapper -> its options that take a value of their own
     "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-r", "-t", "-U"}),
@@ -46,6 +52,9 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "builtin": frozenset(),
     "xargs": frozenset({"-n", "-I", "-P", "-L", "-d", "-s", "-a", "-E"}),
 }
+
+_SPECIAL = _KEYWORDS | _SHELLS | _WRAPPERS.keys()
+"""What may stand before the command word; every other first word is the command word."""
 
 
 class SimpleCommand(NamedTuple):
@@ -66,14 +75,15 @@ class SimpleCommand(NamedTuple):
     @property
     def name(self) -> str:
         """Command word without its directory (`/usr/bin/git` → `git`)."""
-        return self.words[0].rsplit("/", 1)[-1] if self.words else ""
+        return self.words[0].rpartition("/")[2] if self.words else ""
 
 
 def _unquote(word: str) -> str:
-    if "'" not in word and '"' not in word and "\\" not in word:
-        return word
+    mark = word[0]
+    if mark == word[-1] and (mark == "'" or (mark == '"' and "\\" not in word)) and word.count(mark) == 2:
+        return word[1:-1]  # quoted as a whole: the usual case
     return "".join(
-        single or re.sub(r"\\(.)", r"\1", double, flags=re.DOTALL) or escaped or plain
+        single or _ESCAPED.sub(r"\1", double) or escaped or plain
         for single, double, escaped, plain in _PIECE.findall(word.replace("\\\n", ""))
     )
 
@@ -82,7 +92,9 @@ def _without_wrappers(words: list[str]) -> tuple[list[str], bool, str | None]:
     """Drop assignments, keywords and wrappers; the third value is the script of a `bash -c`."""
     privileged = False
     while words:
-        first = words[0].rsplit("/", 1)[-1]
+        first = words[0].rpartition("/")[2]
+        if first not in _SPECIAL and "=" not in words[0]:
+            break
         if _ASSIGNMENT.match(words[0]) or (words[0] in _KEYWORDS and first != "time"):
             words = words[1:]
         elif first in _WRAPPERS:
@@ -107,14 +119,35 @@ def _without_wrappers(words: list[str]) -> tuple[list[str], bool, str | None]:
     return words, privileged, None
 
 
-def _after_array(text: str, position: int) -> int:
-    """Where the commands go on after an array's values: `KEYS=(a b)`."""
-    end = text.find(")", position)
-    return end + 1 if end >= 0 else len(text)
+def _tokens(text: str) -> Sequence[_Token]:
+    """All tokens of a command line."""
+    if "<<" in text or "=(" in text:
+        return _tokens_without_data(text)
+    return _TOKEN.findall(text)
+
+
+def _tokens_without_data(text: str) -> list[_Token]:
+    """Tokens of a line that may hold data, which are no commands: bodies of here-documents, values of arrays."""
+    tokens: list[_Token] = []
+    position, here, before = 0, "", ""
+    while (found := _TOKEN.match(text, position)) is not None:
+        position = found.end()
+        token: _Token = found.groups("")  # type: ignore[assignment]
+        tokens.append(token)
+        plain, end, bracket, redirect, quoted = token
+        if (plain or quoted) and before.startswith("<<") and before != "<<<":
+            here = plain or _unquote(quoted)
+        elif bracket == "(" and _ARRAY.match(before):
+            close = text.find(")", position)
+            position = close + 1 if close >= 0 else len(text)
+        elif end == "\n" and here:
+            position, here = _after_here_document(text, position, here), ""
+        before = plain or quoted or redirect
+    return tokens
 
 
 def _after_here_document(text: str, position: int, delimiter: str) -> int:
-    """Where the commands go on after a here-document's body; its lines are data, not commands."""
+    """Where the commands go on after a here-document's body."""
     while position < len(text):
         end = text.find("\n", position)
         line = text[position : end if end >= 0 else len(text)]
@@ -124,60 +157,37 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
     return position
 
 
-@lru_cache(maxsize=4096)
-def simple_commands(line: str, depth: int = 0) -> tuple[SimpleCommand, ...]:  # noqa: C901 - one scanner, one state
+def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
     """All simple commands of a command line, in order; `bash -c` scripts are opened up to three levels deep."""
     commands: list[SimpleCommand] = []
     words: list[str] = []
     writes: list[str] = []
-    redirect = ""
-    piped = False
-
-    def finish() -> None:
-        nonlocal words, writes, redirect
-        if words or writes:
-            plain, privileged, script = _without_wrappers([] if words and words[0] in _LOOP_HEADS else words)
-            if script is not None and depth < 3:
-                inner = simple_commands(script, depth + 1)
-                commands.extend(c._replace(privileged=c.privileged or privileged) for c in inner)
-                if writes:
-                    commands.append(SimpleCommand((), tuple(writes), privileged, piped))
-            elif plain or writes:
-                commands.append(SimpleCommand(tuple(plain), tuple(writes), privileged, piped))
-        words, writes, redirect = [], [], ""
-
-    text, position, here = line[:MAX_COMMAND_CHARS], 0, ""
-    while (token := _TOKEN.match(text, position)) is not None:
-        kind, position = token.lastgroup, token.end()
-        if kind == "word":
-            word = _unquote(token.group())
+    redirect, piped = "", False
+    for plain, end, bracket, redirection, quoted in (*_tokens(line[:MAX_COMMAND_CHARS]), _END):
+        if plain or quoted:
+            word = plain or _unquote(quoted)
             if not redirect:
                 words.append(word)
-            elif redirect.startswith("<<") and redirect != "<<<":
-                here = word
             elif ">" in redirect and not redirect.endswith("&") and word != "/dev/null":
                 writes.append(word)
             redirect = ""
-        elif kind == "redirect":
-            redirect = token.group()
-        elif kind == "group" and token.group() == "(" and words and _ARRAY.match(words[-1]):
-            position = _after_array(text, position)
-        elif kind is not None:
-            finish()
-            piped = token.group().startswith("|") and token.group() != "||"
-            if here and token.group() == "\n":
-                position, here = _after_here_document(text, position, here), ""
-    finish()
-    return tuple(commands)
+        elif redirection:
+            redirect = redirection
+        elif end or bracket:
+            if words or writes:
+                commands += _command(words, writes, depth, piped=piped)
+                words, writes = [], []
+            redirect = ""
+            piped = end[:1] == "|" and end != "||"
+    return commands
 
 
-@lru_cache(maxsize=4096)
-def command_word(line: str) -> str:
-    """Command word that names what a command line does: the first that is not `cd`, an assignment or a wrapper."""
-    fallback = ""
-    for command in simple_commands(line):
-        name = command.name
-        if name and name not in {"cd", "pushd", "popd", "set", "export", "source", "."}:
-            return name
-        fallback = fallback or name
-    return fallback
+def _command(words: list[str], writes: list[str], depth: int, *, piped: bool) -> list[SimpleCommand]:
+    """The simple command of some words, or those of the script that they run."""
+    plain, privileged, script = _without_wrappers([] if words and words[0] in _LOOP_HEADS else words)
+    if script is not None and depth < _MAX_DEPTH:
+        inner = [c._replace(privileged=c.privileged or privileged) for c in simple_commands(script, depth + 1)]
+        return [*inner, SimpleCommand((), tuple(writes), privileged, piped)] if writes else inner
+    if not plain and not writes:
+        return []
+    return [SimpleCommand(tuple(plain), tuple(writes), privileged, piped)]

@@ -7,12 +7,12 @@ What is not known stays unknown, and unknown never counts as an action.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from ...schemas.vocabulary import ToolClass
-from .shell import SimpleCommand, simple_commands
+from .shell import SimpleCommand
 
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
@@ -76,6 +76,13 @@ _ACTION_SUBCOMMANDS = {
     "go": frozenset("get install mod".split()),
 }
 
+_BY_COMMAND = {
+    "sleep": ToolClass.POLL,
+    **dict.fromkeys(_READ_COMMANDS - {"find"}, ToolClass.READ),
+    **dict.fromkeys(_ACTION_COMMANDS, ToolClass.ACTION),
+}
+"""Commands whose name says it all, whatever their words."""
+
 
 @lru_cache(maxsize=4096)
 def class_by_name(tool_name: str) -> ToolClass:
@@ -105,6 +112,8 @@ def _class_of(command: SimpleCommand) -> ToolClass:
     if command.writes:
         return ToolClass.ACTION
     name = command.name
+    if (plain := _BY_COMMAND.get(name)) is not None:
+        return plain
     subcommand = next((word for word in command.words[1:] if not word.startswith("-")), "")
     if name == "gh" and subcommand:
         verbs = [word for word in command.words[1:4] if not word.startswith("-")]
@@ -114,19 +123,16 @@ def _class_of(command: SimpleCommand) -> ToolClass:
         return ToolClass.ACTION if in_place else ToolClass.READ if name == "sed" else ToolClass.UNKNOWN
     if name == "find" and {"-delete", "-exec", "-execdir"}.intersection(command.words):
         return ToolClass.UNKNOWN
-    if name == "sleep":
-        return ToolClass.POLL
     if name in _READ_COMMANDS or subcommand in _READ_SUBCOMMANDS.get(name, ()):
         return ToolClass.READ
-    if name in _ACTION_COMMANDS or subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
+    if subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
         return ToolClass.ACTION
     return ToolClass.UNKNOWN
 
 
-@lru_cache(maxsize=4096)
-def class_of_command(line: str) -> ToolClass:
+def class_of_commands(commands: Iterable[SimpleCommand]) -> ToolClass:
     """Class of a shell command line: action if any command acts, read only if every command reads."""
-    found = {_class_of(command) for command in simple_commands(line)}
+    found = {_class_of(command) for command in commands}
     if ToolClass.ACTION in found:
         return ToolClass.ACTION
     if not found or ToolClass.UNKNOWN in found:

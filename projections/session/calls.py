@@ -8,6 +8,7 @@ deadline by an appended event of our own.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from msgspec import UNSET
 
@@ -15,7 +16,7 @@ from ...schemas.envelope import output_id
 from ...schemas.events import ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import fingerprints, keys, security, tool_class
+from ..calls import command_line, fingerprints, keys, security, tool_class
 from ..emit import Emitter
 from .repetition import close_step
 from .state import MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
@@ -64,9 +65,7 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
     )
 
 
-def _class_of(
-    event: ToolCallStarted | ToolCallFinished, args: dict[str, object], rules: Rules
-) -> tuple[ToolClass, bool]:
+def _class_of(event: ToolCallStarted | ToolCallFinished, args: dict[str, Any], rules: Rules) -> tuple[ToolClass, bool]:
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
         return configured, True
@@ -74,24 +73,22 @@ def _class_of(
     if annotations and (declared := tool_class.class_by_annotations(annotations)) is not None:
         return declared, True
     if keys.is_shell(event.tool_name):
-        return tool_class.class_of_command(keys.shell_command(args)), False
+        return command_line.read(keys.shell_command(args)).tool_class, False
     named = tool_class.class_by_name(event.tool_name)
     if named is ToolClass.UNKNOWN and args:
         named = tool_class.class_by_args(args)
     return named, False
 
 
-def _is_dangerous(tool_name: str, args: dict[str, object], rules: Rules) -> bool:
+def _is_dangerous(tool_name: str, args: dict[str, Any], rules: Rules) -> bool:
+    own = rules.calls.security_patterns
     if keys.is_shell(tool_name):
         command = keys.shell_command(args)
-        own = rules.calls.security_patterns
-        return bool(security.danger(command)) or (bool(own) and security.matches_any(command, own))
+        return bool(command_line.read(command).danger) or (bool(own) and security.matches_any(command, own))
     path = args.get("path") or args.get("file_path")
     if isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION:
         return security.writes_credentials(path)
-    if rules.calls.security_patterns:
-        return security.matches_any(fingerprints.canonical(args).decode(), rules.calls.security_patterns)
-    return False
+    return bool(own) and security.matches_any(fingerprints.canonical(args).decode(), own)
 
 
 def open_call(state: SessionState, event: ToolCallStarted, at: int, rules: Rules) -> OpenCall | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trustfold.projections.calls import security, tool_class
+from trustfold.projections.calls import command_line, tool_class
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, mask, result_fingerprint
@@ -124,7 +124,7 @@ def test_refusals_and_cancellations_are_neutral(kind: str, reason: str) -> None:
 )
 def test_dangerous_commands_are_recognised(line: str) -> None:
     """Destruction of roots and homes, devices, downloads into shells, fork bombs, credential paths."""
-    assert security.danger(line)
+    assert command_line.read(line).danger
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_dangerous_commands_are_recognised(line: str) -> None:
 )
 def test_ordinary_commands_are_not(line: str) -> None:
     """Words in quotes, data and cleaning up one's own files are no danger."""
-    assert not security.danger(line)
+    assert not command_line.read(line).danger
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_names_suggest_a_class(tool: str, found: ToolClass) -> None:
 )
 def test_shell_calls_are_judged_by_their_commands(line: str, found: ToolClass) -> None:
     """Reads only where every command reads; one that acts makes the call an action."""
-    assert tool_class.class_of_command(line) is found
+    assert command_line.read(line).tool_class is found
 
 
 def test_annotations_declare_a_class() -> None:

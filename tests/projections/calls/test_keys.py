@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.projections.calls import command_line
 from trustfold.projections.calls.keys import CallKey, call_key, make_key, parse_key
-from trustfold.projections.calls.shell import command_word, simple_commands
+from trustfold.projections.calls.shell import simple_commands
 
 HTTP_KEY = "http_request|domain=api.example.com|path_prefix=v1"
 
@@ -93,7 +94,7 @@ def test_a_key_parses_back_into_tool_and_signature() -> None:
 )
 def test_the_command_word_is_the_first_that_does_something(line: str, word: str) -> None:
     """Assignments, wrappers and changes of directory are passed over."""
-    assert command_word(line) == word
+    assert command_line.read(line).word == word
 
 
 def test_here_documents_are_data() -> None:

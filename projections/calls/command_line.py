@@ -1,0 +1,48 @@
+"""What a command line does, read once for all who ask: its command word, its class, its danger."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...schemas.vocabulary import ToolClass
+from .security import danger_of
+from .shell import MAX_COMMAND_CHARS, SimpleCommand, simple_commands
+from .tool_class import class_of_commands
+
+_SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
+
+
+class CommandLine(NamedTuple):
+    """A command line as far as folds care.
+
+    Attributes:
+        word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper.
+        tool_class: action if any command acts, read only if every command reads.
+        danger: what is dangerous about it, in a few words; empty if nothing is.
+    """
+
+    word: str
+    tool_class: ToolClass
+    danger: str
+
+
+def read(line: str) -> CommandLine:
+    """Read a command line; only its first `MAX_COMMAND_CHARS` count."""
+    return _read(line[:MAX_COMMAND_CHARS])
+
+
+@lru_cache(maxsize=4096)
+def _read(line: str) -> CommandLine:
+    commands = simple_commands(line)
+    return CommandLine(_word(commands), class_of_commands(commands), danger_of(line, commands))
+
+
+def _word(commands: list[SimpleCommand]) -> str:
+    fallback = ""
+    for command in commands:
+        name = command.name
+        if name and name not in _SETTERS:
+            return name
+        fallback = fallback or name
+    return fallback
