@@ -6,6 +6,7 @@ any consumer can drop a repeated one (design 2, Output events).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,6 +41,12 @@ class Output(NamedTuple):
     time_ms: int
     traceparent: str | None = None
     own_partition: bool = False
+
+
+@cache
+def _type_of(record: type[msgspec.Struct]) -> str:
+    """Wire type of a record."""
+    return str(record.__struct_config__.tag)
 
 
 class Emitter:
@@ -78,7 +85,7 @@ class Emitter:
 
     def decision(self, topic: str, record_key: str, decision_type: type[msgspec.Struct], /, **fields: Any) -> str:
         """Emit a decision; the envelope's id, time and version are filled in. Returns its id."""
-        output_type = str(decision_type.__struct_config__.tag)
+        output_type = _type_of(decision_type)
         made = self.next_id(output_type)
         value = decision_type(id=made, time=rfc3339(self.at), schema_version=SCHEMA_VERSION, **fields)
         self.outputs.append(Output(topic, record_key, encode(value), made, output_type, self.at, self.traceparent))
@@ -88,9 +95,10 @@ class Emitter:
         self, topic: str, key: str, value: msgspec.Struct, record_id: str, *, own_partition: bool = False
     ) -> None:
         """Emit a ready-made record (an outcome, an appended event)."""
-        output_type = str(value.__struct_config__.tag)
         self.outputs.append(
-            Output(topic, key, encode(value), record_id, output_type, self.at, self.traceparent, own_partition)
+            Output(
+                topic, key, encode(value), record_id, _type_of(type(value)), self.at, self.traceparent, own_partition
+            )
         )
 
     def tombstone(self, topic: str, key: str) -> None:

@@ -98,29 +98,34 @@ class StageProcessor:
         due_at, due_known = stage.due_at, self._due_known
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
+        clock, folded = self.stream_time, 0
         for record in records:
-            if record.value is None:
+            value, offset = record.value, record.offset
+            if value is None:
                 self.rejected += 1
                 outputs.append(dead_letter(record, topic, self.partition, _null(topic)))
                 continue
             try:
-                event = decode(topic, record.value)
+                event = decode(topic, value)
                 key, event_id, at = envelope(event)
             except EventRejected as rejected:
                 self.rejected += 1
                 outputs.append(dead_letter(record, topic, self.partition, rejected))
                 continue
             state = live.get(key) or self._state_of(key)
-            if record.offset <= state.positions[slot]:
+            if offset <= state.positions[slot]:
                 self.duplicates += 1
                 continue
-            state.positions[slot] = record.offset
+            state.positions[slot] = offset
             dirty[key] = state
+            # No max() in here: a call costs more than the comparison, and this runs for every event.
             if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
                 at = record.timestamp + CLOCK_TOLERANCE_MS
-            at = max(at, state.clock)
-            self.stream_time = max(self.stream_time, at)
-            emit.origin = record.offset << ORIGIN_BITS
+            if at < state.clock:
+                at = state.clock
+            if at > clock:
+                clock = at
+            emit.origin = offset << ORIGIN_BITS
             emit.begin(event_id, at, traceparent_of(record.headers) if record.headers else None)
             before = len(outputs)
             try:
@@ -129,8 +134,8 @@ class StageProcessor:
                 del outputs[before:]
                 self.rejected += 1
                 outputs.append(dead_letter(record, topic, self.partition, _fault(fault)))
-            state.clock = max(state.clock, at)
-            self.folded += 1
+            state.clock = at
+            folded += 1
             due = due_at(state)
             if due is None:
                 if due_known:
@@ -138,6 +143,8 @@ class StageProcessor:
                     self._due_told.discard(key)
             elif due_known.get(key) != due:
                 self._schedule(key, due)
+        self.stream_time = clock
+        self.folded += folded
         return outputs
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:

@@ -17,37 +17,41 @@ from .state import MAX_CYCLE, MAX_RETRIES, Done, OpenCall, Retry, SessionState
 from .verdicts import Verdict
 
 _MODULUS = 1 << 64
+_ODD, _ODDER = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+"""Odd, so that multiplying loses nothing, with bits spread evenly."""
 
 
-def is_news(state: SessionState, call: OpenCall, verdict: Verdict) -> bool:
-    """Whether this call with this result has not been seen within the window."""
-    fingerprint, result = call.fingerprint, verdict.result
-    for done in state.window:  # noqa: SIM110 - runs for every call, and a generator costs twice as much
-        if done.call == fingerprint and done.result == result:
-            return False
-    return True
-
-
-def remember(state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules) -> None:
-    """Add a finished call to the window and drop what has left it."""
-    window = state.window
-    window.append(Done(call.step, call.fingerprint, verdict.result, call.tool_name, event_id))
+def remember(
+    state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules
+) -> list[Done]:
+    """Add a finished call to the window, drop what has left it, and give the same call's earlier ones in it."""
+    window, fingerprint = state.window, call.fingerprint
     oldest = state.step - rules.window_steps
-    if window[0].step <= oldest:
-        state.window = [done for done in window if done.step > oldest]
-    elif len(window) > 4 * rules.window_steps:
+    if window and window[0].step <= oldest:
+        window = state.window = [done for done in window if done.step > oldest]
+    same = [done for done in window if done.call == fingerprint]
+    window.append(Done(call.step, fingerprint, verdict.result, call.tool_name, event_id))
+    if len(window) > 4 * rules.window_steps:
         del window[0]
+    return same
 
 
-def repetitive_calls(state: SessionState, call: OpenCall, rules: BehaviourRules) -> Sighting | None:
+def is_news(same: list[Done], verdict: Verdict) -> bool:
+    """Whether a call that was made before, or not, has not given this result within the window."""
+    return not same or all(done.result != verdict.result for done in same)
+
+
+def repetitive_calls(
+    state: SessionState, call: OpenCall, same: list[Done], rules: BehaviourRules
+) -> Sighting | None:
     """The call just remembered, with the same result, in several steps since progress or a changed result."""
+    if not same:
+        return None
     last = state.window[-1]
     ladder = rules.poll_no_progress if call.tool_class is ToolClass.POLL else rules.repetitive_calls
     repeats: list[Done] = []
     step = -1
-    for done in reversed(state.window):
-        if done.call != last.call:
-            continue
+    for done in (last, *reversed(same)):
         if done.result != last.result or done.step < state.progress_step:
             break
         if done.step != step:
@@ -72,7 +76,7 @@ def error_retry_loop(
 ) -> Sighting | None:
     """The same call failing the same way, with no successful action between."""
     retries = state.retries
-    known = next((retry for retry in retries if retry.call == call.fingerprint), None)
+    known = next((retry for retry in retries if retry.call == call.fingerprint), None) if retries else None
     if not verdict.failed:
         if known is not None:
             retries.remove(known)
@@ -108,9 +112,14 @@ def finish_in_step(state: SessionState, call: OpenCall, verdict: Verdict) -> boo
     state.step_sealed = True
     state.step_open -= 1
     if not verdict.neutral:
-        mine = digest(call.fingerprint.to_bytes(8, "big") + verdict.result.to_bytes(8, "big"))
-        state.step_mix = (state.step_mix + mine) % _MODULUS
+        state.step_mix = (state.step_mix + _mix(call.fingerprint, verdict.result)) % _MODULUS
     return state.step_open <= 0 and close_step(state)
+
+
+def _mix(call: int, result: int) -> int:
+    """One number for a call with its result; the sum of several tells which call gave which."""
+    mixed = (call ^ result * _ODD) % _MODULUS
+    return (mixed ^ mixed >> 29) * _ODDER % _MODULUS or 1
 
 
 def close_step(state: SessionState) -> bool:
@@ -134,6 +143,8 @@ def close_step(state: SessionState) -> bool:
 def alternating_loop(state: SessionState, rules: BehaviourRules) -> Sighting | None:
     """A cycle of two to six steps with the same results that repeats without a break, as of the step just closed."""
     runs = state.cycle_runs
+    if not any(runs):
+        return None
     for period in range(2, MAX_CYCLE + 1):
         run = runs[period - 1]
         laps = run // period + 1

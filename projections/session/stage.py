@@ -136,7 +136,8 @@ def _behaviour(
         if cycle is not None:
             _conclude(state, event.session_id, [cycle], [], rules, emit)
         return
-    news = repetition.is_news(state, call, verdict)
+    same = repetition.remember(state, call, verdict, event.id, limits)
+    news = repetition.is_news(same, verdict)
     if news and not verdict.failed and call.tool_class is ToolClass.ACTION:
         state.progress_step = call.step
         state.retries = []
@@ -144,11 +145,10 @@ def _behaviour(
         gone = list(state.active)
     else:
         gone = []
-    repetition.remember(state, call, verdict, event.id, limits)
     seen = [
         repetition.error_retry_loop(state, call, verdict, event.id, limits),
         cycle,
-        repetition.repetitive_calls(state, call, limits),
+        repetition.repetitive_calls(state, call, same, limits),
         streaks.introspection_loop(state, call, event.id, limits),
         streaks.read_only_loop(state, call, event.id, limits, failed=verdict.failed, news=news),
     ]

@@ -88,6 +88,11 @@ def next_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[
     return []
 
 
+def may_move_by_time(record: BreakerRecord) -> bool:
+    """Whether time alone can do anything to a circuit; a closed one, nearly every one, just stays."""
+    return record.state is not _C or record.lease is not None
+
+
 def due_at(record: BreakerRecord) -> int | None:
     """When time alone does something that must be told: the lease's end, or a forced opening's."""
     if record.lease is not None:
@@ -113,10 +118,12 @@ def fold_call(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy
         return []
     slow = policy.slow_call_ms is not None and (outcome.duration_ms or 0) >= policy.slow_call_ms
     since = at - int(policy.window_s * 1000)
-    record.results = [
-        *(result for result in record.results[1 - policy.rate_window_calls :] if result >> 2 > since),
-        at << 2 | slow << 1 | failed,
-    ]
+    results = record.results
+    if len(results) >= policy.rate_window_calls:
+        del results[: len(results) - policy.rate_window_calls + 1]
+    while results and results[0] >> 2 <= since:
+        del results[0]
+    results.append(at << 2 | slow << 1 | failed)
     if failed:
         keep = policy.consecutive_failures or 1
         record.consecutive = (
@@ -143,7 +150,7 @@ def _test(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]
     measured = len(record.results)
     if measured < policy.rate_min_calls:
         return []
-    failures = sum(result & 1 for result in record.results)
+    failures = sum([result & 1 for result in record.results])
     if policy.rate_threshold is not None and failures / measured >= policy.rate_threshold - 1e-9:
         return move(record, Move.RATE, policy, at)
     slow = sum(result >> 1 & 1 for result in record.results)

@@ -56,25 +56,20 @@ def scope_of_key(key: str) -> str:
     return f"tool:{unescape(parse_key(key)[0])}"
 
 
-def _repeated(state: ToolState, event: Any) -> bool:
+def _repeated(state: ToolState, event: Any, origin: int) -> bool:
     """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
-    if event_origin(event) >= 0:
-        return event_origin(event) <= state.origins.get(event.origin_partition, -1)
+    if origin >= 0:
+        return origin <= state.origins.get(event.origin_partition, -1)
     return digest(event.id.encode()) in state.recent_ids
 
 
-def _remember(state: ToolState, event: Any) -> None:
+def _remember(state: ToolState, event: Any, origin: int) -> None:
     """Remember a record that has been folded; one on which the fold failed may come again."""
-    if event_origin(event) >= 0:
-        state.origins[event.origin_partition] = event_origin(event)
+    if origin >= 0:
+        state.origins[event.origin_partition] = origin
         return
     state.recent_ids.append(digest(event.id.encode()))
     del state.recent_ids[:-MAX_RECENT_IDS]
-
-
-def event_origin(event: Any) -> int:
-    """Place of the input event behind a record; -1 for commands and what the engine appends."""
-    return int(getattr(event, "origin", -1))
 
 
 class ToolStage:
@@ -108,7 +103,8 @@ class ToolStage:
 
     def fold(self, state: ToolState, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one record; one that was seen before changes nothing."""
-        if _repeated(state, event):
+        origin: int = getattr(event, "origin", -1)  # commands have none
+        if _repeated(state, event, origin):
             return
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
@@ -121,7 +117,7 @@ class ToolStage:
             self._probe(state, event, at, rules, emit)
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
-        _remember(state, event)
+        _remember(state, event, origin)
 
     def due_at(self, state: ToolState) -> int | None:
         """When the probe's lease or a forced opening ends."""
@@ -146,6 +142,8 @@ class ToolStage:
     def _catch_up(self, state: ToolState, at: int, rules: Rules, emit: Emitter) -> None:
         """What time alone has done to the circuit, told at its own time, under ids that follow from that time."""
         record = state.breaker
+        if not breaker.may_move_by_time(record):
+            return
         policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
         lease = record.lease
@@ -176,6 +174,9 @@ class ToolStage:
             return
         for trusted in self._records(state, outcome, rules):
             rule = self._rule(trusted, outcome)
+            if outcome.verdict == "success" and trust.is_untroubled(trusted, rule):
+                trust.fold_session(trusted, outcome.session_id)
+                continue
             shown = trust.shown(trusted)
             moved = trust.fold_call(trusted, outcome, rule, at, rules.trust.recovery_mode)
             for move in moved:
@@ -192,16 +193,17 @@ class ToolStage:
         if state.trust is None:
             state.trust = _own_record(state)
         records = [state.trust]
-        if state.trust.scope != "tool" or outcome.fine_key in {"", state.trust.key, escape(outcome.tool_name)}:
+        fine_key = outcome.fine_key
+        if not fine_key or fine_key == state.trust.key or state.trust.scope != "tool":
             return records
-        fine = state.fine.get(outcome.fine_key)
+        fine = state.fine.get(fine_key)
         if fine is None:
-            if outcome.verdict != "failure" or outcome.expected:
+            if outcome.verdict != "failure" or outcome.expected or fine_key == escape(outcome.tool_name):
                 return records  # a fine key is remembered from its first failure on
             if len(state.fine) >= rules.trust.max_fine_keys:
                 state.folded_keys += 1
                 return records
-            fine = state.fine[outcome.fine_key] = TrustRecord(key=outcome.fine_key, scope="key")
+            fine = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
         return [fine, *records]
 
     def _probe(self, state: ToolState, request: ProbeRequest, at: int, rules: Rules, emit: Emitter) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...schemas.outcomes import CallOutcome
@@ -94,11 +95,25 @@ class Change(NamedTuple):
     pending: bool = False
 
 
+def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
+    """Whether another success changes nothing that anyone sees, as it is with nearly every key."""
+    return (
+        record.state is _T
+        and rule.rate_threshold is None
+        and not (record.failures or record.consecutive or record.published)
+    )
+
+
+def fold_session(record: TrustRecord, session_id: str) -> None:
+    """Note a session that used an untroubled key."""
+    session_ordinal(record, session_id)
+
+
 def session_ordinal(record: TrustRecord, session_id: str) -> int:
     """Ordinal of a session on this key, counting distinct sessions as they first appear."""
     if not session_id:
         return record.session_count
-    mark = digest(session_id.encode())
+    mark = _mark(session_id)
     sessions = record.sessions
     if sessions and sessions[-1] == mark:
         return record.session_count
@@ -108,6 +123,11 @@ def session_ordinal(record: TrustRecord, session_id: str) -> int:
     del sessions[:-MAX_SESSIONS]
     record.session_count += 1
     return record.session_count
+
+
+@lru_cache(maxsize=4096)
+def _mark(session_id: str) -> int:
+    return digest(session_id.encode())
 
 
 def effective_failures(record: TrustRecord, rule: EscalationRule, at: int) -> float:
