@@ -72,18 +72,38 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout")
 
-_PHRASES: tuple[tuple[Severity, re.Pattern[str]], ...] = tuple(
-    (severity, re.compile(rf"\b(?:{words})\b"))
-    for severity, words in (
-        (Severity.NOT_FOUND, r"not found|does not exist|doesn't exist|no such (?:file|directory|key|table|column)|cannot find"),
-        (Severity.PERMISSION, r"permission denied|access (?:is )?denied|unauthori[sz]ed|forbidden|not permitted|authentication failed"),
-        (Severity.TIMEOUT, r"time ?-?out|timed out|deadline exceeded"),
-        (Severity.TRANSIENT, r"rate limit(?:ed)?|too many requests|(?<!disk )quota|connection (?:reset|refused|aborted)|temporarily unavailable|overloaded"),
-        (Severity.CRASH, r"segfault|segmentation fault|core dumped|crash(?:ed)?|out of memory|oom[- ]?killed|killed by signal|was killed|panicked"),
-        (Severity.CORRUPTION, r"checksum mismatch|corrupt(?:ed|ion)?|(?:hash|digest) mismatch|malformed archive"),
-        (Severity.INVALID_INPUT, r"invalid|required|must be|expected|missing|unknown (?:option|argument|parameter)"),
-    )
-)  # fmt: skip
+_PHRASES: dict[Severity, tuple[str, str]] = {
+    Severity.NOT_FOUND: (
+        "not found|does not exist|doesn't exist|no such|cannot find",
+        r"not found|does not exist|doesn't exist|no such (?:file|directory|key|table|column)|cannot find",
+    ),
+    Severity.PERMISSION: (
+        "denied|unauthori|forbidden|not permitted|authentication failed",
+        r"permission denied|access (?:is )?denied|unauthori[sz]ed|forbidden|not permitted|authentication failed",
+    ),
+    Severity.TIMEOUT: ("timeout|time out|time-out|timed out|deadline exceeded", r"time[ -]?out|timed out|deadline exceeded"),
+    Severity.TRANSIENT: (
+        "rate limit|too many requests|quota|connection re|connection abo|temporarily unavailable|overloaded",
+        r"rate limit(?:ed)?|too many requests|(?<!disk )quota|connection (?:reset|refused|aborted)|temporarily unavailable|overloaded",
+    ),
+    Severity.CRASH: (
+        "segfault|segmentation fault|core dumped|crash|out of memory|oom|killed|panicked",
+        r"segfault|segmentation fault|core dumped|crash(?:ed)?|out of memory|oom[- ]?killed|killed by signal|was killed|panicked",
+    ),
+    Severity.CORRUPTION: (
+        "mismatch|corrupt|malformed archive",
+        r"checksum mismatch|corrupt(?:ed|ion)?|(?:hash|digest) mismatch|malformed archive",
+    ),
+    Severity.INVALID_INPUT: (
+        "invalid|required|must be|expected|missing|unknown ",
+        r"invalid|required|must be|expected|missing|unknown (?:option|argument|parameter)",
+    ),
+}  # fmt: skip
+"""In the seed's order: text of which each phrase holds some, found much faster than a phrase; and the phrases."""
+_SEARCHES = tuple(
+    (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
+    for severity, (needles, words) in _PHRASES.items()
+)
 
 
 class Failure(NamedTuple):
@@ -124,9 +144,12 @@ def by_http_status(status: int) -> Severity | None:
 def by_message(message: str) -> Severity | None:
     """Severity that a message's phrases suggest, in the seed's order, on word boundaries."""
     text = message[:MAX_MESSAGE_CHARS].lower()
-    for severity, pattern in _PHRASES:
-        if pattern.search(text):
-            return severity
+    for severity, needles, search in _SEARCHES:
+        for needle in needles:
+            if needle in text:
+                if search(text):
+                    return severity
+                break
     return None
 
 

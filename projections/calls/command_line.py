@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,13 +12,15 @@ from .shell import MAX_COMMAND_CHARS, SimpleCommand, simple_commands
 from .tool_class import class_of_commands
 
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
+_PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 
 
 class CommandLine(NamedTuple):
     """A command line as far as folds care.
 
     Attributes:
-        word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper.
+        word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper; empty
+            where it does not look like one, for what is misread may be an argument, and so a secret.
         tool_class: action if any command acts, read only if every command reads.
         danger: what is dangerous about it, in a few words; empty if nothing is.
     """
@@ -39,10 +42,6 @@ def _read(line: str) -> CommandLine:
 
 
 def _word(commands: list[SimpleCommand]) -> str:
-    fallback = ""
-    for command in commands:
-        name = command.name
-        if name and name not in _SETTERS:
-            return name
-        fallback = fallback or name
-    return fallback
+    names = [name for command in commands if (name := command.name)]
+    word = next((name for name in names if name not in _SETTERS), names[0] if names else "")
+    return word if _PLAIN_WORD.match(word) else ""

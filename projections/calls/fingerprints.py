@@ -69,7 +69,7 @@ def mask(text: bytes) -> bytes:
     """Replace the volatile parts of a result by fixed marks."""
     if len(text) > MAX_RESULT_BYTES:
         half = MAX_RESULT_BYTES // 2
-        text = b"%b\x00%d\x00%b" % (text[:half], len(text), text[-half:])
+        text = text[:half] + b"\x00%d\x00" % len(text) + text[-half:]
     if _PATH_HINT.search(text):
         text = _TEMPORARY.sub(b"<tmp>", text)
     digits = text.translate(_DIGITS)

@@ -18,6 +18,9 @@ from . import command_line
 MAX_VALUE_CHARS = 120
 """Longest parameter value kept in a key; keys are record keys and table keys."""
 
+MAX_TARGET_CHARS = 4096
+"""Only this much of a path or URL is read: what follows is in no key, and what was read is kept for the next time."""
+
 SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
     shell_command local_shell run_terminal_cmd run_in_terminal bash_command""".split()
@@ -33,13 +36,13 @@ HTTP_TOOLS = frozenset(
     """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
     read_url download""".split()
 )
+_FAMILIES = {"shell": SHELL_TOOLS, "file": FILE_TOOLS, "directory": DIRECTORY_TOOLS, "http": HTTP_TOOLS}
 
 _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="})
 _ESCAPED = re.compile(r"\\([|=\\])")
-_PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 _SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
 SCOPES = ("tool:", "service:", "tier:")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -153,40 +156,55 @@ def shell_command(args: Mapping[str, Any]) -> str:
     return ""
 
 
+class Family(NamedTuple):
+    """What a tool's name says about its targets.
+
+    Attributes:
+        kind: `shell`, `file`, `directory`, `http`, or empty.
+        server: MCP server, empty if it is none's.
+    """
+
+    kind: str
+    server: str
+
+
+@lru_cache(maxsize=4096)
+def family_of(tool_name: str) -> Family:
+    """Family of a tool, by its name."""
+    lower = tool_name.lower()
+    kind = next((kind for kind, names in _FAMILIES.items() if lower in names), "")
+    return Family(kind, mcp_server(tool_name))
+
+
 def is_shell(tool_name: str) -> bool:
     """Whether a tool runs shell commands, by its name."""
-    return tool_name.lower() in SHELL_TOOLS
-
-
-def _plain(word: str) -> str:
-    """A command word, if it can be one: what is misread may be an argument, and so a secret."""
-    return word if _PLAIN_WORD.match(word) else ""
+    return family_of(tool_name).kind == "shell"
 
 
 def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
     for name in names:
         value = args.get(name)
         if isinstance(value, str) and value:
-            return value
+            return value[:MAX_TARGET_CHARS]
     return ""
 
 
 def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> CallKey:
     """Key of a call from its tool name and arguments; `service` names the MCP server where the event does."""
-    lower = tool_name.lower()
-    server = service or mcp_server(tool_name)
+    kind, server = family_of(tool_name)
+    server = service or server
     if not server and isinstance(named := args.get("_mcp_server"), str):
         server = named
     if server:
         return CallKey(_one(tool_name, "mcp_server", server), escape(server), "mcp")
-    if lower in SHELL_TOOLS:
-        return CallKey(_one(tool_name, "command", _plain(command_line.read(shell_command(args)).word)), "", "")
-    if lower in FILE_TOOLS and (path := _text(args, _PATH_ARGS)):
+    if kind == "shell":
+        return CallKey(_one(tool_name, "command", command_line.read(shell_command(args)).word), "", "")
+    if kind == "file" and (path := _text(args, _PATH_ARGS)):
         return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
-    if lower in DIRECTORY_TOOLS and (path := _text(args, _DIRECTORY_ARGS)):
+    if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):
         normal = posixpath.normpath(path.replace("\\", "/"))
         return CallKey(_one(tool_name, "path_prefix", normal), "", "")
-    if lower in HTTP_TOOLS and (url := _text(args, ("url", "uri", "endpoint"))):
+    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint"))):
         domain, prefix = split_url(url)
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")

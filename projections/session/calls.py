@@ -17,6 +17,7 @@ from ...schemas.events import ToolCallFinished, ToolCallStarted, epoch_ms, json_
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import command_line, fingerprints, keys, security, tool_class
+from ..calls.command_line import CommandLine
 from ..emit import Emitter
 from .repetition import close_step
 from .state import MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
@@ -43,7 +44,8 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
         key = key._replace(fine=failure_key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
-    found, declared = _class_of(event, args, rules)
+    line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
+    found, declared = _class_of(event, args, line, rules)
     deadline_ms = getattr(event, "deadline_ms", None) or rules.calls.deadline_ms
     recursive = bool(getattr(event, "recursion_depth", None))
     return OpenCall(
@@ -59,32 +61,34 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
-        dangerous=bool(args) and _is_dangerous(name, args, rules),
+        dangerous=bool(args) and _is_dangerous(name, args, line, rules),
         plugin_name=event.plugin_name or "",
         tier=(event.model_tier or "") if recursive else "",
     )
 
 
-def _class_of(event: ToolCallStarted | ToolCallFinished, args: dict[str, Any], rules: Rules) -> tuple[ToolClass, bool]:
+def _class_of(
+    event: ToolCallStarted | ToolCallFinished, args: dict[str, Any], line: CommandLine | None, rules: Rules
+) -> tuple[ToolClass, bool]:
+    """Class of a call, and whether configuration or annotations declare it."""
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
         return configured, True
     annotations = getattr(event, "annotations", None)
     if annotations and (declared := tool_class.class_by_annotations(annotations)) is not None:
         return declared, True
-    if keys.is_shell(event.tool_name):
-        return command_line.read(keys.shell_command(args)).tool_class, False
+    if line is not None:
+        return line.tool_class, False
     named = tool_class.class_by_name(event.tool_name)
     if named is ToolClass.UNKNOWN and args:
         named = tool_class.class_by_args(args)
     return named, False
 
 
-def _is_dangerous(tool_name: str, args: dict[str, Any], rules: Rules) -> bool:
+def _is_dangerous(tool_name: str, args: dict[str, Any], line: CommandLine | None, rules: Rules) -> bool:
     own = rules.calls.security_patterns
-    if keys.is_shell(tool_name):
-        command = keys.shell_command(args)
-        return bool(command_line.read(command).danger) or (bool(own) and security.matches_any(command, own))
+    if line is not None:
+        return bool(line.danger) or (bool(own) and security.matches_any(keys.shell_command(args), own))
     path = args.get("path") or args.get("file_path")
     if isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION:
         return security.writes_credentials(path)

@@ -21,9 +21,7 @@ _ODD, _ODDER = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Odd, so that multiplying loses nothing, with bits spread evenly."""
 
 
-def remember(
-    state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules
-) -> list[Done]:
+def remember(state: SessionState, call: OpenCall, verdict: Verdict, event_id: str, rules: BehaviourRules) -> list[Done]:
     """Add a finished call to the window, drop what has left it, and give the same call's earlier ones in it."""
     window, fingerprint = state.window, call.fingerprint
     oldest = state.step - rules.window_steps
@@ -41,9 +39,7 @@ def is_news(same: list[Done], verdict: Verdict) -> bool:
     return not same or all(done.result != verdict.result for done in same)
 
 
-def repetitive_calls(
-    state: SessionState, call: OpenCall, same: list[Done], rules: BehaviourRules
-) -> Sighting | None:
+def repetitive_calls(state: SessionState, call: OpenCall, same: list[Done], rules: BehaviourRules) -> Sighting | None:
     """The call just remembered, with the same result, in several steps since progress or a changed result."""
     if not same:
         return None
