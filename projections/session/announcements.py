@@ -129,7 +129,7 @@ def announces(text: str, own: tuple[str, ...] = ()) -> bool:
 def _sentence_at(text: str, start: int, end: int) -> str:
     """The sentence around a phrase, with the mark that ends it."""
     marks = _ENDS if text.isascii() else _ENDS + _MORE_ENDS
-    first = max(text.rfind(mark, 0, start) for mark in marks) + 1
+    first = max([text.rfind(mark, 0, start) for mark in marks]) + 1
     last = _SENTENCE_END.search(text, end)
     return text[first : last.end() if last else len(text)].rstrip()
 

@@ -136,7 +136,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
             continue
         del calls[position]
         if call.deadline_ms == state.next_deadline:
-            state.next_deadline = min((other.deadline_ms for other in calls), default=0)
+            state.next_deadline = min(other.deadline_ms for other in calls) if calls else 0
         _remember_closed(state, call.call_id)
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ...projections.emit import Output
 from ...schemas.envelope import output_headers
-from .protocols import OutputRecord
 
 
-def trace_headers(output: OutputRecord) -> list[tuple[str, bytes]]:
+def trace_headers(output: Output) -> list[tuple[str, bytes]]:
     """Only the trace context; for records between trustfold's own stages."""
     return [("traceparent", output.traceparent.encode())] if output.traceparent else []
 
 
-def cloudevents(output: OutputRecord) -> list[tuple[str, bytes]]:
+def cloudevents(output: Output) -> list[tuple[str, bytes]]:
     """CloudEvents headers and the trace context; a tombstone is no event and has only the latter."""
     if output.value is None:
         return trace_headers(output)

@@ -16,9 +16,9 @@ from typing import Any
 
 from aiokafka.partitioner import murmur2
 
+from ...projections.emit import Output
 from .headers import cloudevents, trace_headers
 from .metrics import LaneMetrics
-from .protocols import OutputRecord
 from .settings import KafkaSettings
 
 ROUND = 2_000
@@ -75,7 +75,7 @@ class OutputWriter:
         self._producer = producer
         self._internal = frozenset(internal)
         self._metrics = metrics
-        self._queue: deque[tuple[Sequence[OutputRecord], int]] = deque()
+        self._queue: deque[tuple[Sequence[Output], int]] = deque()
         self._waiting = 0
         self._sizes: dict[str, int] = {}
         self._work = asyncio.Event()
@@ -87,7 +87,7 @@ class OutputWriter:
         self._unacknowledged: set[asyncio.Future[Any]] = set()
         self._failure: BaseException | None = None
 
-    def put(self, outputs: Sequence[OutputRecord], partition: int) -> None:
+    def put(self, outputs: Sequence[Output], partition: int) -> None:
         """Queue what a processor of `partition` returned."""
         if outputs:
             self._queue.append((outputs, partition))
@@ -161,7 +161,7 @@ class OutputWriter:
         self,
         producer: Any,
         rooms: dict[tuple[str, int], list[Any]],
-        outputs: Iterable[OutputRecord],
+        outputs: Iterable[Output],
         own: int,
         now: int,
     ) -> None:

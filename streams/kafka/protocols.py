@@ -1,7 +1,6 @@
 """What the Kafka engine needs of the topology it runs.
 
-The engine knows stages and processors only through these shapes, so its own tests run it with stages of their own, and
-a change of a fold cannot reach into the transport.
+The engine knows stages and processors only through these shapes, so its own tests run it with stages of their own.
 """
 
 from __future__ import annotations
@@ -9,65 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-
-class Record(Protocol):
-    """A record as aiokafka gives it."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Record key."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Record value; None is a tombstone."""
-
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since the epoch; -1 when unknown."""
-
-    @property
-    def offset(self) -> int:
-        """Position in its partition."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]:
-        """Kafka headers."""
-
-
-class OutputRecord(Protocol):
-    """What a processor wants written; see `projections.emit.Output` for the meaning of each field."""
-
-    @property
-    def topic(self) -> str:
-        """Catalogue name."""
-
-    @property
-    def key(self) -> str:
-        """Record key."""
-
-    @property
-    def value(self) -> bytes | None:
-        """JSON bytes; None is a tombstone."""
-
-    @property
-    def id(self) -> str:
-        """Deterministic output id; empty for tombstones."""
-
-    @property
-    def type(self) -> str:
-        """Wire type."""
-
-    @property
-    def time_ms(self) -> int:
-        """Time of the output, milliseconds."""
-
-    @property
-    def traceparent(self) -> str | None:
-        """W3C trace context of the cause."""
-
-    @property
-    def own_partition(self) -> bool:
-        """Whether it must go to the partition number of the processor."""
+from ...projections.emit import Output
+from ...projections.processor import SourceRecord
 
 
 class Processor(Protocol):
@@ -75,7 +17,7 @@ class Processor(Protocol):
 
     stream_time: int
 
-    def process(self, topic: str, records: Iterable[Any]) -> Sequence[Any]:
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> Sequence[Output]:
         """Fold records of one source topic, in order; returns outputs."""
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
@@ -84,7 +26,7 @@ class Processor(Protocol):
     def next_due(self) -> int | None:
         """Earliest time at which something falls due, milliseconds."""
 
-    def due(self, now: int) -> Sequence[Any]:
+    def due(self, now: int) -> Sequence[Output]:
         """Events to append for all that is due at or before `now`."""
 
     def snapshot(self) -> list[tuple[bytes, bytes | None]]:

@@ -15,20 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import orjson
+from trustfold.projections.emit import Output
 from trustfold.streams.kafka.protocols import Topology
-
-
-class Output(NamedTuple):
-    """As `projections.emit.Output`."""
-
-    topic: str
-    key: str
-    value: bytes | None
-    id: str
-    type: str
-    time_ms: int
-    traceparent: str | None = None
-    own_partition: bool = False
 
 
 class Event(msgspec.Struct, gc=False):
