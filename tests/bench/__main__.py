@@ -13,12 +13,17 @@ from collections.abc import Callable
 
 import bench_fold
 import bench_kafka
+import bench_keys
 import bench_machine
 from bench_options import Options, parse, say
 from bench_result import CannotMeasure, Report, Row
 from bench_table import render
 
-GROUPS: dict[str, Callable[[Options], list[Row]]] = {"kafka": bench_kafka.measure, "fold": bench_fold.measure}
+GROUPS: dict[str, Callable[[Options], list[Row]]] = {
+    "kafka": bench_kafka.measure,
+    "fold": bench_fold.measure,
+    "keys": bench_keys.measure,
+}
 
 
 def main() -> int:

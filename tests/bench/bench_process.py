@@ -38,6 +38,7 @@ class Task(msgspec.Struct, kw_only=True):
         folder: recorded traces, for the folds alone.
         runs: repetitions inside the process, for the folds alone.
         most: most events of a trace, for the folds alone; 0 is all.
+        keys: live keys, for the memory of a key.
     """
 
     core: int | None = None
@@ -51,6 +52,7 @@ class Task(msgspec.Struct, kw_only=True):
     folder: str = ""
     runs: int = 1
     most: int = 0
+    keys: int = 0
 
 
 def run(script: str, task: Task) -> dict[str, Any]:

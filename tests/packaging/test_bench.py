@@ -51,4 +51,4 @@ def test_an_unknown_group_is_refused() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "--only knows kafka, fold" in done.stderr
+    assert "--only knows kafka, fold, keys" in done.stderr
