@@ -270,6 +270,7 @@ def _settings(
     state.nudge_level = str(overrides.nudge_level or "")
     state.nudge_enabled = overrides.nudge_enabled
     state.detection_enabled = overrides.pattern_detection_enabled
+    state.model_switch = overrides.model_switch_strategy
 
 
 def _probe_requested(

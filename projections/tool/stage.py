@@ -19,6 +19,7 @@ from ...schemas.outcomes import (
     US,
     CallOutcome,
     Outcome,
+    OutcomeBase,
     ProbeRequest,
     TimePassed,
     decode_outcome,
@@ -96,7 +97,7 @@ class ToolStage:
 
     def envelope(self, event: Any) -> tuple[str, str, int]:
         """State key, id and time of a record."""
-        if isinstance(event, (CallOutcome, ProbeRequest, TimePassed)):
+        if isinstance(event, OutcomeBase):
             return f"{event.workspace_id}{US}{event.scope}", event.id, event.time_ms
         workspace = event.workspace_id or DEFAULT_WORKSPACE
         return f"{workspace}{US}{scope_of_key(event.key)}", event.id, epoch_ms(event.time)
