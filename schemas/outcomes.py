@@ -19,6 +19,9 @@ US = "\x1f"
 DEFAULT_WORKSPACE = "default"
 """Workspace of events that name none."""
 
+OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
+"""Severities of failures that a model brings about itself; every other one blames no model (design 3, Models)."""
+
 
 class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
     """What every record of the topic carries.

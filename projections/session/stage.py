@@ -17,7 +17,7 @@ from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, ToolClass
 from ..calls.keys import has_scope
 from ..emit import Emitter
-from . import announcements, nudges, patterns, repetition, streaks
+from . import announcements, blame, nudges, patterns, repetition, streaks
 from .calls import append_timeouts, close_call, is_our_timeout, open_call
 from .identity import mark_of, remember, seen_before
 from .patterns import Sighting
@@ -134,7 +134,9 @@ def _behaviour(
     cycle = repetition.alternating_loop(state, limits) if step_done else None
     if verdict.neutral:
         if cycle is not None:
+            fresh = blame.newly_seen(state, [cycle])
             _conclude(state, event.session_id, [cycle], [], rules, emit)
+            blame.tell_tool(state, event, call, verdict, fresh, emit)
         return
     same = repetition.remember(state, call, verdict, event.id, limits)
     news = repetition.is_news(same, verdict)
@@ -156,7 +158,9 @@ def _behaviour(
     if state.active:
         gone = gone or _broken_out_of(state, call, sightings, rules)
     if gone or sightings or state.pending_nudges:
+        fresh = blame.newly_seen(state, sightings)
         _conclude(state, event.session_id, sightings, gone, rules, emit)
+        blame.tell_tool(state, event, call, verdict, fresh, emit)
 
 
 def _broken_out_of(state: SessionState, call: OpenCall, sightings: list[Sighting], rules: Rules) -> list[ActivePattern]:

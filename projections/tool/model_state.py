@@ -13,6 +13,9 @@ MAX_MODELS = 16
 MAX_SUGGESTIONS = 128
 """Suggestions remembered per tool, so that a session hears of a key once."""
 
+MAX_EVIDENCE = 5
+"""Events remembered per profile that count against the model."""
+
 FIRST_TOLD = 8
 """Calls after which a profile without failures is published first; then whenever the calls have doubled."""
 
@@ -28,6 +31,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
         last_at: time (ms) of its last call.
         last_failed: time (ms) of its last failure; 0 never.
         tell_at: attempts at which a follower is told next, if nothing fails before.
+        evidence: ids of the latest events that count against the model, newest last.
     """
 
     attempts: int = 0
@@ -37,3 +41,4 @@ class ModelProfile(msgspec.Struct, array_like=True):
     last_at: int = 0
     last_failed: int = 0
     tell_at: int = FIRST_TOLD
+    evidence: list[str] = []
