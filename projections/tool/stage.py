@@ -188,8 +188,10 @@ class ToolStage:
             if moved or shown != trust.shown(trusted) or (trusted.published and trust.has_lapsed(trusted, rule, at)):
                 trust_state(state, trusted, rule, at, emit)
         if state.scope.startswith("tool:"):
-            models.fold_call(state, outcome, at, rules.models, emit)
-            quality.fold_call(state, outcome, at, rules.quality, emit)
+            if outcome.model:
+                models.fold_call(state, outcome, at, rules.models, emit)
+            if state.quality is not None or outcome.verdict == "failure":
+                quality.fold_call(state, outcome, at, rules.quality, emit)
 
     def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
