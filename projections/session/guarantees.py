@@ -69,10 +69,12 @@ def call_started(state: SessionState, event: ev.ToolCallStarted, at: int, rules:
 def call_finished(
     state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter, *, succeeded: bool
 ) -> None:
-    """Count what a finished call has spent, within an execution."""
+    """Count what a finished call has spent, within an execution; a finish without a start may begin one."""
     record = state.guarantees
     if record is None:
-        return
+        if rules.guarantees.sessions != "all":
+            return
+        record = state.guarantees = GuaranteeRecord(started_at=at - int(event.duration_ms or 0))
     record.cost_usd += event.cost_usd or 0.0
     record.completed += succeeded
     _judge(state, event, record, at, rules.guarantees, emit)

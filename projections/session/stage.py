@@ -119,7 +119,7 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
     if verdict.word != "success":
         state.neutral_calls += verdict.neutral
         state.failed_calls += verdict.failed
-    if state.guarantees is not None:
+    if state.guarantees is not None or call.event_id == event.id:
         guarantees.call_finished(state, event, at, rules, emit, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
         _followed_up(state, event.session_id, call, rules, emit)

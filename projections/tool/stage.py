@@ -58,6 +58,14 @@ def scope_of_key(key: str) -> str:
     return f"tool:{unescape(parse_key(key)[0])}"
 
 
+def _learn(state: ToolState, outcome: CallOutcome, at: int, rules: Rules, emit: Emitter) -> None:
+    """What a call says about its model and about the tool's quality."""
+    if outcome.model:
+        models.fold_call(state, outcome, at, rules.models, emit)
+    if state.quality is not None or outcome.verdict == "failure":
+        quality.fold_call(state, outcome, at, rules.quality, emit)
+
+
 def _repeated(state: ToolState, event: Any, origin: int) -> bool:
     """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
     if origin >= 0:
@@ -188,10 +196,7 @@ class ToolStage:
             if moved or shown != trust.shown(trusted) or (trusted.published and trust.has_lapsed(trusted, rule, at)):
                 trust_state(state, trusted, rule, at, emit)
         if state.scope.startswith("tool:"):
-            if outcome.model:
-                models.fold_call(state, outcome, at, rules.models, emit)
-            if state.quality is not None or outcome.verdict == "failure":
-                quality.fold_call(state, outcome, at, rules.quality, emit)
+            _learn(state, outcome, at, rules, emit)
 
     def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched

@@ -144,6 +144,14 @@ def test_rules_say_whose_limits_are_watched(sessions: str, expected: list[str]) 
     assert sorted(told(hours_of_work(story_of(sessions=sessions)), VIOLATED)) == expected
 
 
+def test_finishes_without_starts_are_watched_too() -> None:
+    """A publisher that tells only of finished calls has its sessions watched where all are."""
+    story = story_of(sessions="all")
+    for number in range(3):
+        story.finished(f"c{number}", "edit_file", cost_usd=0.5)
+    assert told(story, VIOLATED) == ["max_cost_usd"]
+
+
 def test_off_is_off_for_recursion_and_overrides_too() -> None:
     """Nothing is judged where guarantees are switched off."""
     story = recurses(story_of(sessions="off"), 30)
