@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status:status", "Show what is not trusted, and which circuits are open."),
     "reset": ("operate:reset", "Give a tool clean trust again and close its circuit."),
     "recover": ("operate:recover", "Restore the trust of an escalated tool."),
+    "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
     "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }

@@ -22,7 +22,7 @@ import msgspec
 from .schemas import rules as rules_module
 from .schemas.errors import ConfigError
 from .schemas.rules import EscalationPatch, Rules, TrustRules
-from .schemas.vocabulary import NudgeLevel, RecoveryMode, Severity, ToolClass
+from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode, Severity, ToolClass
 
 DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
 """Below the working directory: one store per project, as the seed keeps its file."""
@@ -37,6 +37,8 @@ _WORDS: dict[str, type[StrEnum]] = {
     "recovery_mode": RecoveryMode,
     "nudges.level": NudgeLevel,
     "tools.classes": ToolClass,
+    "models.strategy": ModelSwitchStrategy,
+    "quality.by_cause": Severity,
 }
 """What may stand where a rule wants one of a few words."""
 

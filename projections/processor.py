@@ -24,8 +24,9 @@ CLOCK_TOLERANCE_MS = 60_000
 """How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
 
 
-ORIGIN_BITS = 10
-"""Room for the ordinals of one record's outcomes: more than a session may have open calls, three scopes each."""
+ORIGIN_BITS = 11
+"""Room for the ordinals of one record's outcomes: more than a session may have open calls, three scopes and some
+patterns each."""
 
 
 class SourceRecord(Protocol):

@@ -308,6 +308,22 @@ class SynthesisResult(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     included: bool | None = None
 
 
+class ConfidenceSignals(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What a confidence rests on, each 0 to 1; an absent signal was not there (seed 5, SPEC-10.03).
+
+    Attributes:
+        self_consistency: agreement of several samples.
+        trace_coherence: how well the reasoning hangs together.
+        tool_success: share of the tool calls that succeeded. Absent: that of the session's calls is reported.
+        source_reliability: of what was read.
+    """
+
+    self_consistency: Ratio | None = None
+    trace_coherence: Ratio | None = None
+    tool_success: Ratio | None = None
+    source_reliability: Ratio | None = None
+
+
 class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="synthesis.completed"):
     """Recursive results were combined (seed 5 §10.1).
 
@@ -315,11 +331,13 @@ class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
         strategy: how.
         confidence: of the whole, 0 to 1; below 0.3 it is flagged for review.
         results: what went into it.
+        signals: what the confidence rests on.
     """
 
     strategy: SynthesisStrategy
     confidence: Ratio
     results: tuple[SynthesisResult, ...] = ()
+    signals: ConfidenceSignals | None = None
 
 
 Event = (

@@ -11,13 +11,16 @@ from typing import Literal
 
 import msgspec
 
-from .vocabulary import Severity, ToolClass
+from .vocabulary import ModelSwitchStrategy, Pattern, Severity, ToolClass
 
 US = "\x1f"
 """Joins workspace and scope in record keys."""
 
 DEFAULT_WORKSPACE = "default"
 """Workspace of events that name none."""
+
+OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
+"""Severities of failures that a model brings about itself; every other one blames no model (design 3, Models)."""
 
 
 class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
@@ -64,6 +67,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         kind: `domain` or `mcp` for service scopes; which rule table applies (design 3, Trust).
         class_declared: the tool class came from configuration or MCP annotations, not from the name.
         denied: a user's refusal; counted apart, never as a failure.
+        scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
+        model_switch: what the session wants done about a better model, where it overrides the rules.
     """
 
     call_id: str
@@ -84,6 +89,26 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     user_id: str = ""
     model: str = ""
     denied: bool = False
+    scenario: str = ""
+    model_switch: ModelSwitchStrategy | None = None
+
+
+class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
+    """A model went round in circles with a tool: told once for each severity that a streak reaches.
+
+    Attributes:
+        tool_name: tool of the call that completed the pattern.
+        fine_key: failure key of that call.
+        model: the model that is stuck.
+        pattern: what it did.
+        model_switch: as in `CallOutcome`.
+    """
+
+    tool_name: str
+    fine_key: str
+    model: str
+    pattern: Pattern
+    model_switch: ModelSwitchStrategy | None = None
 
 
 class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.request"):
@@ -97,7 +122,7 @@ class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
     """Appended by the engine when a probe's lease or a forced opening has ended (design 2, Time and order)."""
 
 
-Outcome = CallOutcome | ProbeRequest | TimePassed
+Outcome = CallOutcome | PatternSeen | ProbeRequest | TimePassed
 """Everything that can stand on the `outcomes` topic."""
 
 _decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)

@@ -35,7 +35,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         state: a TrustState or BreakerState; absent for quality and model.
         mode: breaker: whether its state is applied.
         reason: why it is in this state, in words.
-        failures: trust: effective failures; model: failures.
+        failures: trust: effective failures; model: failures; quality: counted failures since its score was last whole.
         threshold: trust: failures that escalate.
         consecutive: failures in a row.
         escalated_at: trust: when it was escalated.
@@ -67,6 +67,8 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         nudges_effective: model: nudges that helped.
         last_failure_at: when it last failed.
         last_success_at: when it last succeeded.
+        model: model: which one; `key` is the failure key its calls are counted on.
+        failed_scenarios: quality: what it was used for when it failed, and when it last did.
         failure_history: times of the latest counted failures, oldest first; for sparklines.
     """
 
@@ -109,3 +111,5 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     last_failure_at: str | None = None
     last_success_at: str | None = None
     failure_history: tuple[str, ...] = ()
+    model: str | None = None
+    failed_scenarios: dict[str, str] = {}

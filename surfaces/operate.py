@@ -112,7 +112,7 @@ def _envelope(state: Record, reason: str | None) -> dict[str, Any]:
         "time": datetime.now(UTC),
         "key": str(state["key"]),
         "workspace_id": state.get("workspace_id"),
-        "issued_by": _user(),
+        "issued_by": operator_name(),
         "reason": reason,
     }
 
@@ -141,7 +141,8 @@ def _ask(question: str, *, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _user() -> str | None:
+def operator_name() -> str | None:
+    """Who gives an order, as this machine knows them."""
     try:
         return getpass.getuser()[:256]
     except (OSError, KeyError):

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from .quality_view import title_of
 from .targets import Record
 from .words import BAD, GOOD, QUIET, WARN, line_of, plain
 
@@ -43,6 +44,10 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
     if key is not None and not states:
         parts.append(Text(f"{key}: trusted, nothing is held against it", GOOD))
     for state in states:
+        if state["kind"] not in {"trust", "breaker"}:
+            title, facts = title_of(state, now)
+            parts += [title, Padding(_fact_table(facts), (0, 0, 1, 2))]
+            continue
         circuit = state["kind"] == "breaker"
         word = circuit_word(state, now) if circuit else str(state["state"])
         style = (_CIRCUITS if circuit else _STYLES).get(word, "")
@@ -185,6 +190,10 @@ def _facts(state: Record, now: datetime) -> Table:
         facts.append(("declined by users", f"{state['denials']} times"))
     if state.get("workspace_id"):
         facts.append(("workspace", str(state["workspace_id"])))
+    return _fact_table(facts)
+
+
+def _fact_table(facts: Sequence[tuple[str, str]]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style=QUIET, no_wrap=True)
     table.add_column(overflow="fold")

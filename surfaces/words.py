@@ -112,8 +112,8 @@ def _judged(decision: Decision) -> Line:
 
 def _guarantee(decision: Decision) -> Line:
     beyond = decision["type"] == "guarantee.violated"
-    what = f"{decision['limit']} {'exceeded' if beyond else 'nearly spent'}"
-    return Line("!", what, f"{decision.get('spent')} of {decision.get('allowed')}", BAD if beyond else WARN)
+    what = f"{plain(decision['guarantee'])} {'exceeded' if beyond else 'nearly spent'}"
+    return Line("!", what, f"{decision['used']:g} of {decision['limit']:g}", BAD if beyond else WARN)
 
 
 def _told(decision: Decision) -> Line:
@@ -121,7 +121,14 @@ def _told(decision: Decision) -> Line:
 
 
 def _state(decision: Decision) -> Line:
-    return Line("·", f"{decision['kind']} state of {decision['key']}", plain(decision["state"]), QUIET)
+    kind = decision["kind"]
+    if kind == "quality":
+        why = f"{decision['score']:.2f} of {decision['registered_score']:.2f}"
+    elif kind == "model":
+        why = f"{decision.get('model') or 'all models'}: {decision.get('attempts') or 0} calls"
+    else:
+        why = plain(decision["state"])
+    return Line("·", f"{kind} state of {decision['key']}", why, QUIET)
 
 
 def _dead_letter(decision: Decision) -> Line:

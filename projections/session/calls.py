@@ -24,6 +24,8 @@ from .state import MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
 
 TIMEOUT_TYPE = "tool_call.finished"
 MAX_LONE_CALLS = 16
+MAX_SCENARIO = 200
+"""Characters kept of a call's scenario."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,6 +66,7 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
         dangerous=bool(args) and _is_dangerous(name, args, line, rules),
         plugin_name=event.plugin_name or "",
         tier=(event.model_tier or "") if recursive else "",
+        scenario=(getattr(event, "scenario", None) or "")[:MAX_SCENARIO],
     )
 
 

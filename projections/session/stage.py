@@ -17,12 +17,13 @@ from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, ToolClass
 from ..calls.keys import has_scope
 from ..emit import Emitter
-from . import announcements, nudges, patterns, repetition, streaks
+from . import announcements, blame, guarantees, nudges, patterns, repetition, streaks
 from .calls import append_timeouts, close_call, is_our_timeout, open_call
 from .identity import mark_of, remember, seen_before
 from .patterns import Sighting
 from .reports import reported_outcomes
 from .state import ActivePattern, OpenCall, SessionState
+from .synthesis import synthesis_completed
 from .verdicts import Verdict, judge, tell_tools
 
 _Handler = Callable[[SessionState, Any, int, Rules, Emitter], None]
@@ -95,6 +96,8 @@ def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rul
     call = open_call(state, event, at, rules)
     if call is not None:
         _followed_up(state, event.session_id, call, rules, emit)
+        if event.recursion_depth or state.guarantees is not None or rules.guarantees.sessions == "all":
+            guarantees.call_started(state, event, at, rules, emit)
 
 
 def _followed_up(state: SessionState, session_id: str, call: OpenCall, rules: Rules, emit: Emitter) -> None:
@@ -113,6 +116,11 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
     verdict = judge(event, call, rules)
     tell_tools(state, event, call, verdict, emit)
     state.calls += 1
+    if verdict.word != "success":
+        state.neutral_calls += verdict.neutral
+        state.failed_calls += verdict.failed
+    if state.guarantees is not None or call.event_id == event.id:
+        guarantees.call_finished(state, event, at, rules, emit, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
         _followed_up(state, event.session_id, call, rules, emit)
     step_done = repetition.finish_in_step(state, call, verdict)
@@ -134,7 +142,9 @@ def _behaviour(
     cycle = repetition.alternating_loop(state, limits) if step_done else None
     if verdict.neutral:
         if cycle is not None:
+            fresh = blame.newly_seen(state, [cycle])
             _conclude(state, event.session_id, [cycle], [], rules, emit)
+            blame.tell_tool(state, event, call, verdict, fresh, emit)
         return
     same = repetition.remember(state, call, verdict, event.id, limits)
     news = repetition.is_news(same, verdict)
@@ -156,7 +166,9 @@ def _behaviour(
     if state.active:
         gone = gone or _broken_out_of(state, call, sightings, rules)
     if gone or sightings or state.pending_nudges:
+        fresh = blame.newly_seen(state, sightings)
         _conclude(state, event.session_id, sightings, gone, rules, emit)
+        blame.tell_tool(state, event, call, verdict, fresh, emit)
 
 
 def _broken_out_of(state: SessionState, call: OpenCall, sightings: list[Sighting], rules: Rules) -> list[ActivePattern]:
@@ -257,6 +269,7 @@ def _forget_streaks(state: SessionState) -> None:
 def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
     _user(state, event, at, rules, emit)  # type: ignore[arg-type]
     state.turn_open = False
+    state.guarantees = None
 
 
 def _settings(
@@ -270,6 +283,7 @@ def _settings(
     state.nudge_level = str(overrides.nudge_level or "")
     state.nudge_enabled = overrides.nudge_enabled
     state.detection_enabled = overrides.pattern_detection_enabled
+    state.model_switch = overrides.model_switch_strategy
 
 
 def _probe_requested(
@@ -344,5 +358,7 @@ _HANDLERS: dict[type, _Handler] = {
     ev.FailureReported: _reported,
     ev.SuccessReported: _reported,
     ev.PermissionResolved: _permission,
+    ev.GuaranteeOverridden: guarantees.overridden,
+    ev.SynthesisCompleted: synthesis_completed,
 }
-"""Events that mean something here; the others (guarantees, synthesis, feedback) pass through to history."""
+"""Events that mean something here; the others (feedback) pass through to history."""

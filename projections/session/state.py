@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ...schemas.vocabulary import ToolClass
+from ...schemas.vocabulary import ModelSwitchStrategy, ToolClass
 from ..stage import KeyState
+from .guarantee_state import GuaranteeRecord
 
 MAX_OPEN_CALLS = 256
 """Calls in flight remembered per session; the oldest beyond that is forgotten, and its finish counts alone."""
@@ -44,6 +45,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     dangerous: bool = False
     plugin_name: str = ""
     tier: str = ""
+    scenario: str = ""
 
 
 class Done(msgspec.Struct, array_like=True):
@@ -122,6 +124,10 @@ class SessionState(KeyState):
         progress_step: step of the last progress; repetition before it does not count.
         cycle_tail: fingerprints of the latest steps, newest last.
         cycle_runs: for periods 1 to 6, how many steps in a row equalled the step one period earlier.
+        model_switch: the session's own choice of what is done about a better model.
+        guarantees: what its execution has spent; absent while no limits apply to it.
+        failed_calls: of `calls`, those that failed.
+        neutral_calls: of `calls`, those that say nothing.
     """
 
     workspace_id: str = ""
@@ -161,3 +167,7 @@ class SessionState(KeyState):
     nudge_enabled: bool | None = None
     detection_enabled: bool | None = None
     turn_open: bool = False
+    model_switch: ModelSwitchStrategy | None = None
+    guarantees: GuaranteeRecord | None = None
+    failed_calls: int = 0
+    neutral_calls: int = 0

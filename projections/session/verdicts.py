@@ -142,5 +142,7 @@ def tell_tools(state: SessionState, event: ToolCallFinished, call: OpenCall, ver
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
             denied=verdict.denied,
+            scenario=call.scenario if scope is scopes[0] else "",
+            model_switch=state.model_switch,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

@@ -1,4 +1,4 @@
-"""The tool stage: breaker and trust of one tool, service or model tier in one workspace.
+"""The tool stage: breaker, trust, models and quality of one tool, service or model tier in one workspace.
 
 Folds each outcome into the circuit of its scope and into up to two trust records: the fine key's and the scope's own,
 each with its own rule. Breaker and trust fold from the same outcome, never from each other's output (design 3).
@@ -19,6 +19,8 @@ from ...schemas.outcomes import (
     US,
     CallOutcome,
     Outcome,
+    OutcomeBase,
+    PatternSeen,
     ProbeRequest,
     TimePassed,
     decode_outcome,
@@ -28,7 +30,7 @@ from ...schemas.vocabulary import TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import escape, has_scope, parse_key, tool_key, unescape
 from ..emit import Emitter
-from . import breaker, trust
+from . import breaker, models, quality, trust
 from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
 from .layers import RuleBook, breaker_policy
 from .state import ToolState, TrustRecord
@@ -54,6 +56,14 @@ def scope_of_key(key: str) -> str:
     if has_scope(key):
         return key
     return f"tool:{unescape(parse_key(key)[0])}"
+
+
+def _learn(state: ToolState, outcome: CallOutcome, at: int, rules: Rules, emit: Emitter) -> None:
+    """What a call says about its model and about the tool's quality."""
+    if outcome.model:
+        models.fold_call(state, outcome, at, rules.models, emit)
+    if state.quality is not None or outcome.verdict == "failure":
+        quality.fold_call(state, outcome, at, rules.quality, emit)
 
 
 def _repeated(state: ToolState, event: Any, origin: int) -> bool:
@@ -96,7 +106,7 @@ class ToolStage:
 
     def envelope(self, event: Any) -> tuple[str, str, int]:
         """State key, id and time of a record."""
-        if isinstance(event, (CallOutcome, ProbeRequest, TimePassed)):
+        if isinstance(event, OutcomeBase):
             return f"{event.workspace_id}{US}{event.scope}", event.id, event.time_ms
         workspace = event.workspace_id or DEFAULT_WORKSPACE
         return f"{workspace}{US}{scope_of_key(event.key)}", event.id, epoch_ms(event.time)
@@ -115,6 +125,8 @@ class ToolStage:
             self._call(state, event, at, rules, emit)
         elif isinstance(event, ProbeRequest):
             self._probe(state, event, at, rules, emit)
+        elif isinstance(event, PatternSeen):
+            models.fold_pattern(state, event, at, rules.models, emit)
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
         _remember(state, event, origin)
@@ -183,6 +195,8 @@ class ToolStage:
                 trust_changed(state, trusted, move, rule, outcome, emit)
             if moved or shown != trust.shown(trusted) or (trusted.published and trust.has_lapsed(trusted, rule, at)):
                 trust_state(state, trusted, rule, at, emit)
+        if state.scope.startswith("tool:"):
+            _learn(state, outcome, at, rules, emit)
 
     def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
@@ -218,6 +232,12 @@ class ToolStage:
         if move is not None:
             self._trust_command(state, event, move, at, emit)
             return
+        if isinstance(event, cmd.QualityMark):
+            quality.mark(state, event, at, rules.quality, emit)
+            return
+        if isinstance(event, cmd.QualityRestore):
+            quality.restore(state, event, at, rules.quality, emit)
+            return
         record = state.breaker
         if not record.since:
             record.since = at
@@ -237,8 +257,6 @@ class ToolStage:
             breaker.clean(record)
         elif isinstance(event, cmd.BreakerObserve):
             record.mode = "observe"
-        else:
-            return  # quality commands belong to the quality projection
         for change in changes:
             breaker_changed(state, change, (event.id,), emit)
         breaker_state(state, emit)

@@ -6,6 +6,8 @@ import msgspec
 
 from ...schemas.vocabulary import BreakerState, TrustState
 from ..stage import KeyState
+from .model_state import ModelProfile
+from .quality_state import QualityRecord
 
 MAX_FAILURES = 200
 """Counted failures remembered per trust key; twice the largest threshold, as model errors count half."""
@@ -114,6 +116,9 @@ class ToolState(KeyState):
         origins: per partition of `events`, the origin of the last outcome folded.
         folded_keys: failures of fine keys beyond the bound, counted in the tool's key only.
         kind: `mcp` or `domain` for services, as the last outcome said; with `plugin_name` it finds rules for commands.
+        models: per failure key, what each model makes of it; bounded, see `model_state`.
+        model_suggestions: digests of (session, key) for which another model has been suggested.
+        quality: absent while the tool stands at the score it was registered with and nothing is remembered.
     """
 
     workspace_id: str = ""
@@ -126,3 +131,6 @@ class ToolState(KeyState):
     origins: dict[int, int] = {}
     kind: str = ""
     plugin_name: str = ""
+    models: dict[str, dict[str, ModelProfile]] = {}
+    model_suggestions: list[int] = []
+    quality: QualityRecord | None = None

@@ -140,7 +140,8 @@ def test_states_do_not_grow_with_the_length_of_a_session() -> None:
     def sizes(calls: int) -> dict[str, int]:
         story = Story()
         for number in range(calls):
-            story.fails("bash", {"command": f"cmd{number} x"}, with_="timeout")
+            story.fails("bash", {"command": f"cmd{number} x"}, with_="timeout", model=f"m{number}")
+            story.fails("bash", {"n": number}, with_="validation", scenario=f"thing{number} well", model=f"m{number}")
             story.works("read_file", {"path": f"/d{number}/f"}, result=str(number))
             story.started("edit_file", {"path": f"/d{number}/f"}, deadline_ms=50)
             story.says("I'll do it now.")

@@ -78,11 +78,18 @@ class Story:
         )
 
     def works(
-        self, tool: str, args: dict[str, Any] | None = None, *, result: Any = "ok", times: int = 1, **fields: Any
+        self,
+        tool: str,
+        args: dict[str, Any] | None = None,
+        *,
+        result: Any = "ok",
+        scenario: str | None = None,
+        times: int = 1,
+        **fields: Any,
     ) -> Story:
         """A call that succeeds, as often as told."""
         for _ in range(times):
-            self.finished(self.started(tool, args), tool, result=result, **fields)
+            self.finished(self.started(tool, args, scenario=scenario), tool, result=result, **fields)
         return self
 
     def fails(
@@ -94,6 +101,7 @@ class Story:
         message: str = "it broke",
         http_status: int | None = None,
         status: str = "error",
+        scenario: str | None = None,
         times: int = 1,
         **fields: Any,
     ) -> Story:
@@ -104,7 +112,8 @@ class Story:
                 error["http_status"] = http_status
             elif with_:
                 error["severity"] = with_
-            self.finished(self.started(tool, args), tool, status=status, result=None, error=error, **fields)
+            call = self.started(tool, args, scenario=scenario)
+            self.finished(call, tool, status=status, result=None, error=error, **fields)
         return self
 
     def says(self, text: str) -> str:
@@ -118,6 +127,10 @@ class Story:
     def command(self, kind: str, key: str, **fields: Any) -> str:
         """An operator gives an order."""
         return self.event(kind, topic="commands", key=key, **fields)
+
+    def quality_command(self, kind: str, tool: str, **fields: Any) -> str:
+        """An operator marks or restores a tool."""
+        return self.event(kind, topic="commands", tool=tool, **fields)
 
     # --- what was decided -------------------------------------------------------------------------------------
 
@@ -158,6 +171,16 @@ class Story:
     def circuit(self, key: str) -> list[tuple[str, str]]:
         """Transitions of one circuit, as (from, to)."""
         return [(one["from"], one["to"]) for one in self.all("breaker.changed", breaker_key=key)]
+
+    def state_of(self, kind: str, key: str, **fields: Any) -> dict[str, Any] | None:
+        """What a follower of `state` knows of a key now; None when it is at its default."""
+        latest: dict[str, bytes | None] = {}
+        for output in self.outputs:
+            if output.topic == "state":
+                latest[output.key] = output.value
+        known = [orjson.loads(value) for value in latest.values() if value]
+        wanted = {"kind": kind, "key": key, **fields}
+        return next((one for one in known if all(one.get(name) == value for name, value in wanted.items())), None)
 
     def patterns(self) -> list[tuple[str, str, int]]:
         """Patterns detected: name, severity, repetitions."""

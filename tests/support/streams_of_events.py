@@ -31,7 +31,9 @@ _ERRORS = [
 _STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open"]
 
 _step = st.tuples(
-    st.sampled_from(["start", "start", "start", "finish", "finish", "finish", "text", "user", "turn", "probe"]),
+    st.sampled_from(
+        ["start", "start", "start", "finish", "finish", "finish", "text", "user", "turn", "probe", "result", "limit"]
+    ),
     st.sampled_from([0, 0, 0, 1, 2]),  # session
     st.integers(0, 6),  # tool
     st.integers(0, 2),  # arguments, call, error or text
@@ -56,6 +58,7 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}
         if choice == 2:
             body["deadline_ms"] = 30_000
+        body |= [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}][choice]
     elif kind == "finish":
         body |= {
             "type": "tool_call.finished",
@@ -63,12 +66,19 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
             "tool_name": tool,
             "status": status,
             "duration_ms": 10,
+            "model": f"m{(choice + session) % 2}",
+            "cost_usd": 0.07,
         }
         body |= (
             {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 5]}
         )
     elif kind == "text":
         body |= {"type": "model.text", "text": ["I'll do it now.", "Done.", "Shall I?"][choice]}
+    elif kind == "result":
+        body |= {"type": "synthesis.completed", "strategy": "weighted", "confidence": choice / 5}
+    elif kind == "limit":
+        limits = {"max_recursive_calls": tool_number, "max_cost_usd": 0.2}
+        body |= {"type": "guarantee.overridden", "limits": limits, "confirmed_by": "ada"}
     elif kind == "probe":
         body |= {
             "type": "breaker.probe_requested",

@@ -64,7 +64,8 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
     def states() -> dict[str, str]:
         done = trustfold("status", "--json", cwd=tmp_path, env=kafka)
         assert done.returncode == 0, done.stderr
-        return {one["key"]: one["state"] for one in json.loads(done.stdout)["states"] if one["state"] != "trusted"}
+        found = json.loads(done.stdout)["states"]
+        return {one["key"]: one["state"] for one in found if one.get("state", "trusted") != "trusted"}
 
     published = trustfold("publish", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
     assert published.stderr.decode() == f"{len(events())} published to {kafka['TRUSTFOLD_BROKER']}\n"

@@ -22,10 +22,10 @@ def store(tmp_path: Path) -> Path:
 
 
 def states(path: Path) -> dict[str, str]:
-    """State of each key that is not trusted."""
+    """Trust and circuits away from their default."""
     with EmbeddedEngine.open(path) as engine:
         found = [json.loads(value) for value in engine.states().values()]
-    return {one["key"]: one["state"] for one in found if one["state"] != "trusted"}
+    return {one["key"]: one["state"] for one in found if one.get("state", "trusted") != "trusted"}
 
 
 def test_reset_unblocks_a_tool_and_its_finer_keys(store: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_orders_reach_the_engine_that_has_the_store(store: Path, tmp_path: Path)
         assert trustfold("reset", "bash", cwd=tmp_path).returncode == 0
         done = trustfold("recover", "service:atlassian", "--url", server.url, cwd=tmp_path)
         assert done.stdout.decode() == "✓ service:atlassian trusted again: recovered by an operator\n"
-        assert all(one["state"] == "trusted" for one in server.get("/v1/state")["states"])
+        assert all(one.get("state", "trusted") == "trusted" for one in server.get("/v1/state")["states"])
     assert states(store) == {}
 
 

@@ -1,0 +1,226 @@
+"""Confidence of recursive results, and how several are combined (seed 5 §10.1; design 3, Guarantees and confidence).
+
+Pure functions over numbers and texts. What is no share between 0 and 1 is refused, so that a NaN never passes for an
+answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..schemas.rules import ConfidenceRules
+from ..schemas.vocabulary import SynthesisStrategy
+from .scenario import content_words
+
+WEIGHTS: Mapping[str, float] = {
+    "self_consistency": 0.4,
+    "trace_coherence": 0.2,
+    "tool_success": 0.25,
+    "source_reliability": 0.15,
+}
+"""What each signal weighs when all are present."""
+
+SOURCES: Mapping[str, float] = {
+    "official_docs": 0.9,
+    "source_code": 0.9,
+    "standard": 0.9,
+    "paper": 0.8,
+    "news": 0.6,
+    "wiki": 0.6,
+    "blog": 0.4,
+    "forum": 0.4,
+    "social_media": 0.2,
+}
+"""Reliability of kinds of sources, 0 to 1; an unknown kind counts as even odds."""
+
+EVEN = 0.5
+"""Confidence where nothing speaks for or against."""
+
+_CONNECTED = 0.25
+_LEADS_ON = re.compile(
+    r"(?:then|next|after|afterwards|finally|lastly|second(?:ly)?|third(?:ly)?|so|thus|hence|therefore|consequently|"
+    r"because|since|given|based on|as a result|this (?:means|shows|gives)|which means)\b",
+    re.IGNORECASE,
+)
+_WAVERS = re.compile(
+    r"\b(?:maybe|perhaps|not sure|unsure|i guess|no idea|actually,? no|wait|hmm+|contradict(?:s|ion)?|"
+    r"on second thought)\b",
+    re.IGNORECASE,
+)
+
+
+def share(value: Any, name: str = "confidence") -> float:
+    """The value, if it is a share from 0 to 1.
+
+    Raises:
+        ValueError: it is not; NaN is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
+    return float(value)
+
+
+# --- signals --------------------------------------------------------------------------------------------------------
+
+
+def self_consistency(samples: Sequence[str]) -> float:
+    """Share of the samples that agree with the most frequent answer; one sample proves nothing either way."""
+    if len(samples) < 2:
+        return EVEN if samples else 0.0
+    answers = Counter(" ".join(sample.casefold().split()) for sample in samples)
+    return answers.most_common(1)[0][1] / len(samples)
+
+
+def trace_coherence(trace: Sequence[str]) -> float:
+    """How well the steps of a reasoning hang together, judged by their words; 0.75 at most, as words prove little.
+
+    A step hangs on when it begins with a connective or takes up a word of the step before; one that wavers counts
+    against the whole.
+    """
+    if not trace:
+        return 0.0
+    wavering = sum(_WAVERS.search(step) is not None for step in trace) / len(trace)
+    connected = sum(_hangs_on(step, before) for before, step in pairwise(trace))
+    return (EVEN + _CONNECTED * connected / max(1, len(trace) - 1)) * (1 - wavering)
+
+
+def _hangs_on(step: str, before: str) -> bool:
+    return _LEADS_ON.match(step.lstrip()) is not None or not set(content_words(step)).isdisjoint(content_words(before))
+
+
+def tool_success(successes: int, calls: int) -> float:
+    """Share of the calls that succeeded; even odds without calls.
+
+    Raises:
+        ValueError: fewer than no successes, or more than calls.
+    """
+    if not 0 <= successes <= calls:
+        raise ValueError(f"{successes} successes of {calls} calls cannot be")
+    return successes / calls if calls else EVEN
+
+
+def source_reliability(sources: Iterable[str | float], known: Mapping[str, float] = SOURCES) -> float:
+    """Mean reliability of sources: kinds of source by name, or scores such as those of the quality states.
+
+    Raises:
+        ValueError: a score is not from 0 to 1.
+    """
+    values = [
+        known.get(source, EVEN) if isinstance(source, str) else share(source, "reliability of a source")
+        for source in sources
+    ]
+    return sum(values) / len(values) if values else EVEN
+
+
+class Confidence(NamedTuple):
+    """A combined confidence and the signals that it rests on."""
+
+    value: float
+    signals: dict[str, float]
+
+
+def combine(signals: Mapping[str, float | None]) -> Confidence:
+    """Weighted mean of the signals present; 0 without any.
+
+    Raises:
+        ValueError: a signal is unknown, or not from 0 to 1.
+    """
+    unknown = sorted(signals.keys() - WEIGHTS.keys())
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no signal of confidence; there are {', '.join(WEIGHTS)}")
+    present = {name: share(value, name) for name in WEIGHTS if (value := signals.get(name)) is not None}
+    weight = sum(WEIGHTS[name] for name in present)
+    value = sum(WEIGHTS[name] * signal for name, signal in present.items()) / weight if present else 0.0
+    return Confidence(min(1.0, value), present)
+
+
+# --- synthesis ------------------------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """One recursive result.
+
+    Attributes:
+        content: the answer.
+        confidence: 0 to 1.
+        cost_usd: US dollars it cost.
+    """
+
+    content: str
+    confidence: float
+    cost_usd: float = 0.0
+
+
+class Synthesis(NamedTuple):
+    """Several results as one.
+
+    Attributes:
+        content: the answer.
+        confidence: 0 to 1.
+        strategy: how it came about.
+        low_confidence: it, or one of the results, should be reviewed.
+        consensus: whether most of the confident results agree; None where nobody asked.
+        alternatives: other answers, most confident first, for the user to decide.
+        cost_usd: of all results.
+    """
+
+    content: str
+    confidence: float
+    strategy: SynthesisStrategy
+    low_confidence: bool
+    consensus: bool | None = None
+    alternatives: tuple[str, ...] = ()
+    cost_usd: float = 0.0
+
+
+def synthesize(
+    results: Sequence[Result],
+    strategy: SynthesisStrategy = SynthesisStrategy.WEIGHTED,
+    rules: ConfidenceRules | None = None,
+) -> Synthesis:
+    """Combine results; without any the answer is empty and its confidence 0.
+
+    `weighted`: the most confident answer; the confidence is the mean weighted by itself.
+    `consensus`: what most of the results agree on that reach the floor; where there is no such agreement, the most
+    confident answer, and that there is none.
+    `diverse`: the most confident answer and every other one.
+
+    Raises:
+        ValueError: a confidence is not from 0 to 1.
+    """
+    rules = rules or ConfidenceRules()
+    for result in results:
+        share(result.confidence)
+    best = max(results, key=lambda result: result.confidence, default=Result("", 0.0))
+    made = Synthesis(
+        content=best.content,
+        confidence=best.confidence,
+        strategy=strategy,
+        low_confidence=any(result.confidence < rules.low for result in results or [best]),
+        cost_usd=sum(result.cost_usd for result in results),
+    )
+    match strategy:
+        case SynthesisStrategy.WEIGHTED:
+            total = sum(result.confidence for result in results)
+            squares = sum(result.confidence**2 for result in results)
+            return made._replace(confidence=min(1.0, squares / total) if total else 0.0)
+        case SynthesisStrategy.CONSENSUS:
+            return _consensus(made, [result for result in results if result.confidence >= rules.consensus])
+        case SynthesisStrategy.DIVERSE:
+            ordered = sorted(results, key=lambda result: -result.confidence)
+            others = dict.fromkeys(result.content for result in ordered if result.content != best.content)
+            return made._replace(alternatives=tuple(others))
+
+
+def _consensus(made: Synthesis, confident: Sequence[Result]) -> Synthesis:
+    """The answer of most of the confident results, at their mean confidence; else the best, without a consensus."""
+    answers = Counter(result.content for result in confident)
+    content, count = answers.most_common(1)[0] if answers else ("", 0)
+    if 2 * count <= len(confident):
+        return made._replace(consensus=False)
+    agreed = [result.confidence for result in confident if result.content == content]
+    return made._replace(content=content, confidence=sum(agreed) / count, consensus=True)

@@ -1,0 +1,57 @@
+"""What a session tells the tool stage of its model: that it went round in circles with a tool (design 3, Models)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...schemas.events import ToolCallFinished
+from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, PatternSeen
+from ..emit import Emitter
+from .patterns import Sighting, find
+from .state import OpenCall, SessionState
+from .verdicts import Verdict
+
+
+def newly_seen(state: SessionState, sightings: Iterable[Sighting]) -> list[Sighting]:
+    """Sightings that open a streak or raise its severity; to be asked before they are recorded."""
+    return [
+        sighting
+        for sighting in sightings
+        if (active := find(state, sighting.pattern, sighting.fingerprint)) is None
+        or sighting.severity > active.severity
+    ]
+
+
+def tell_tool(
+    state: SessionState,
+    event: ToolCallFinished,
+    call: OpenCall,
+    verdict: Verdict,
+    sightings: Iterable[Sighting],
+    emit: Emitter,
+) -> None:
+    """Emit each sighting for the tool and key of the call that completed it.
+
+    Nothing where no model is known, nor where the call failed through no fault of the model's: who goes on asking in
+    an outage is nudged, but another model would have been no better off.
+    """
+    model = event.model or state.model
+    if not model or (verdict.failed and verdict.severity not in OWN_MAKING):
+        return
+    for number, sighting in enumerate(sightings):
+        seen = PatternSeen(
+            id=f"{event.id}/pattern/{number}",
+            time_ms=emit.at,
+            workspace_id=event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE,
+            scope=f"tool:{call.tool_name}",
+            session_id=event.session_id,
+            cause=event.id,
+            origin_partition=emit.origin_partition,
+            origin=emit.next_origin(),
+            tool_name=call.tool_name,
+            fine_key=call.fine_key,
+            model=model,
+            pattern=sighting.pattern,
+            model_switch=state.model_switch,
+        )
+        emit.record("outcomes", seen.key, seen, seen.id)

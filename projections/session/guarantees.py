@@ -1,0 +1,167 @@
+"""Hard boundaries of an execution: money, time, recursion (seed 5 §10.2; design 3, Guarantees and confidence).
+
+An execution begins with a session's first recursive call, or when somebody gives the session limits, and ends with the
+session. Only executions are held to limits: a plain conversation may last for hours (docs/decisions/0008). At 80 % of a
+limit a warning, beyond the limit a violation with a plan to end well; each once, until an override names a new limit.
+"""
+
+from __future__ import annotations
+
+from ...schemas import events as ev
+from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
+from ...schemas.rules import GuaranteeRules, Rules
+from ..emit import MAX_CAUSES, Emitter
+from .guarantee_state import MAX_OVERRIDES, GuaranteeRecord
+from .state import SessionState
+
+GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
+"""The limits, in the order of everything here."""
+
+_VIOLATED = len(GUARANTEES)
+"""Bits that say what has been told: first the warnings, then the violations."""
+
+_TOLERANCE = 1e-9
+_WORDS = (("cost", "cost limit"), ("time", "time limit"), ("recursive calls", "limit of recursive calls"))
+_ADVICE = (
+    ("narrow the request, or use a cheaper model for the recursive calls", "override the cost limit and confirm it"),
+    ("split the request into smaller ones", "override the time limit and confirm it"),
+    (
+        "ask a narrower question that needs fewer recursive calls",
+        "override the limit of recursive calls and confirm it",
+    ),
+)
+
+
+def limits_of(record: GuaranteeRecord, rules: GuaranteeRules) -> tuple[float, float, float]:
+    """US dollars, seconds and recursive calls that an execution may spend: as overridden, else as ruled."""
+    cost, duration, calls = record.limits
+    return (
+        rules.max_cost_usd if cost is None else cost,
+        rules.max_duration_seconds if duration is None else duration,
+        rules.max_recursive_calls if calls is None else calls,
+    )
+
+
+def spent_by(record: GuaranteeRecord, at: int) -> tuple[float, float, float]:
+    """US dollars, seconds and recursive calls spent by an execution at a time in milliseconds."""
+    return record.cost_usd, max(0, at - record.started_at) / 1000, float(record.recursive_calls)
+
+
+def is_beyond(used: float, limit: float) -> bool:
+    """Whether a limit is exceeded; what reaches it is still allowed."""
+    return used > limit + _TOLERANCE
+
+
+def call_started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
+    """Count a call that starts; a recursive one begins an execution."""
+    record = state.guarantees
+    if record is None:
+        if rules.guarantees.sessions == "off" or (
+            rules.guarantees.sessions == "recursive" and not event.recursion_depth
+        ):
+            return
+        record = state.guarantees = GuaranteeRecord(started_at=at)
+    if event.recursion_depth:
+        record.recursive_calls += 1
+    _judge(state, event, record, at, rules.guarantees, emit)
+
+
+def call_finished(
+    state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter, *, succeeded: bool
+) -> None:
+    """Count what a finished call has spent, within an execution; a finish without a start may begin one."""
+    record = state.guarantees
+    if record is None:
+        if rules.guarantees.sessions != "all":
+            return
+        record = state.guarantees = GuaranteeRecord(started_at=at - int(event.duration_ms or 0))
+    record.cost_usd += event.cost_usd or 0.0
+    record.completed += succeeded
+    _judge(state, event, record, at, rules.guarantees, emit)
+
+
+def overridden(state: SessionState, event: ev.GuaranteeOverridden, at: int, rules: Rules, emit: Emitter) -> None:
+    """Apply an override once: the limits it names hold from now on, for this execution."""
+    named = [getattr(event.limits, name) for name in GUARANTEES]
+    if rules.guarantees.sessions == "off" or all(limit is None for limit in named):
+        return
+    record = state.guarantees
+    if record is None:
+        record = state.guarantees = GuaranteeRecord(started_at=at)
+    if event.id in record.overrides:
+        return
+    record.overrides.append(event.id)
+    del record.overrides[:-MAX_OVERRIDES]
+    for number, limit in enumerate(named):
+        if limit is not None:
+            record.limits[number] = float(limit)
+            record.told &= ~(1 << number | 1 << number + _VIOLATED)
+    _judge(state, event, record, at, rules.guarantees, emit)
+
+
+def _judge(
+    state: SessionState, event: ev.EventBase, record: GuaranteeRecord, at: int, rules: GuaranteeRules, emit: Emitter
+) -> None:
+    """Warn and report what has been reached, each once."""
+    for number, (used, limit) in enumerate(zip(spent_by(record, at), limits_of(record, rules), strict=True)):
+        warned, violated = 1 << number, 1 << number + _VIOLATED
+        if is_beyond(used, limit):
+            if not record.told & violated:
+                record.told |= warned | violated
+                _tell(state, event, record, at, emit, number, used, limit, violated=True)
+        elif limit and used >= rules.warn_at * limit - _TOLERANCE and not record.told & warned:
+            record.told |= warned
+            _tell(state, event, record, at, emit, number, used, limit, violated=False)
+
+
+def _tell(  # noqa: PLR0913 - what is told is what was judged
+    state: SessionState,
+    event: ev.EventBase,
+    record: GuaranteeRecord,
+    at: int,
+    emit: Emitter,
+    number: int,
+    used: float,
+    limit: float,
+    *,
+    violated: bool,
+) -> None:
+    figures = f"{_figure(number, used)} of {_figure(number, limit)}"
+    what, limit_name = _WORDS[number]
+    fields = {
+        "session_id": event.session_id,
+        "workspace_id": state.workspace_id or None,
+        "user_id": state.user_id or None,
+        "caused_by": tuple(dict.fromkeys([*record.overrides, event.id]))[-MAX_CAUSES:],
+        "guarantee": GUARANTEES[number],
+        "used": round(used, 6),
+        "limit": limit,
+    }
+    if not violated:
+        message = f"Most of the {limit_name} is spent: {figures}"
+        emit.decision("suggestions", event.session_id, GuaranteeWarned, message=message, **fields)
+        return
+    message = f"The {limit_name} is exceeded: {figures}"
+    plan = _plan(record, at, number, f"Stopped because the {what} went beyond its limit ({figures}).")
+    emit.decision("suggestions", event.session_id, GuaranteeViolated, message=message, plan=plan, **fields)
+
+
+def _plan(record: GuaranteeRecord, at: int, number: int, why: str) -> DegradationPlan:
+    """How to end well: what there is, what the user can do, what was spent."""
+    cost, duration, calls = spent_by(record, at)
+    done = record.completed
+    basis = f"rests on the {done} calls that succeeded" if done > 1 else "rests on one call" if done else "is empty"
+    return DegradationPlan(
+        partial_result=f"{why} The result so far {basis}.",
+        recommendations=("use the partial result as it is", *_ADVICE[number]),
+        cost_usd=round(cost, 6),
+        duration_s=round(duration, 3),
+        recursive_calls=int(calls),
+    )
+
+
+def _figure(number: int, value: float) -> str:
+    """An amount in its unit: `$0.81`, `240 s`, `16`."""
+    if number == 0:
+        return f"${value:.2f}" if not value or value >= 0.01 else f"${value:.2g}"
+    return f"{value:g} s" if number == 1 else f"{value:g}"

@@ -1,0 +1,48 @@
+"""Flags recursive results that should be reviewed (seed 5, SPEC-10.06)."""
+
+from __future__ import annotations
+
+from ...schemas.decisions import ConfidenceLow
+from ...schemas.events import SynthesisCompleted
+from ...schemas.rules import Rules
+from ..confidence import WEIGHTS, tool_success
+from ..emit import Emitter
+from .state import SessionState
+
+
+def synthesis_completed(state: SessionState, event: SynthesisCompleted, at: int, rules: Rules, emit: Emitter) -> None:
+    """Flag a synthesis whose confidence, or that of a result in it, lies below the threshold."""
+    del at
+    low = rules.confidence.low
+    used = [result.confidence for result in event.results if result.included is not False]
+    below = [confidence for confidence in used if confidence < low]
+    if event.confidence >= low and not below:
+        return
+    if event.confidence < low:
+        confidence, what = event.confidence, "The result"
+    else:
+        confidence, what = min(below), f"{len(below)} of {len(used)} results that went into it"
+    emit.decision(
+        "suggestions",
+        event.session_id,
+        ConfidenceLow,
+        session_id=event.session_id,
+        workspace_id=state.workspace_id or None,
+        user_id=state.user_id or None,
+        caused_by=(event.id,),
+        confidence=confidence,
+        threshold=low,
+        strategy=event.strategy,
+        signals=_signals(state, event),
+        message=f"{what} should be reviewed: confidence {confidence:.0%}, below {low:.0%}",
+    )
+
+
+def _signals(state: SessionState, event: SynthesisCompleted) -> dict[str, float]:
+    """The signals that the publisher gave, and how the session's own calls went where it gave no word on that."""
+    given = event.signals
+    signals = {name: value for name in WEIGHTS if given is not None and (value := getattr(given, name)) is not None}
+    judged = state.calls - state.neutral_calls
+    if judged and "tool_success" not in signals:
+        signals["tool_success"] = round(tool_success(judged - state.failed_calls, judged), 4)
+    return signals

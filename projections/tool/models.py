@@ -1,0 +1,205 @@
+"""Models on failure keys: who copes with what, and when another one should be tried (seed 2; design 3, Models).
+
+Theory of operation. Every call counts for its model on its failure key. What a model can do something about, and only
+that, counts against it: invalid input, invalid output, going round in circles. Other failures (an outage, a refusal)
+blame no model and are left out of the rates compared. A switch is suggested when the other model is better beyond
+chance: its rate's lower Wilson bound lies above the current one's upper bound, and the rates differ by a good deal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...schemas import decisions as out
+from ...schemas.codec import rfc3339
+from ...schemas.outcomes import OWN_MAKING, US, CallOutcome, PatternSeen
+from ...schemas.rules import ModelRules
+from ...schemas.vocabulary import ModelSwitchStrategy, StateKind
+from ..calls.fingerprints import digest
+from ..calls.keys import tool_key
+from ..emit import Emitter
+from .model_state import FIRST_TOLD, MAX_EVIDENCE, MAX_KEYS, MAX_MODELS, MAX_SUGGESTIONS, ModelProfile
+from .state import ToolState
+from .wilson import wilson_bounds
+
+
+class Standing(NamedTuple):
+    """What a profile says about a model, outages left out.
+
+    Attributes:
+        rate: success rate, 0 to 1.
+        measured: calls and patterns behind it.
+        lower: what the rate is at least, with 90 % confidence on both sides.
+        upper: what it is at most.
+    """
+
+    rate: float
+    measured: int
+    lower: float
+    upper: float
+
+
+class Better(NamedTuple):
+    """Another model that does better, and how both stand."""
+
+    model: str
+    theirs: Standing
+    current: Standing
+
+
+def standing(profile: ModelProfile) -> Standing:
+    """How a model stands on a key."""
+    measured = profile.attempts - (profile.failures - profile.own) + profile.patterns
+    good = measured - profile.own - profile.patterns
+    lower, upper = wilson_bounds(good, measured)
+    return Standing(good / measured if measured else 0.0, measured, lower, upper)
+
+
+def better_model(profiles: dict[str, ModelProfile], current: str, rules: ModelRules) -> Better | None:
+    """The model to suggest in place of `current`, if one is better beyond chance.
+
+    Of several, the one with the highest lower bound; of those that cannot be told apart from it, the first of
+    `preferred_models`.
+    """
+    mine = profiles.get(current)
+    if mine is None or mine.own + mine.patterns < rules.min_failures:
+        return None
+    here = standing(mine)
+    found = [
+        Better(model, there, here)
+        for model, profile in profiles.items()
+        if model != current
+        and (there := standing(profile)).lower > here.upper
+        and there.rate - here.rate >= rules.min_difference
+    ]
+    if not found:
+        return None
+    best = min(found, key=lambda one: (-one.theirs.lower, one.model))
+    alike = {one.model: one for one in found if one.theirs.upper >= best.theirs.lower}
+    preferred = next((alike[model] for model in rules.preferred_models if model in alike), None)
+    return preferred or best
+
+
+def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: ModelRules, emit: Emitter) -> None:
+    """Count a finished call for its model; informational failures and neutral outcomes count nowhere."""
+    model = outcome.model
+    if not model or outcome.expected or outcome.verdict == "neutral":
+        return
+    key, profile = _profile(state, outcome.fine_key, model, emit)
+    profile.attempts += 1
+    profile.last_at = at
+    if outcome.verdict == "success":
+        if profile.attempts >= profile.tell_at:
+            _tell(state, key, model, profile, emit)
+        return
+    profile.failures += 1
+    profile.last_failed = at
+    if outcome.severity in OWN_MAKING:
+        profile.own += 1
+        _blame(state, key, profile, outcome, rules, emit)
+    _tell(state, key, model, profile, emit)
+
+
+def fold_pattern(state: ToolState, seen: PatternSeen, at: int, rules: ModelRules, emit: Emitter) -> None:
+    """Count against a model that it went round in circles with the tool."""
+    if not seen.model:
+        return
+    key, profile = _profile(state, seen.fine_key, seen.model, emit)
+    profile.patterns += 1
+    profile.last_at = at
+    _blame(state, key, profile, seen, rules, emit)
+    _tell(state, key, seen.model, profile, emit)
+
+
+def _profile(state: ToolState, fine_key: str, model: str, emit: Emitter) -> tuple[str, ModelProfile]:
+    """Profile of a model on a key, and the key it stands under: the tool's own once there are too many keys."""
+    models = state.models
+    key = fine_key
+    profiles = models.get(key)
+    if profiles is None:
+        if len(models) >= MAX_KEYS:
+            key = tool_key(state.scope.partition(":")[2])
+        profiles = models.setdefault(key, {})
+    profile = profiles.get(model)
+    if profile is None:
+        if len(profiles) >= MAX_MODELS:
+            unused = min(profiles, key=lambda name: (profiles[name].last_at, name))
+            if profiles.pop(unused).tell_at > FIRST_TOLD:
+                emit.tombstone("state", _record_key(state, key, unused))
+        profile = profiles[model] = ModelProfile()
+    return key, profile
+
+
+def _blame(
+    state: ToolState,
+    key: str,
+    profile: ModelProfile,
+    event: CallOutcome | PatternSeen,
+    rules: ModelRules,
+    emit: Emitter,
+) -> None:
+    """Remember what counts against a model; suggest a better one, once per session and key."""
+    profile.evidence.append(event.cause)
+    del profile.evidence[:-MAX_EVIDENCE]
+    strategy = event.model_switch or rules.strategy
+    if strategy is ModelSwitchStrategy.DISABLED:
+        return
+    better = better_model(state.models[key], event.model, rules)
+    if better is None:
+        return
+    mark = digest(f"{event.session_id}{US}{key}".encode())
+    if mark in state.model_suggestions:
+        return
+    state.model_suggestions.append(mark)
+    del state.model_suggestions[:-MAX_SUGGESTIONS]
+    emit.decision(
+        "suggestions",
+        event.session_id or event.model,
+        out.ModelSwitchSuggested,
+        session_id=event.session_id or None,
+        workspace_id=state.workspace_id,
+        caused_by=tuple(profile.evidence),
+        current_model=event.model,
+        suggested_model=better.model,
+        failure_key=key,
+        current_success_rate=round(better.current.rate, 4),
+        suggested_success_rate=round(better.theirs.rate, 4),
+        current_attempts=better.current.measured,
+        suggested_attempts=better.theirs.measured,
+        strategy=strategy,
+        message=_message(key, better, strategy),
+    )
+
+
+def _message(key: str, better: Better, strategy: ModelSwitchStrategy) -> str:
+    """The seed's text for the user (seed 2, Integration with Session)."""
+    if strategy is ModelSwitchStrategy.AUTO:
+        return f"Auto-switched to '{better.model}' for better reliability with '{key}'"
+    return (
+        f"Model '{better.model}' has {better.theirs.rate:.0%} success rate with '{key}' vs current "
+        f"{better.current.rate:.0%}. Consider: model {better.model}"
+    )
+
+
+def _record_key(state: ToolState, key: str, model: str) -> str:
+    return f"model:{state.workspace_id}{US}{key}{US}{model}"
+
+
+def _tell(state: ToolState, key: str, model: str, profile: ModelProfile, emit: Emitter) -> None:
+    """Publish a profile: after each failure, else when its calls have doubled."""
+    profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)
+    attempts = profile.attempts
+    emit.decision(
+        "state",
+        _record_key(state, key, model),
+        out.StateUpdated,
+        workspace_id=state.workspace_id,
+        kind=StateKind.MODEL,
+        key=key,
+        scope="model",
+        model=model,
+        attempts=attempts,
+        failures=profile.failures,
+        success_rate=round(1 - profile.failures / attempts, 4) if attempts else None,
+        last_failure_at=rfc3339(profile.last_failed) if profile.last_failed else None,
+    )

@@ -1,0 +1,211 @@
+"""Quality: how well does this tool do what it is for? (seed 4; design 3, Tool quality).
+
+Theory of operation. A tool starts at the score it was registered with. A failure that is the tool's own takes some of
+it away, by its cause; a run of failures costs more from the fifth and again from the tenth. Each success gives a little
+back, never beyond the registered score, and a score that is whole again ends the run. A tool that was not reachable or
+not allowed loses nothing: that is for the breaker and for trust.
+
+Two failures at scenarios with the same word, because the tool cannot do it, tag the tool `not-for-WORD`; words of its
+own name are no news. The tag expires, and goes when the tool succeeds at such a scenario or is restored.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...schemas import decisions as out
+from ...schemas.codec import rfc3339
+from ...schemas.commands import QualityMark, QualityRestore
+from ...schemas.outcomes import US, CallOutcome
+from ...schemas.rules import QualityRules
+from ...schemas.vocabulary import QualitySeverity, Severity, StateKind
+from ..calls.classify import by_message
+from ..emit import Emitter
+from ..scenario import content_words, name_words, tag_of
+from .quality_state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, WordRecord
+from .state import ToolState
+
+AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
+"""Failures that say nothing about what a tool can do."""
+
+_NOT_AT_HAND = re.compile(r"\b(?:api[ _-]?keys?|credentials?|tokens?|network|connection|offline|unreachable|dns)\b")
+"""Words of an operator's message that speak of availability."""
+
+UNAVAILABLE_STATUS = frozenset({502, 503})
+"""Server errors by which a gateway or the service itself says that it is not there."""
+
+MAX_SCENARIO_CHARS = 200
+DAY_MS = 86_400_000
+FORGOTTEN_AFTER = 5
+"""Half-lives after which a failed scenario is forgotten: it would take off less than a hundredth."""
+
+TOLD_STEP = 0.05
+"""Change of the score that followers are told of, where nothing else has changed."""
+
+_SURCHARGE_FROM, _HIGHER_FROM = 5, 10
+
+
+def registered_score(state: ToolState, rules: QualityRules) -> float:
+    """The score a tool earns its way back to."""
+    if state.quality is not None and state.quality.raised:
+        return state.quality.raised
+    registered = rules.tools.get(_tool(state))
+    return registered.score if registered is not None else rules.registered_score
+
+
+def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float:
+    """What a failure costs when it is the `failures`-th in its run."""
+    base = {QualitySeverity.LOW: rules.low, QualitySeverity.MEDIUM: rules.medium, QualitySeverity.HIGH: rules.high}
+    surcharge = rules.tenth if failures >= _HIGHER_FROM else rules.fifth if failures >= _SURCHARGE_FROM else 0.0
+    return base[severity] + surcharge
+
+
+def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | None:
+    """What a failed call costs, by its cause; None: nothing."""
+    if outcome.severity is None or outcome.http_status in UNAVAILABLE_STATUS:
+        return None
+    return rules.by_cause.get(outcome.severity)
+
+
+def shows_incapable(outcome: CallOutcome) -> bool:
+    """Whether a failure shows that the tool cannot do what it was asked for.
+
+    It refused the input, its answer did not hold, or it raised an error of its own that no HTTP status explains.
+    """
+    if outcome.severity is Severity.SERVER_ERROR:
+        return outcome.http_status is None
+    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION}
+
+
+def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: QualityRules, emit: Emitter) -> None:
+    """Fold one finished call; informational failures and neutral outcomes change nothing."""
+    if outcome.verdict == "success":
+        if state.quality is not None:
+            _succeeded(state, state.quality, outcome, at, rules, emit)
+    elif outcome.verdict == "failure" and not outcome.expected:
+        severity = severity_of(outcome, rules)
+        if severity is not None:
+            _failed(state, severity, outcome.scenario, at, rules, incapable=shows_incapable(outcome))
+            _publish(state, at, rules, emit, outcome.cause, always=bool(outcome.scenario))
+
+
+def mark(state: ToolState, event: QualityMark, at: int, rules: QualityRules, emit: Emitter) -> None:
+    """Fold an explicit mark: its own word says what it costs; its message, whether the tool can do the work at all."""
+    scenario = (event.scenario or "")[:MAX_SCENARIO_CHARS]
+    message = (event.error_message or "").lower()
+    incapable = by_message(message) not in AVAILABILITY and _NOT_AT_HAND.search(message) is None
+    _failed(state, event.severity, scenario, at, rules, incapable=incapable)
+    _publish(state, at, rules, emit, event.id, always=True)
+
+
+def restore(state: ToolState, event: QualityRestore, at: int, rules: QualityRules, emit: Emitter) -> None:
+    """Give a tool its score, clean: no run of failures, no tags, no failed scenarios.
+
+    A score above the registered one registers the tool anew at that score.
+    """
+    registered = registered_score(state, rules)
+    score = registered if event.score is None else event.score
+    old = state.quality
+    state.quality = QualityRecord(
+        score=score,
+        raised=score if score > registered else old.raised if old is not None else 0.0,
+        published=old is not None and old.published,
+    )
+    _publish(state, at, rules, emit, event.id, always=True)
+
+
+def _tool(state: ToolState) -> str:
+    return state.scope.partition(":")[2]
+
+
+def _failed(
+    state: ToolState, severity: QualitySeverity, scenario: str, at: int, rules: QualityRules, *, incapable: bool
+) -> None:
+    record = state.quality
+    if record is None:
+        whole = registered_score(state, rules)
+        record = state.quality = QualityRecord(score=whole, told=whole)
+    record.failures += 1
+    record.last_failed = at
+    record.score = round(max(0.0, record.score - cost(severity, record.failures, rules)), 6)
+    if not scenario:
+        return
+    record.scenarios = [one for one in record.scenarios if one.text != scenario]
+    record.scenarios.append(FailedScenario(scenario, at))
+    del record.scenarios[:-MAX_SCENARIOS]
+    if incapable:
+        own = name_words(_tool(state))
+        until = at + int(rules.tag_days * DAY_MS)
+        for word in content_words(scenario):
+            if word not in own:
+                known = record.words.pop(word, None)  # the one that failed last stands last
+                failures = known.failures if known is not None and known.until > at else 0
+                record.words[word] = WordRecord(failures + 1, until)
+        while len(record.words) > MAX_WORDS:
+            del record.words[next(iter(record.words))]
+
+
+def _succeeded(
+    state: ToolState, record: QualityRecord, outcome: CallOutcome, at: int, rules: QualityRules, emit: Emitter
+) -> None:
+    """Earn back a little, and take back what the success has disproved."""
+    registered = registered_score(state, rules)
+    if record.score < registered:
+        record.score = round(min(registered, record.score + rules.earned), 6)
+    if record.score >= registered:
+        record.failures = 0
+    disproved = False
+    if outcome.scenario and (record.words or record.scenarios):
+        before = len(record.words), len(record.scenarios)
+        for word in content_words(outcome.scenario):
+            record.words.pop(word, None)
+        record.scenarios = [one for one in record.scenarios if one.text != outcome.scenario]
+        disproved = before != (len(record.words), len(record.scenarios))
+    _publish(state, at, rules, emit, outcome.cause, always=disproved)
+
+
+def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None:
+    """What time alone has done; a follower sees it by the times in the public state."""
+    for word in [word for word, known in record.words.items() if known.until <= at]:
+        del record.words[word]
+    oldest = at - int(FORGOTTEN_AFTER * rules.half_life_days * DAY_MS)
+    if record.scenarios and record.scenarios[0].at < oldest:
+        record.scenarios = [one for one in record.scenarios if one.at >= oldest]
+
+
+def _publish(state: ToolState, at: int, rules: QualityRules, emit: Emitter, cause: str, *, always: bool) -> None:
+    """Tell followers where it matters; a tombstone, and nothing remembered, once all is as registered."""
+    record = state.quality
+    assert record is not None  # noqa: S101 - callers have just changed it
+    _forget_expired(record, at, rules)
+    registered = registered_score(state, rules)
+    tool = _tool(state)
+    key = f"quality:{state.workspace_id}{US}{tool}"
+    whole = record.score >= registered
+    if whole and not (record.words or record.scenarios or record.raised):
+        state.quality = None
+        if record.published:
+            emit.tombstone("state", key)
+        return
+    told = record.told if record.published else registered
+    if not always and abs(record.score - told) < TOLD_STEP - 1e-9 and not (whole and told != record.score):
+        return
+    record.told, record.published = record.score, True
+    tags = {tag_of(word): known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
+    emit.decision(
+        "state",
+        key,
+        out.StateUpdated,
+        workspace_id=state.workspace_id,
+        caused_by=(cause,),
+        kind=StateKind.QUALITY,
+        key=tool,
+        scope="tool",
+        score=record.score,
+        registered_score=registered,
+        failures=record.failures,
+        tags=tuple(tags),
+        tags_expire_at={tag: rfc3339(until) for tag, until in tags.items()},
+        failed_scenarios={one.text: rfc3339(one.at) for one in record.scenarios},
+        last_failure_at=rfc3339(record.last_failed) if record.last_failed else None,
+    )

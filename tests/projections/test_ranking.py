@@ -1,0 +1,190 @@
+"""Ranking tools for a scenario by similarity, past failures and quality (seed 4)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from story import Story
+from trustfold.projections.ranking import EmbeddingSimilarity, LexicalSimilarity, rank_tools
+from trustfold.schemas.codec import rfc3339
+from trustfold.schemas.decisions import StateUpdated
+from trustfold.schemas.rules import QualityRules, RegisteredTool
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WISH = "translate english to french"
+TOOLS = {
+    "nmt_translator": "translate text between english and french",
+    "google_translate": "translate english text to french or german",
+    "offline_translator": "translate english french offline",
+    "calculator": "add and multiply numbers",
+}
+
+
+def state(
+    tool: str, score: float = 0.9, *, failed: dict[str, float] | None = None, tags: dict[str, float] | None = None
+) -> StateUpdated:
+    """A public quality state; scenarios by days since they failed, tags by days until they expire."""
+    return StateUpdated(
+        schema_version="1.0",
+        id="1",
+        time=rfc3339(0),
+        kind="quality",  # type: ignore[arg-type]
+        key=tool,
+        score=score,
+        failed_scenarios={text: (NOW - timedelta(days=days)).isoformat() for text, days in (failed or {}).items()},
+        tags=tuple(tags or ()),
+        tags_expire_at={tag: (NOW + timedelta(days=days)).isoformat() for tag, days in (tags or {}).items()},
+    )
+
+
+def order(*states: StateUpdated, scenario: str = WISH, rules: QualityRules | None = None) -> list[str]:
+    """Tools with a rank, best first."""
+    return [one.tool for one in rank_tools(scenario, TOOLS, states, NOW, rules or QualityRules()) if one.rank]
+
+
+def test_what_a_tool_is_for_decides_first() -> None:
+    """A calculator does not translate, whatever its quality."""
+    assert set(order(state("calculator", 1.0))) == {"nmt_translator", "google_translate", "offline_translator"}
+
+
+def test_the_rank_is_similarity_less_demotion_times_quality() -> None:
+    """The seed's formula, with every part reported."""
+    tools = {"offline_translator": WISH}
+    [one] = rank_tools(WISH, tools, [state("offline_translator", 0.8, failed={WISH: 0})], NOW, QualityRules())
+    assert (one.similarity, one.demotion, one.quality, one.failed_at) == (1.0, 0.3, 0.8, WISH)
+    assert one.rank == pytest.approx(0.56)
+
+
+def test_a_tool_that_failed_here_comes_after_one_that_did_not() -> None:
+    """The seed's lesson: the offline translator is learned to be the best."""
+    failed = {WISH: 0.0}
+    learned = order(state("nmt_translator", 0.8, failed=failed), state("google_translate", 0.89, failed=failed))
+    assert learned[0] == "offline_translator"
+
+
+@pytest.mark.parametrize(("days", "demotion"), [(0, 0.3), (30, 0.15), (60, 0.075), (-5, 0.3)])
+def test_a_failure_weighs_half_as_much_every_thirty_days(days: float, demotion: float) -> None:
+    """Old failures fade; one from the future counts as fresh."""
+    [one] = rank_tools(WISH, {"t": WISH}, [state("t", failed={WISH: days})], NOW, QualityRules())
+    assert one.demotion == pytest.approx(demotion)
+
+
+@pytest.mark.parametrize(
+    ("failed", "counts"),
+    [
+        ("translate english text to french", True),
+        ("translating English to French, please", True),
+        ("translate english to german", False),
+        ("summarize french text", False),
+    ],
+)
+def test_only_similar_failures_count(failed: str, counts: bool) -> None:
+    """Similar from 0.75 on; another language is another scenario."""
+    [one] = rank_tools(WISH, {"t": WISH}, [state("t", failed={failed: 0})], NOW, QualityRules())
+    assert (one.demotion > 0) is counts
+
+
+def test_a_demotion_never_makes_a_rank_negative() -> None:
+    """A weak match that failed before is worth nothing, not less."""
+    tools = {"t": "french cooking recipes for beginners"}
+    [one] = rank_tools(WISH, tools, [state("t", failed={WISH: 0})], NOW, QualityRules())
+    assert 0 < one.similarity < 0.3
+    assert one.rank == 0.0
+
+
+@pytest.mark.parametrize(
+    ("tags", "ruled_out"),
+    [({"not-for-french": 5}, True), ({"not-for-french": -1}, False), ({"not-for-german": 5}, False)],
+)
+def test_a_tag_rules_a_tool_out_while_it_lasts(tags: dict[str, float], ruled_out: bool) -> None:
+    """What a tool is not for it is not chosen for; the list says why."""
+    ranked = rank_tools(WISH, TOOLS, [state("offline_translator", tags=tags)], NOW, QualityRules())
+    [one] = [one for one in ranked if one.tool == "offline_translator"]
+    assert (one.rank == 0.0) is ruled_out
+    assert one.tag == ("not-for-french" if ruled_out else "")
+
+
+def test_a_tool_without_a_state_has_its_registered_score() -> None:
+    """0.90 unless the rules say otherwise; zero is a score, not an absence of one."""
+    rules = QualityRules(tools={"b": RegisteredTool(score=0.5)})
+    tools = dict.fromkeys(("a", "b", "c"), WISH)
+    ranked = rank_tools(WISH, tools, [state("c", 0.0)], NOW, rules)
+    assert [(one.tool, one.quality, one.rank) for one in ranked] == [("a", 0.9, 0.9), ("b", 0.5, 0.5), ("c", 0.0, 0.0)]
+
+
+def test_a_tool_without_a_description_is_known_by_its_name() -> None:
+    """The words of a name say something too."""
+    ranked = rank_tools("parse csv", {"csv_parser": "", "http_request": ""}, [], NOW, QualityRules())
+    assert [one.tool for one in ranked if one.rank] == ["csv_parser"]
+
+
+def test_what_the_fold_publishes_can_be_ranked() -> None:
+    """From a story's marks, through the state topic, to an order of tools."""
+    story = Story()
+    story.quality_command("quality.mark", "nmt_translator", scenario=WISH, error_message="API key missing")
+    published = story.state_of("quality", "nmt_translator")
+    assert published is not None
+    published.pop("type")
+    learned = rank_tools(
+        WISH,
+        {"nmt_translator": WISH, "offline_translator": WISH},
+        [StateUpdated(**published)],
+        story.now,
+        QualityRules(),
+    )
+    assert [one.tool for one in learned] == ["offline_translator", "nmt_translator"]
+    assert learned[1].rank == pytest.approx((1 - 0.3) * 0.85)
+
+
+_words = st.lists(
+    st.sampled_from(["translate", "translates", "translated", "parse", "parser", "parses", "to", "naïve"]), max_size=6
+)
+_texts = _words.map(" ".join)
+
+
+@given(_texts, st.lists(_texts, max_size=4))
+def test_lexical_similarity_is_symmetric_and_bounded(text: str, others: list[str]) -> None:
+    """Between 0 and 1, the same from both sides, and 1 for a text with itself."""
+    lexical = LexicalSimilarity()
+    scores = lexical.scores(text, others)
+    assert len(scores) == len(others)
+    for other, score in zip(others, scores, strict=True):
+        assert 0 <= score <= 1
+        assert lexical.scores(other, [text]) == [score]
+    assert lexical.scores("translate french", ["translate french"]) == [1.0]
+
+
+@given(_texts, _texts, st.floats(0, 1), st.floats(0, 2000))
+def test_a_rank_is_between_nothing_and_the_quality(wish: str, failed: str, score: float, days: float) -> None:
+    """Whatever the scenario, the failures and the score."""
+    [one] = rank_tools(wish, {"t": "translate csv"}, [state("t", score, failed={failed: days})], NOW, QualityRules())
+    assert 0 <= one.rank <= score
+    assert 0 <= one.demotion <= 0.3
+
+
+def test_embeddings_compare_by_cosine() -> None:
+    """Any function from texts to vectors will do; opposite meanings count as unlike, not as negative."""
+    vectors = {"a": [1.0, 0.0], "same": [3.0, 0.0], "half": [1.0, 1.0], "none": [0.0, 2.0], "anti": [-1.0, 0.0]}
+    similarity = EmbeddingSimilarity(lambda texts: [vectors.get(text, [0.0, 0.0]) for text in texts])
+    scores = similarity.scores("a", ["same", "half", "none", "anti", "unknown"])
+    assert scores == pytest.approx([1.0, 0.7071, 0.0, 0.0, 0.0], abs=1e-4)
+    assert similarity.scores("a", []) == []
+
+
+def test_a_similarity_of_ones_own_is_used_throughout() -> None:
+    """For the tools and for the failed scenarios alike."""
+
+    class Everything:
+        """All texts are the same."""
+
+        def scores(self, text: str, others: Any) -> list[float]:
+            """One for each."""
+            return [1.0 for _ in others]
+
+    states = [state("calculator", 1.0, failed={"anything": 0})]
+    ranked = rank_tools(WISH, TOOLS, states, NOW, QualityRules(), Everything())
+    assert {one.tool: one.demotion for one in ranked if one.demotion} == {"calculator": 0.3}
