@@ -19,6 +19,9 @@ MAX_EVIDENCE = 5
 FIRST_TOLD = 8
 """Calls after which a profile without failures is published first; then whenever the calls have doubled."""
 
+FAILURES_TOLD = 8
+"""Of its failures each of the first is published; later ones when they are an eighth more than published last."""
+
 
 class ModelProfile(msgspec.Struct, array_like=True):
     """One model on one failure key.
@@ -32,6 +35,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
         last_failed: time (ms) of its last failure; 0 never.
         tell_at: attempts at which a follower is told next, if nothing fails before.
         evidence: ids of the latest events that count against the model, newest last.
+        bad_at: failures and patterns at which a follower is told next.
     """
 
     attempts: int = 0
@@ -42,3 +46,4 @@ class ModelProfile(msgspec.Struct, array_like=True):
     last_failed: int = 0
     tell_at: int = FIRST_TOLD
     evidence: list[str] = []
+    bad_at: int = 0

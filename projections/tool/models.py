@@ -18,7 +18,7 @@ from ...schemas.vocabulary import ModelSwitchStrategy, StateKind
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
 from ..emit import Emitter
-from .model_state import FIRST_TOLD, MAX_EVIDENCE, MAX_KEYS, MAX_MODELS, MAX_SUGGESTIONS, ModelProfile
+from .model_state import FAILURES_TOLD, FIRST_TOLD, MAX_EVIDENCE, MAX_KEYS, MAX_MODELS, MAX_SUGGESTIONS, ModelProfile
 from .state import ToolState
 from .wilson import wilson_bounds
 
@@ -97,7 +97,8 @@ def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: ModelRules
     if outcome.severity in OWN_MAKING:
         profile.own += 1
         _blame(state, key, profile, outcome, rules, emit)
-    _tell(state, key, model, profile, emit)
+    if profile.failures + profile.patterns >= profile.bad_at:
+        _tell(state, key, model, profile, emit)
 
 
 def fold_pattern(state: ToolState, seen: PatternSeen, at: int, rules: ModelRules, emit: Emitter) -> None:
@@ -108,7 +109,8 @@ def fold_pattern(state: ToolState, seen: PatternSeen, at: int, rules: ModelRules
     profile.patterns += 1
     profile.last_at = at
     _blame(state, key, profile, seen, rules, emit)
-    _tell(state, key, seen.model, profile, emit)
+    if profile.failures + profile.patterns >= profile.bad_at:
+        _tell(state, key, seen.model, profile, emit)
 
 
 def _profile(state: ToolState, fine_key: str, model: str, emit: Emitter) -> tuple[str, ModelProfile]:
@@ -186,8 +188,10 @@ def _record_key(state: ToolState, key: str, model: str) -> str:
 
 
 def _tell(state: ToolState, key: str, model: str, profile: ModelProfile, emit: Emitter) -> None:
-    """Publish a profile: after each failure, else when its calls have doubled."""
+    """Publish a profile; and say when to do so again: its rate, as published, is never off by more than an eighth."""
     profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)
+    bad = profile.failures + profile.patterns
+    profile.bad_at = bad + 1 + bad // FAILURES_TOLD
     attempts = profile.attempts
     emit.decision(
         "state",
