@@ -96,7 +96,7 @@ class StageProcessor:
         slot = self._slots[topic]
         stage, rules, emit = self.stage, self.rules, self._emit
         decode, envelope, fold = stage.decode, stage.envelope, stage.fold
-        due_at, due_known = stage.due_at, self._due_known
+        due_at, due_known, due_told = stage.due_at, self._due_known, self._due_told
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
         clock, folded = self.stream_time, 0
@@ -138,11 +138,11 @@ class StageProcessor:
             folded += 1
             due = due_at(state)
             if due is None:
-                if due_known:
+                if key in due_told:
                     due_known.pop(key, None)
-                    self._due_told.discard(key)
-            elif due_known.get(key) != due:
-                self._schedule(key, due)
+                    due_told.discard(key)
+            elif (known := due_known.get(key)) is None or due < known or (due != known and key in due_told):
+                self._schedule(key, due)  # a later one is looked up when the earlier one has come
         self.stream_time = clock
         self.folded += folded
         return outputs
@@ -160,11 +160,16 @@ class StageProcessor:
         heap, known = self._due_heap, self._due_known
         while heap:
             due, key = heap[0]
-            if known.get(key) == due and key not in self._due_told and self.stage.due_at(self._state_of(key)) == due:
+            if known.get(key) != due or key in self._due_told:
+                heapq.heappop(heap)  # an earlier one has taken its place, or it has been told
+                continue
+            now_due = self.stage.due_at(self._state_of(key))
+            if now_due == due:
                 return due
-            heapq.heappop(heap)  # the state has moved on since, or has been told
-            if known.get(key) == due and key not in self._due_told:
-                del known[key]
+            heapq.heappop(heap)  # the state has moved on since
+            del known[key]
+            if now_due is not None:
+                self._schedule(key, now_due)
         return None
 
     def due(self, now: int) -> list[Output]:

@@ -128,8 +128,8 @@ def _operation(topic: Topic, action: str) -> tuple[str, dict[str, Any]]:
 
 
 def _sent(topic: Topic, wire: str) -> bool:
-    """Whether trustfold itself sends a type: of the events, only the finish of a call that never came."""
-    return topic.name != "events" or wire == "tool_call.finished"
+    """Whether trustfold itself sends a type: of the events, only what time alone brings about."""
+    return topic.name != "events" or wire in {"tool_call.finished", "time.passed"}
 
 
 def _message(topic: Topic, wire: str, schema: str, schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

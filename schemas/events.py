@@ -34,6 +34,7 @@ __all__ = [
     "SuccessReported",
     "SynthesisCompleted",
     "SynthesisResult",
+    "TimePassed",
     "ToolCallFinished",
     "ToolCallStarted",
     "TurnEnded",
@@ -173,13 +174,15 @@ class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="m
         text: the message.
         text_digest: in place of `text` where it is private.
         announces: with `text_digest`: it announces work to come.
-        mentions: with `text_digest`: names of tools it mentions.
+        mentions: names of tools it mentions; needed with `text_digest`, read with `text` too.
+        thought: this is the model's reasoning and not a message: it announces nothing and is no monologue.
     """
 
     text: str | None = None
     text_digest: Name | None = None
     announces: bool | None = None
     mentions: tuple[ShortText, ...] = ()
+    thought: bool | None = None
 
 
 class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.resolved"):
@@ -340,6 +343,14 @@ class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
     signals: ConfidenceSignals | None = None
 
 
+class TimePassed(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
+    """Nothing but time: what fell due in this session up to now takes effect.
+
+    Appended by trustfold itself when a silence or an overdue call is to be told and no other event comes to reveal it
+    (design 2, Time and order). Platforms need not publish it, and it is no sign of life when they do.
+    """
+
+
 Event = (
     SessionStarted
     | SessionEnded
@@ -357,5 +368,6 @@ Event = (
     | GuaranteeOverridden
     | FeedbackFalseAlarm
     | SynthesisCompleted
+    | TimePassed
 )
 """Everything that can stand on the `events` topic."""

@@ -98,6 +98,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
             {"confidence": 0.3, "id": "branch-2", "weight": 0.6},
         ],
     ),
+    "time.passed": _event(),
     "trust.reset": _command(key=_TRUST_KEY),
     "trust.recover": _command(key="http_request"),
     "tool.remove": _command(key="tool:http_request"),

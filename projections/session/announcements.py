@@ -9,6 +9,7 @@ announcement from other talk; they are lists by language, and the operator may a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from ...schemas.rules import BehaviourRules
@@ -111,19 +112,23 @@ def _phrases(own: tuple[str, ...], *, ascii_only: bool) -> tuple[_Phrase, ...]:
 
 def announces(text: str, own: tuple[str, ...] = ()) -> bool:
     """Whether a message announces work: some sentence does, and the message does not end by asking the user."""
+    return next(announcing(text, own), None) is not None
+
+
+def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
+    """The sentences by which a message announces work, in lower case; one may come twice."""
     if len(text) > MAX_TEXT_CHARS:
         text = text[: MAX_TEXT_CHARS // 2] + "\n" + text[-MAX_TEXT_CHARS // 2 :]
     lower = text.lower().strip().replace("’", "'")
     if not lower or lower.endswith(_QUESTION):
-        return False
+        return
     # A needle is found ten times faster than a phrase, and most texts hold none or one of the first.
     for needle, phrase in _phrases(own, ascii_only=lower.isascii()):
         if (at := lower.find(needle)) >= 0:
             for found in phrase.finditer(lower, max(0, at - _LONGEST_START)):
                 sentence = _sentence_at(lower, found.start(), found.end())
                 if not sentence.endswith(_QUESTION) and not _OFFER.search(sentence):
-                    return True
-    return False
+                    yield sentence
 
 
 def _sentence_at(text: str, start: int, end: int) -> str:

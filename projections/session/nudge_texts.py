@@ -6,14 +6,13 @@ model to stop using tools. Operators override texts in `nudges.texts`.
 
 from __future__ import annotations
 
-from ...schemas.rules import NudgeRules
-from ...schemas.vocabulary import Pattern
+import re
 
-_GENERAL = (
-    "This looks like {pattern} ({count} times). Please proceed with the task.",
-    "NOTICE: {pattern} was seen {count} times. Change the approach and take the next step now.",
-    "PAUSED: {pattern} was seen {count} times. The session waits for the user.",
-)
+from ...schemas.nudge_templates import PLACEHOLDERS
+from ...schemas.rules import Rules
+from ...schemas.vocabulary import Pattern
+from .prerequisites import own_message
+from .state import ActivePattern
 
 TEXTS: dict[str, tuple[str, str, str]] = {
     Pattern.REPETITIVE_CALLS: (
@@ -41,6 +40,61 @@ TEXTS: dict[str, tuple[str, str, str]] = {
         "NOTICE: {count} reads without anything new. Act on what you know, or say what is missing.",
         "PAUSED: {count} reads without an action. The session waits for the user.",
     ),
+    Pattern.SAME_ERROR_LOOP: (
+        "{tool_name} has failed the same way {count} times with different arguments. The arguments may not be the problem; read the error.",
+        "NOTICE: {count} calls of {tool_name} failed with the same error, whatever the arguments. Stop varying them; find the cause or use another way.",
+        "PAUSED: {tool_name} failed with the same error {count} times. The session waits for the user.",
+    ),
+    Pattern.PAGING_LOOP: (
+        "You've paged through {tool_name} {count} times. A search, or a larger piece at once, may get you there sooner.",
+        "NOTICE: {count} pages read with {tool_name}, one after the other. Search for what you need, or act on what you have read.",
+        "PAUSED: {tool_name} was paged through {count} times. The session waits for the user.",
+    ),
+    Pattern.PLANNING_LOOP: (
+        "The plan has been revised {count} times without a step of it. Consider carrying out the first step now.",
+        "NOTICE: {count} planning calls and nothing carried out. Stop planning. Take the first step of the plan now.",
+        "PAUSED: {count} planning calls without a step taken. The session waits for the user.",
+    ),
+    Pattern.TOOL_AVOIDANCE: (
+        "{required_tool} was named {count} times but not called. If it is what you need, call it.",
+        "NOTICE: {required_tool} was named {count} times and never called. Call it NOW, or say why it cannot be used.",
+        "PAUSED: {required_tool} was named {count} times and never called. The session waits for the user.",
+    ),
+    Pattern.PREREQUISITE_VIOLATED: (
+        "{required_tool} comes before {tool_name} here. Please call {required_tool} first.",
+        "NOTICE: {tool_name} was called without {required_tool} {count} times. Call {required_tool} before going on.",
+        "PAUSED: {tool_name} was called without {required_tool} {count} times. The session waits for the user.",
+    ),
+    Pattern.UNKNOWN_TOOL: (
+        "There is no tool {tool_name}. Use a tool from the list you were given.",
+        "NOTICE: {count} calls to tools that do not exist, last {tool_name}. Check the list of tools and call one that is on it.",
+        "PAUSED: {count} calls to tools that do not exist. The session waits for the user.",
+    ),
+    Pattern.MONOLOGUE: (
+        "You've written {count} messages without calling a tool. If there is work left, take the next step; if not, end your turn.",
+        "NOTICE: {count} messages in a row and no tool call. Call the tool you need NOW, or hand over to the user.",
+        "PAUSED: {count} messages without a tool call. The session waits for the user.",
+    ),
+    Pattern.TEXT_LOOP: (
+        "You've written the same text {count} times. Consider what is new, and go on from there.",
+        "NOTICE: You are repeating yourself: the same text {count} times. Stop, and take the next step instead.",
+        "PAUSED: The same text was written {count} times. The session waits for the user.",
+    ),
+    Pattern.STALLED_TURN: (
+        "Nothing has come for {seconds} seconds in this turn. Please go on, or end the turn.",
+        "NOTICE: This turn has stood still for {seconds} seconds. Take the next step NOW, or end the turn.",
+        "PAUSED: This turn has stood still for {seconds} seconds. The session waits for the user.",
+    ),
+    Pattern.STALLED_CALL: (
+        "{tool_name} has not answered for {seconds} seconds and is past its deadline. Consider going on without it.",
+        "NOTICE: {tool_name} has not answered for {seconds} seconds. Do not wait for it; check its state or use another way.",
+        "PAUSED: {tool_name} has not answered for {seconds} seconds. The session waits for the user.",
+    ),
+    Pattern.CALL_BUDGET: (
+        "This turn has made {count} calls. Consider summing up what is done and what is left.",
+        "NOTICE: {count} calls in one turn. Bring the current step to an end and report to the user.",
+        "PAUSED: {count} calls in one turn. The session waits for the user.",
+    ),
     Pattern.ANNOUNCE_NO_ACTION: (
         "You mentioned proceeding but haven't called an action tool yet. Please execute the planned action.",
         "NOTICE: You've announced action {count} times without executing. Call the appropriate tool NOW.",
@@ -49,11 +103,20 @@ TEXTS: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-def text_for(pattern: str, severity: int, *, tool_name: str, count: int, rules: NudgeRules) -> str:
-    """Text of a nudge; `severity` is 1 minor to 3 severe. Own texts win; names they do not know stay as written."""
+def text_for(active: ActivePattern, severity: int, rules: Rules, *, seconds: int) -> str:
+    """Text of a nudge; `severity` is 1 minor to 3 severe. A policy's own text wins, then the operator's, then ours."""
     word = ("minor", "moderate", "severe")[severity - 1]
-    template = rules.texts.get(f"{pattern}.{word}") or TEXTS.get(pattern, _GENERAL)[severity - 1]
-    readable = str(pattern).replace("_", " ")
-    for name, value in (("{tool_name}", tool_name or "the tool"), ("{count}", str(count)), ("{pattern}", readable)):
-        template = template.replace(name, value)
-    return template
+    template = rules.nudges.texts.get(f"{active.pattern}.{word}") or TEXTS[active.pattern][severity - 1]
+    if active.pattern == Pattern.PREREQUISITE_VIOLATED:
+        template = own_message(active.fingerprint, rules) or template
+    values = {
+        "tool_name": active.tool_name or "the tool",
+        "count": str(active.count),
+        "pattern": active.pattern.replace("_", " "),
+        "seconds": str(seconds),
+        "required_tool": active.required_tool or "the tool",
+    }
+    return _PLACEHOLDER.sub(lambda found: values[found.group(1)], template)
+
+
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")

@@ -12,6 +12,7 @@ from ...schemas.decisions import NudgeIssued, NudgeJudged
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..emit import Emitter
+from . import feedback
 from .nudge_texts import text_for
 from .patterns import PRECEDENCE, SEVERITIES
 from .state import ActivePattern, PendingNudge, SessionState
@@ -24,9 +25,21 @@ _LANES = {
 }
 _STRONGEST = {NudgeLevel.OFF: 0, NudgeLevel.GENTLE: 1, NudgeLevel.DIRECT: 2, NudgeLevel.FULL: 3}
 _ACTION_PATTERNS = frozenset(
-    {Pattern.ANNOUNCE_NO_ACTION, Pattern.READ_ONLY_LOOP, Pattern.INTROSPECTION_LOOP, Pattern.PLANNING_LOOP}
+    {
+        Pattern.ANNOUNCE_NO_ACTION,
+        Pattern.READ_ONLY_LOOP,
+        Pattern.INTROSPECTION_LOOP,
+        Pattern.PLANNING_LOOP,
+        Pattern.PAGING_LOOP,
+        Pattern.TOOL_AVOIDANCE,
+        Pattern.PREREQUISITE_VIOLATED,
+        Pattern.MONOLOGUE,
+        Pattern.STALLED_TURN,
+        Pattern.STALLED_CALL,
+        Pattern.CALL_BUDGET,
+    }
 )
-"""Patterns that are only over when the model has acted."""
+"""Patterns that are only over when the model has done something, be it to end its turn."""
 
 MAX_PENDING = 8
 
@@ -39,7 +52,7 @@ def strongest_allowed(state: SessionState, rules: Rules) -> int:
 
 
 def _rank(active: ActivePattern) -> int:
-    return PRECEDENCE.index(active.pattern) if active.pattern in PRECEDENCE else len(PRECEDENCE)
+    return PRECEDENCE.index(Pattern(active.pattern))
 
 
 def nudge_one(
@@ -48,8 +61,11 @@ def nudge_one(
     """Issue at most one nudge for the patterns that the current event raised or repeated.
 
     The first by precedence speaks for all of them; while it cools down, the others, which are its consequences, wait.
+    One that was judged a false alarm is passed over.
     """
     allowed = strongest_allowed(state, rules)
+    if state.muted:
+        sighted = [active for active in sighted if not feedback.is_muted(state, active)]
     active = min(sighted, key=_rank, default=None)
     if active is None or not allowed or not _may_nudge(state, active, rules):
         return
@@ -69,7 +85,7 @@ def nudge_one(
         workspace_id=state.workspace_id or None,
         caused_by=(emit.cause,),
         nudge_type=nudge_type,
-        message=text_for(active.pattern, strength, tool_name=active.tool_name, count=active.count, rules=rules.nudges),
+        message=text_for(active, strength, rules, seconds=(emit.at - active.first_ms) // 1000),
         pattern=Pattern(active.pattern),
         severity=SEVERITIES[active.severity - 1],
         pattern_id=active.pattern_id,
@@ -79,6 +95,7 @@ def nudge_one(
         PendingNudge(made, active.pattern, active.fingerprint, state.calls, active.pattern in _ACTION_PATTERNS)
     )
     del state.pending_nudges[:-MAX_PENDING]
+    feedback.remember_issued(state, made, active)
 
 
 def _may_nudge(state: SessionState, active: ActivePattern, rules: Rules) -> bool:

@@ -14,17 +14,42 @@ from .state import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMar
 SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
 
 PRECEDENCE = (
+    Pattern.PREREQUISITE_VIOLATED,
+    Pattern.UNKNOWN_TOOL,
     Pattern.ERROR_RETRY_LOOP,
+    Pattern.SAME_ERROR_LOOP,
     Pattern.ALTERNATING_LOOP,
     Pattern.REPETITIVE_CALLS,
     Pattern.INTROSPECTION_LOOP,
     Pattern.TOOL_AVOIDANCE,
+    Pattern.PAGING_LOOP,
     Pattern.READ_ONLY_LOOP,
     Pattern.PLANNING_LOOP,
     Pattern.ANNOUNCE_NO_ACTION,
+    Pattern.TEXT_LOOP,
     Pattern.MONOLOGUE,
+    Pattern.STALLED_CALL,
+    Pattern.STALLED_TURN,
+    Pattern.CALL_BUDGET,
 )
-"""One nudge at a time: where one event raises several patterns, the first of these is nudged."""
+"""One nudge at a time: where one event raises several patterns, the first of these is nudged.
+
+The order is design 3's; the patterns it does not place stand where their nudge says more than those after them: an
+operator's rule and a tool that does not exist name the one thing to do; the same error with other arguments is the
+weaker form of the same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing
+about why, so they come last.
+"""
+
+OUTGROWN = frozenset(
+    {
+        Pattern.REPETITIVE_CALLS,
+        Pattern.ERROR_RETRY_LOOP,
+        Pattern.ALTERNATING_LOOP,
+        Pattern.PAGING_LOOP,
+        Pattern.UNKNOWN_TOOL,
+    }
+)
+"""Patterns that are over when they have not repeated for a whole window of steps; the others end otherwise."""
 
 
 class Sighting(NamedTuple):
@@ -36,6 +61,8 @@ class Sighting(NamedTuple):
         tools: tools of the repetition, oldest first.
         event_ids: evidence, newest last.
         expected_action: what the model should do instead, if the pattern knows.
+        required_tool: the tool that it should call, if the pattern knows.
+        since_ms: when it began, milliseconds; 0: with the event that shows it.
     """
 
     pattern: Pattern
@@ -45,6 +72,8 @@ class Sighting(NamedTuple):
     tools: Sequence[str]
     event_ids: Sequence[str]
     expected_action: str = ""
+    required_tool: str = ""
+    since_ms: int = 0
 
 
 def find(state: SessionState, pattern: str, fingerprint: int) -> ActivePattern | None:
@@ -65,9 +94,10 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
             pattern_id="",
             severity=0,
             count=0,
-            first_ms=emit.at,
+            first_ms=sighting.since_ms or emit.at,
             last_step=state.step,
-            tool_name=sighting.tools[-1] if sighting.tools else "",
+            tool_name="",
+            required_tool=sighting.required_tool,
         )
         for mark in state.nudged:
             if mark.pattern == active.pattern and mark.fingerprint == active.fingerprint:
@@ -75,6 +105,8 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
         state.active.append(active)
         del state.active[:-MAX_ACTIVE_PATTERNS]
     active.count = sighting.repetitions
+    if sighting.tools:
+        active.tool_name = sighting.tools[-1]
     active.last_step = state.step
     if sighting.severity > active.severity:
         active.severity = sighting.severity
@@ -125,4 +157,4 @@ def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], e
 def outgrown(state: SessionState, rules: Rules) -> list[ActivePattern]:
     """Streaks that have not repeated for a whole window of steps."""
     oldest = state.step - rules.behaviour.window_steps
-    return [active for active in state.active if active.last_step < oldest]
+    return [active for active in state.active if active.last_step < oldest and active.pattern in OUTGROWN]

@@ -1,8 +1,8 @@
 """The session stage: one fold over all events of one session.
 
-Pairs calls, tells the tool stage their outcomes, runs every behaviour detector on every finished call, message and
-turn, and nudges. Order inside one event: what has fallen due, the event itself, patterns cleared, patterns seen, nudges
-judged, one nudge.
+Pairs calls, tells the tool stage their outcomes, and has every call, message and turn watched for behaviour that leads
+nowhere. Order inside one event: what has fallen due, the event itself, patterns cleared, patterns seen, nudges judged,
+one nudge.
 """
 
 from __future__ import annotations
@@ -14,17 +14,25 @@ from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome, ProbeRequest
 from ...schemas.rules import Rules
-from ...schemas.vocabulary import Pattern, ToolClass
 from ..calls.keys import has_scope
 from ..emit import Emitter
-from . import announcements, blame, guarantees, nudges, patterns, repetition, streaks
+from . import (
+    announcements,
+    behaviour,
+    budget,
+    feedback,
+    guarantees,
+    patterns,
+    repetition,
+    stalls,
+    talk,
+)
 from .calls import append_timeouts, close_call, is_our_timeout, open_call
 from .identity import mark_of, remember, seen_before
-from .patterns import Sighting
 from .reports import reported_outcomes
-from .state import ActivePattern, OpenCall, SessionState
+from .state import SessionState
 from .synthesis import synthesis_completed
-from .verdicts import Verdict, judge, tell_tools
+from .verdicts import judge, tell_tools
 
 _Handler = Callable[[SessionState, Any, int, Rules, Emitter], None]
 
@@ -51,7 +59,8 @@ class SessionStage:
         mark = mark_of(event.id)
         if seen_before(state, mark):
             return
-        if state.next_deadline and state.next_deadline <= at and not _is_echo(event):
+        due = self.due_at(state)
+        if due is not None and due <= at and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
         if event.workspace_id:
             state.workspace_id = event.workspace_id
@@ -63,55 +72,73 @@ class SessionStage:
             state.model_tier = event.model_tier
         if event.turn_index is not None:
             state.turn_index = event.turn_index
-        handler = _HANDLERS.get(type(event))
+        kind = type(event)
+        alive = kind in stalls.SIGNS_OF_LIFE
+        if alive and state.silence_told:
+            state.silence_told = 0
+            behaviour.break_out(state, event.session_id, [], rules, emit)
+        handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(state, event, at, rules, emit)
+        if alive and (state.turn_open or state.stall_due or state.overdue):
+            stalls.watch(state, event, at, rules.behaviour)
         remember(state, mark)
 
     def due_at(self, state: SessionState) -> int | None:
-        """Earliest deadline of a call in flight."""
-        return state.next_deadline or None
+        """When something next falls due: the deadline of a call in flight, or a stall that is to be told."""
+        deadline, stall = state.next_deadline, state.stall_due
+        if not stall:
+            return deadline or None
+        return min(deadline, stall) if deadline else stall
 
     def due(self, state: SessionState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Append the finish of every call whose deadline has passed; it is folded when it is read back."""
+        """Append what is due: the finish of every call whose deadline has passed, and that time has passed.
+
+        Both are folded when they are read back.
+        """
         del rules
         append_timeouts(state, key, now, emit)
+        stalls.append_due(state, key, now, emit)
 
     def _fall_due(self, state: SessionState, session_id: str, at: int, rules: Rules, emit: Emitter) -> None:
-        """The session's own next event reveals deadlines that have passed: fold each at its own time."""
+        """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
-        for finish in append_timeouts(state, session_id, at, emit):
-            remember(state, mark_of(finish.id))
-            emit.begin(finish.id, ev.epoch_ms(finish.time))
-            _finished(state, finish, emit.at, rules, emit)
+        while (due := self.due_at(state)) is not None and due <= at:
+            finishes = append_timeouts(state, session_id, due, emit)
+            for finish in finishes:
+                remember(state, mark_of(finish.id))
+                emit.begin(finish.id, ev.epoch_ms(finish.time))
+                _finished(state, finish, emit.at, rules, emit)
+                if state.turn_open or state.overdue:
+                    stalls.watch(state, finish, emit.at, rules.behaviour)
+            passed = None if finishes else stalls.append_due(state, session_id, due, emit)
+            if passed is not None:
+                remember(state, mark_of(passed.id))
+                _time_passed(state, passed, due, rules, emit)
         emit.begin(cause, now, traceparent)
 
 
 def _is_echo(event: ev.Event) -> bool:
-    """Whether this is a deadline's own appended finish: it says what has fallen due, so nothing need be revealed."""
-    return isinstance(event, ev.ToolCallFinished) and is_our_timeout(event)
+    """Whether we appended this event: it says itself what has fallen due, so nothing need be revealed."""
+    if isinstance(event, ev.ToolCallFinished):
+        return is_our_timeout(event)
+    return isinstance(event, ev.TimePassed) and stalls.is_due_event(event)
 
 
 def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
     call = open_call(state, event, at, rules)
     if call is not None:
-        _followed_up(state, event.session_id, call, rules, emit)
+        behaviour.call_begun(state, event, call, rules, emit)
         if event.recursion_depth or state.guarantees is not None or rules.guarantees.sessions == "all":
             guarantees.call_started(state, event, at, rules, emit)
-
-
-def _followed_up(state: SessionState, session_id: str, call: OpenCall, rules: Rules, emit: Emitter) -> None:
-    """An announcement is followed up by any call but a look at the tools, whatever comes of it."""
-    if state.announced and call.tool_class is not ToolClass.INTROSPECTION:
-        announcements.fulfilled(state)
-        gone = [active for active in state.active if active.pattern == Pattern.ANNOUNCE_NO_ACTION]
-        if gone:
-            _conclude(state, session_id, [], gone, rules, emit)
 
 
 def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter) -> None:
     call = close_call(state, event, at, rules)
     if call is None:
+        if state.overdue:
+            stalls.arrived(state, event.call_id)
+            behaviour.break_out(state, event.session_id, [], rules, emit)
         return
     verdict = judge(event, call, rules)
     tell_tools(state, event, call, verdict, emit)
@@ -122,154 +149,70 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
     if state.guarantees is not None or call.event_id == event.id:
         guarantees.call_finished(state, event, at, rules, emit, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
-        _followed_up(state, event.session_id, call, rules, emit)
+        behaviour.call_begun(state, event, call, rules, emit)
     step_done = repetition.finish_in_step(state, call, verdict)
-    if _detecting(state, rules):
-        _behaviour(state, event, call, verdict, rules, emit, step_done=step_done)
-
-
-def _behaviour(
-    state: SessionState,
-    event: ev.ToolCallFinished,
-    call: OpenCall,
-    verdict: Verdict,
-    rules: Rules,
-    emit: Emitter,
-    *,
-    step_done: bool,
-) -> None:
-    limits = rules.behaviour
-    cycle = repetition.alternating_loop(state, limits) if step_done else None
-    if verdict.neutral:
-        if cycle is not None:
-            fresh = blame.newly_seen(state, [cycle])
-            _conclude(state, event.session_id, [cycle], [], rules, emit)
-            blame.tell_tool(state, event, call, verdict, fresh, emit)
-        return
-    same = repetition.remember(state, call, verdict, event.id, limits)
-    news = repetition.is_news(same, verdict)
-    if news and not verdict.failed and call.tool_class is ToolClass.ACTION:
-        state.progress_step = call.step
-        state.retries = []
-        streaks.forget_reads(state)
-        gone = list(state.active)
-    else:
-        gone = []
-    seen = [
-        repetition.error_retry_loop(state, call, verdict, event.id, limits),
-        cycle,
-        repetition.repetitive_calls(state, call, same, limits),
-        streaks.introspection_loop(state, call, event.id, limits),
-        streaks.read_only_loop(state, call, event.id, limits, failed=verdict.failed, news=news),
-    ]
-    sightings = [sighting for sighting in seen if sighting is not None]
-    if state.active:
-        gone = gone or _broken_out_of(state, call, sightings, rules)
-    if gone or sightings or state.pending_nudges:
-        fresh = blame.newly_seen(state, sightings)
-        _conclude(state, event.session_id, sightings, gone, rules, emit)
-        blame.tell_tool(state, event, call, verdict, fresh, emit)
-
-
-def _broken_out_of(state: SessionState, call: OpenCall, sightings: list[Sighting], rules: Rules) -> list[ActivePattern]:
-    """Open streaks that the call just finished has ended."""
-    seen = {(sighting.pattern, sighting.fingerprint) for sighting in sightings}
-    limits = rules.behaviour
-    ended = {
-        Pattern.ALTERNATING_LOOP: not any(state.cycle_runs[1:]),
-        Pattern.INTROSPECTION_LOOP: state.introspection_count == 0,
-        Pattern.READ_ONLY_LOOP: not streaks.reading_on(state, limits),
-    }
-    outgrown = patterns.outgrown(state, rules)
-    return [
-        active
-        for active in state.active
-        if (active.pattern, active.fingerprint) not in seen
-        and (
-            ended.get(active.pattern)  # type: ignore[call-overload]
-            or (active.fingerprint == call.fingerprint and active.pattern in _OF_ONE_CALL)
-            or active in outgrown
-        )
-    ]
-
-
-_OF_ONE_CALL = frozenset({Pattern.REPETITIVE_CALLS, Pattern.ERROR_RETRY_LOOP})
-
-
-def _conclude(
-    state: SessionState,
-    session_id: str,
-    sightings: list[Sighting],
-    gone: list[ActivePattern],
-    rules: Rules,
-    emit: Emitter,
-) -> None:
-    """Emit what an event's detectors found: cleared, detected, judged, nudged."""
-    cleared = patterns.clear(state, session_id, gone, emit)
-    active = [patterns.sight(state, session_id, sighting, emit) for sighting in sightings]
-    nudges.judge_repeat(state, session_id, active, emit)
-    nudges.judge_cleared(state, session_id, cleared, emit)
-    nudges.judge_time(state, session_id, rules, emit)
-    nudges.nudge_one(state, session_id, active, rules, emit)
+    if behaviour.detecting(state, rules):
+        behaviour.call_finished(state, event, call, verdict, rules, emit, step_done=step_done)
 
 
 def _text(state: SessionState, event: ev.ModelText, at: int, rules: Rules, emit: Emitter) -> None:
     del at
-    if not _detecting(state, rules):
-        return
-    own = rules.behaviour.announce_phrases
-    says = event.announces if event.announces is not None else announcements.announces(event.text or "", own)
-    if says:
-        sighting = announcements.announced(state, event.id, rules.behaviour)
-        if sighting is not None:
-            _conclude(state, event.session_id, [sighting], [], rules, emit)
+    if state.overdue:
+        state.overdue = []  # the model has stopped waiting
+    sightings = talk.heard(state, event, rules.behaviour) if behaviour.detecting(state, rules) else []
+    behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
 def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Rules, emit: Emitter) -> None:
     if state.turn_open:
+        state.leaves_turns_open = True
         _turn_over(state, event, at, rules, emit)
     state.turn_open = True
+    if event.turn_index is None:
+        state.turn_index += 1  # a publisher that does not count its turns
+    stalls.turn_started(state, event.id, at)
 
 
 def _turn_ended(state: SessionState, event: ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
+    state.ends_turns = True
     if state.turn_open:
         _turn_over(state, event, at, rules, emit)
     state.turn_open = False
 
 
 def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
-    del at
-    if _detecting(state, rules):
+    stalls.turn_over(state, at)
+    budget.turn_over(state)
+    sighting = None
+    if behaviour.detecting(state, rules):
         sighting = announcements.silent_turn(state, event.id, rules.behaviour)
-        if sighting is not None:
-            _conclude(state, event.session_id, [sighting], [], rules, emit)
+    behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
+
+
+def _time_passed(state: SessionState, event: ev.TimePassed, at: int, rules: Rules, emit: Emitter) -> None:
+    """Tell the stall that is due now; an event that comes when it has been told, or is over, tells nothing."""
+    if state.stall_due != at or not stalls.is_due_event(event):
+        return
+    sightings = stalls.fall_due(state, event.id, at, rules.behaviour)
+    if behaviour.detecting(state, rules):
+        behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
 def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emit: Emitter) -> None:
     """A user message ends every streak; nudges whose effect was open stay unjudged."""
-    del at, rules
+    del rules
+    stalls.cut_off(state, at)
     state.pending_nudges = []
     patterns.clear(state, event.session_id, list(state.active), emit)
     state.nudged = []
-    _forget_streaks(state)
-
-
-def _forget_streaks(state: SessionState) -> None:
-    announcements.fulfilled(state)
-    streaks.forget_reads(state)
-    state.retries = []
-    state.window = []
-    state.cycle_tail = []
-    state.cycle_runs = [0] * len(state.cycle_runs)
-    state.introspections = []
-    state.introspection_count = 0
-    state.progress_step = state.step
+    behaviour.forget_streaks(state)
 
 
 def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
     _user(state, event, at, rules, emit)  # type: ignore[arg-type]
     state.turn_open = False
     state.guarantees = None
+    stalls.turn_over(state, at)
 
 
 def _settings(
@@ -340,8 +283,9 @@ def _permission(state: SessionState, event: ev.PermissionResolved, at: int, rule
     emit.record("outcomes", outcome.key, outcome, outcome.id)
 
 
-def _detecting(state: SessionState, rules: Rules) -> bool:
-    return rules.behaviour.enabled if state.detection_enabled is None else state.detection_enabled
+def _feedback(state: SessionState, event: ev.FeedbackFalseAlarm, at: int, rules: Rules, emit: Emitter) -> None:
+    del at, rules, emit
+    feedback.false_alarm(state, event.output_id)
 
 
 _HANDLERS: dict[type, _Handler] = {
@@ -360,5 +304,7 @@ _HANDLERS: dict[type, _Handler] = {
     ev.PermissionResolved: _permission,
     ev.GuaranteeOverridden: guarantees.overridden,
     ev.SynthesisCompleted: synthesis_completed,
+    ev.FeedbackFalseAlarm: _feedback,
+    ev.TimePassed: _time_passed,
 }
-"""Events that mean something here; the others (feedback) pass through to history."""
+"""Every event that means something here."""

@@ -23,6 +23,26 @@ MAX_RECENT_IDS = 128
 MAX_ACTIVE_PATTERNS = 32
 MAX_NUDGE_MARKS = 16
 MAX_RETRIES = 16
+MAX_ERROR_STREAKS = 16
+MAX_STREAK_CALLS = 32
+"""Distinct calls of a same-error streak remembered; an older one counts again."""
+
+MAX_PAGINGS = 4
+"""Series of pages followed at a time; reads of several files may take turns."""
+
+MAX_TOOLS = 64
+"""Tools a session remembers by name; calls of further ones count in all, not each."""
+
+MAX_NAMED_TOOLS = 8
+MAX_POLICIES = 256
+MAX_OVERDUE = 16
+MAX_SAID = 64
+"""Text blocks remembered, as digests."""
+
+MAX_ISSUED = 32
+"""Nudges that feedback can still refer to."""
+
+MAX_FALSE_ALARMS = 32
 MAX_CYCLE = 6
 """Longest cycle of steps that the alternating detector sees."""
 
@@ -46,6 +66,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     plugin_name: str = ""
     tier: str = ""
     scenario: str = ""
+    deadline_stated: bool = False
 
 
 class Done(msgspec.Struct, array_like=True):
@@ -77,6 +98,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
         raised: 1 when the last nudge was ignored: at the same severity the next one is a step stronger.
         nudged_at: calls made when it was last nudged; -1 never.
         nudged_severity: severity of that nudge.
+        required_tool: tool that the model should call, where the pattern knows.
     """
 
     pattern: str
@@ -90,6 +112,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
     raised: int = 0
     nudged_at: int = -1
     nudged_severity: int = 0
+    required_tool: str = ""
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
@@ -111,6 +134,90 @@ class PendingNudge(msgspec.Struct, array_like=True):
     wants_action: bool = False
 
 
+class ErrorStreak(msgspec.Struct, array_like=True):
+    """Calls of one tool, with different arguments, that fail the same way.
+
+    Attributes:
+        calls: fingerprints of the latest of them, so that the same call again is not counted twice.
+    """
+
+    tool_name: str
+    error: int
+    calls: list[int]
+    event_ids: list[str]
+    step: int
+    count: int = 1
+
+
+class Paging(msgspec.Struct, array_like=True):
+    """Calls that are the same but for numbers that grow.
+
+    Attributes:
+        shape: fingerprint of the call without its numbers.
+        numbers: the numbers of the latest call, in the order of their names.
+    """
+
+    shape: int
+    numbers: list[int]
+    tool_name: str
+    event_ids: list[str]
+    count: int = 1
+
+
+class NamedTool(msgspec.Struct, array_like=True):
+    """A tool that was named since it was last called."""
+
+    tool_name: str
+    event_ids: list[str]
+    count: int = 0
+
+
+class Prerequisite(msgspec.Struct, array_like=True):
+    """How the session stands to one policy.
+
+    Attributes:
+        met_turn: turn of the latest success of the required tool; -1 never.
+        violations: since then, or since the user last spoke.
+    """
+
+    met_turn: int = -1
+    violations: int = 0
+    event_ids: list[str] = []
+
+
+class OverdueCall(msgspec.Struct, array_like=True):
+    """A call that was closed at its deadline and whose real finish may still come.
+
+    Attributes:
+        multiple: multiples of its deadline told so far.
+    """
+
+    call_id: str
+    event_id: str
+    tool_name: str
+    fingerprint: int
+    started_ms: int
+    deadline_ms: int
+    multiple: int = 0
+
+
+class IssuedNudge(msgspec.Struct, array_like=True):
+    """A nudge that may still be called a false alarm: digest of its id, and what it was about."""
+
+    id_digest: int
+    pattern: str
+    fingerprint: int
+    tool_name: str
+
+
+class FalseAlarm(msgspec.Struct, array_like=True):
+    """How often a pattern was judged a false alarm for a tool."""
+
+    pattern: str
+    tool_name: str
+    count: int = 0
+
+
 class SessionState(KeyState):
     """All that is remembered of one session.
 
@@ -128,6 +235,20 @@ class SessionState(KeyState):
         guarantees: what its execution has spent; absent while no limits apply to it.
         failed_calls: of `calls`, those that failed.
         neutral_calls: of `calls`, those that say nothing.
+        unknown_calls: calls to tools that do not exist, none of them a window of steps after the one before.
+        spoken: messages since the last call.
+        said: digests of text blocks and how often each was said since the last news, latest said last.
+        text_loop: digest of the block that the latest message repeated; 0 none.
+        tools: tools called in this session and how often in this turn; those that do not exist are left out.
+        ends_turns: the publisher ends its turns, so a message does not mean that the turn may be over.
+        leaves_turns_open: a turn began while another was open: that a turn is open means little here.
+        silent_since: since when the model owes a sign of life, milliseconds; 0 it owes none.
+        silence_told: multiples of the longest silence told so far.
+        turn_since: when the open turn began, milliseconds.
+        turn_told: multiples of the longest turn told so far.
+        user_at: when the user last spoke or a turn began or ended, milliseconds: calls begun earlier were cut off.
+        stall_due: when the next silence, turn or overdue call is to be told, milliseconds; 0 nothing is.
+        muted: patterns and fingerprints judged false alarms; not nudged again.
     """
 
     workspace_id: str = ""
@@ -171,3 +292,35 @@ class SessionState(KeyState):
     guarantees: GuaranteeRecord | None = None
     failed_calls: int = 0
     neutral_calls: int = 0
+    planning_step: int = -1
+    planning_count: int = 0
+    plannings: list[str] = []
+    error_streaks: list[ErrorStreak] = []
+    unknown_calls: int = 0
+    unknown_step: int = 0
+    unknown_tools: list[str] = []
+    unknown_ids: list[str] = []
+    paging: list[Paging] = []
+    spoken: int = 0
+    spoken_ids: list[str] = []
+    said: dict[int, int] = {}
+    said_ids: list[str] = []
+    text_loop: int = 0
+    tools: dict[str, int] = {}
+    turn_calls: int = 0
+    named_tools: list[NamedTool] = []
+    prerequisites: dict[str, Prerequisite] = {}
+    ends_turns: bool = False
+    leaves_turns_open: bool = False
+    last_sign: str = ""
+    silent_since: int = 0
+    silence_told: int = 0
+    turn_since: int = 0
+    turn_event: str = ""
+    turn_told: int = 0
+    user_at: int = 0
+    overdue: list[OverdueCall] = []
+    stall_due: int = 0
+    issued: list[IssuedNudge] = []
+    false_alarms: list[FalseAlarm] = []
+    muted: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Detectors of calls that lead nowhere: looking at the tools instead of using them, reading without news."""
+"""Detectors of calls that lead nowhere: looking at the tools, planning, reading without news."""
 
 from __future__ import annotations
 
@@ -26,6 +26,25 @@ def introspection_loop(state: SessionState, call: OpenCall, event_id: str, rules
         Pattern.INTROSPECTION_LOOP, severity, 0, state.introspection_count,
         [call.tool_name] * min(state.introspection_count, MAX_CAUSES), state.introspections,
         "proceed with the actual task",
+    )  # fmt: skip
+
+
+def planning_loop(state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules) -> Sighting | None:
+    """Planning calls since the last other call."""
+    if call.tool_class is not ToolClass.PLANNING:
+        state.planning_count = 0
+        state.plannings = []
+        return None
+    if state.planning_step != call.step or not state.planning_count:
+        state.planning_count += 1
+        state.planning_step = call.step
+    state.plannings = [*state.plannings[1 - MAX_CAUSES :], event_id]
+    severity = rules.planning_loop.step(state.planning_count)
+    if not severity:
+        return None
+    return Sighting(
+        Pattern.PLANNING_LOOP, severity, 0, state.planning_count,
+        [call.tool_name] * min(state.planning_count, MAX_CAUSES), state.plannings, "carry out the plan",
     )  # fmt: skip
 
 

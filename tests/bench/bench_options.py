@@ -85,7 +85,17 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
     traces = Path(os.environ.get("TRUSTFOLD_TRACES") or TRACES)
     values: dict[str, Any] = {"runs": 1, "events": 12_000, "faust_events": 1_000} if given.quick else {}
     values |= {"fold_events": 3_000, "keys": 20_000} if given.quick else {}
-    for name in ("runs", "events", "faust_events", "fold_events", "keys", "live", "patience_s", "partitions", "bootstrap"):
+    for name in (
+        "runs",
+        "events",
+        "faust_events",
+        "fold_events",
+        "keys",
+        "live",
+        "patience_s",
+        "partitions",
+        "bootstrap",
+    ):
         if getattr(given, name) is not None:
             values[name] = getattr(given, name)
     return Options(only=only, traces=traces, quick=given.quick, **values), given.json

@@ -13,10 +13,21 @@ from trustfold.projections.emit import Output
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.topology import DECISION_TOPICS, STAGES
 from trustfold.schemas.errors import StateIncompatible
-from trustfold.schemas.rules import Rules
+from trustfold.schemas.rules import BehaviourRules, Ladder, Policy, Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
-RULES = Rules()
+RULES = Rules(
+    policies={"look first": Policy(requires="read_file", before=("edit_*", "bash"), within_turns=1)},
+    behaviour=BehaviourRules(
+        call_budget=Ladder(minor=4, moderate=8, severe=12),
+        paging_loop=Ladder(minor=3, moderate=5, severe=8),
+        same_error_loop=Ladder(minor=2, moderate=3, severe=4),
+        unknown_tool=Ladder(minor=1, moderate=2, severe=3),
+        planning_loop=Ladder(minor=1, moderate=2, severe=3),
+        max_turn_duration_seconds=300,
+    ),
+)
+"""Thresholds that streams of a hundred events reach."""
 CONTRACT = settings(max_examples=60, deadline=None)
 
 
@@ -144,7 +155,14 @@ def test_states_do_not_grow_with_the_length_of_a_session() -> None:
             story.fails("bash", {"n": number}, with_="validation", scenario=f"thing{number} well", model=f"m{number}")
             story.works("read_file", {"path": f"/d{number}/f"}, result=str(number))
             story.started("edit_file", {"path": f"/d{number}/f"}, deadline_ms=50)
-            story.says("I'll do it now.")
+            story.says(f"I'll use tool_{number % 4} now. This is sentence {number} of very many.")
+            story.thinks("The same sentence as ever, said once more.")
+            story.works(f"tool_{number % 4}", {"page": number}, result=f"page {number}")
+            story.fails(f"tool_{number % 4}", {"a": number}, message=f"Tool tool_{number % 4} not found")
+            story.works("think", {"n": number}, result=str(number))
+            story.objects(f"output-{number}")
+            if number % 7 == 0:
+                story.turn_starts()
         _ = story.outputs
         assert story._topology is not None
         return {name: sum(len(s or b"") for _, s in p.snapshot()) for name, p in story._topology.processors.items()}
@@ -208,3 +226,16 @@ def test_outcomes_written_again_change_nothing(lines: list[bytes], data: st.Data
     assert decisions(again.feed("outcomes", outcomes[back:cut])) == []
     outputs += again.feed("outcomes", outcomes[cut:])
     assert decisions(outputs) == decisions(expected)
+
+
+def test_what_is_scheduled_does_not_grow_with_the_length_of_a_session() -> None:
+    """A due time that moves with every event is looked up when it has come, not scheduled anew each time."""
+    story = Story()
+    story.turn_starts()
+    for number in range(500):
+        story.works("query_db", {"q": number}, result=str(number))
+    _ = story.outputs
+    assert story._topology is not None
+    assert len(story._topology.processors["session"]._due_heap) <= 2
+    story.after(minutes=2.1).tick()
+    assert [one["pattern"] for one in story.all("pattern.detected")][-1] == "stalled_turn"

@@ -120,6 +120,22 @@ class Story:
         """The model writes a message."""
         return self.event("model.text", text=text)
 
+    def thinks(self, text: str) -> str:
+        """The model reasons, and says it to nobody."""
+        return self.event("model.text", text=text, thought=True)
+
+    def turn_starts(self) -> str:
+        """The model gets its turn."""
+        return self.event("turn.started")
+
+    def turn_ends(self) -> str:
+        """The model's turn is over."""
+        return self.event("turn.ended")
+
+    def objects(self, output_id: str) -> str:
+        """Somebody says that an output was a false alarm."""
+        return self.event("feedback.false_alarm", output_id=output_id)
+
     def user_says(self) -> str:
         """The user writes a message."""
         return self.event("user.message")
@@ -185,6 +201,20 @@ class Story:
     def patterns(self) -> list[tuple[str, str, int]]:
         """Patterns detected: name, severity, repetitions."""
         return [(one["pattern"], one["severity"], one["repetitions"]) for one in self.all("pattern.detected")]
+
+    def found(self, pattern: str) -> list[tuple[str, int]]:
+        """Severity and repetitions of each report of one pattern."""
+        return [(severity, count) for name, severity, count in self.patterns() if name == pattern]
+
+    def cleared(self) -> list[str]:
+        """Patterns that the model has broken out of."""
+        return [one["pattern"] for one in self.all("pattern.cleared")]
+
+    def state(self) -> Any:
+        """What is remembered of the session."""
+        _ = self.outputs
+        assert self._topology is not None
+        return self._topology.processors["session"].state(self.session)
 
     def nudges(self) -> list[tuple[str, str]]:
         """Nudges issued: pattern and type."""

@@ -8,10 +8,11 @@ from uuid import UUID
 
 import orjson
 from hypothesis import strategies as st
+from trustfold.schemas.envelope import output_id
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 
-_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process")
+_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process", "think")
 _ARGS: dict[str, list[dict[str, Any]]] = {
     "bash": [{"command": "ls"}, {"command": "pytest -q"}, {"command": "sudo rm -rf /"}],
     "read_file": [{"path": "/a/x"}, {"path": "/b/y"}],
@@ -20,6 +21,7 @@ _ARGS: dict[str, list[dict[str, Any]]] = {
     "http_request": [{"url": "https://api.example.com/v1"}],
     "mcp_db_query": [{"q": 1}],
     "process": [{"action": "poll"}],
+    "think": [{"thought": "a"}, {"thought": "b"}],
 }
 _ERRORS = [
     {"type": "tool_error", "message": "it broke"},
@@ -27,18 +29,20 @@ _ERRORS = [
     {"type": "HTTPError", "message": "x", "http_status": 401},
     {"type": "user_rejected", "message": "no"},
     {"type": "x", "message": "bad", "severity": "invalid_input"},
+    {"type": "no_such_tool", "message": "No such tool available"},
 ]
+_TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?"]
+_STEPS = """start start start start page finish finish finish finish text text thought user turn turn_end probe
+objection time result limit""".split()
 _STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open"]
 
 _step = st.tuples(
-    st.sampled_from(
-        ["start", "start", "start", "finish", "finish", "finish", "text", "user", "turn", "probe", "result", "limit"]
-    ),
+    st.sampled_from(_STEPS),
     st.sampled_from([0, 0, 0, 1, 2]),  # session
-    st.integers(0, 6),  # tool
+    st.integers(0, 7),  # tool
     st.integers(0, 2),  # arguments, call, error or text
     st.sampled_from(_STATUS),
-    st.sampled_from([1, 1, 1, 2, 5, 40, 400, 2000]),  # seconds that pass
+    st.sampled_from([1, 1, 1, 2, 5, 40, 130, 400, 2000]),  # seconds that pass
 )
 
 
@@ -59,6 +63,9 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         if choice == 2:
             body["deadline_ms"] = 30_000
         body |= [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}][choice]
+    elif kind == "page":
+        body |= {"type": "tool_call.started", "call_id": f"p{number}", "tool_name": "read_file", "deadline_ms": 90_000}
+        body["args"] = {"path": "/big", "offset": number}
     elif kind == "finish":
         body |= {
             "type": "tool_call.finished",
@@ -70,10 +77,13 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
             "cost_usd": 0.07,
         }
         body |= (
-            {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 5]}
+            {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 6]}
         )
-    elif kind == "text":
-        body |= {"type": "model.text", "text": ["I'll do it now.", "Done.", "Shall I?"][choice]}
+    elif kind in {"text", "thought"}:
+        body |= {"type": "model.text", "text": _TEXTS[choice], "thought": kind == "thought"}
+    elif kind == "objection":
+        nudged = str(UUID(int=max(0, number - 1 - choice)))  # one of the events just before, if it brought a nudge
+        body |= {"type": "feedback.false_alarm", "output_id": output_id(nudged, "nudge.issued", 0)}
     elif kind == "result":
         body |= {"type": "synthesis.completed", "strategy": "weighted", "confidence": choice / 5}
     elif kind == "limit":
@@ -87,7 +97,9 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
             "call_id": call_id,
         }
     else:
-        body["type"] = "user.message" if kind == "user" else "turn.started"
+        body["type"] = {
+            "user": "user.message", "turn": "turn.started", "turn_end": "turn.ended", "time": "time.passed",
+        }[kind]  # fmt: skip
     return orjson.dumps(body)
 
 

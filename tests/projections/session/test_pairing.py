@@ -86,7 +86,7 @@ def test_a_missing_finish_becomes_a_timeout_at_its_deadline() -> None:
     story = Story()
     story.started(TOOL, call="lost", deadline_ms=60_000)
     story.after(minutes=5).user_says()
-    appended = [output for output in story.outputs if output.topic == "events"]
+    appended = [output for output in story.outputs if output.type == "tool_call.finished"]
     assert len(appended) == 1
     assert orjson.loads(appended[0].value or b"")["status"] == "timeout"
     assert [(one["verdict"], one["severity"]) for one in outcomes(story)] == [("failure", "timeout")]
@@ -130,7 +130,7 @@ def test_our_own_timeout_is_recognised_however_late_it_is_read_back() -> None:
     story = Story()
     story.started(TOOL, call="lost", deadline_ms=1000)
     story.after(60).user_says()
-    [appended] = [output.value for output in story.outputs if output.topic == "events"]
+    [appended] = [output.value for output in story.outputs if output.type == "tool_call.finished"]
     for number in range(300):
         story.works("query_db", {"q": number}, result=str(number))
     before = len(outcomes(story))

@@ -1,0 +1,53 @@
+"""`feedback.false_alarm`: a person or a platform says that a nudge was wrong (design 3, Nudges).
+
+Counted per pattern and tool in the session, where the nudge is known. The same streak is reported on as before, for
+history, but the model is left alone about it for the rest of the session. What the feedback says about an escalation
+concerns the tool stage, and is kept in history alone.
+"""
+
+from __future__ import annotations
+
+from ..calls.fingerprints import digest
+from .state import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, FalseAlarm, IssuedNudge, SessionState
+
+
+def remember_issued(state: SessionState, nudge_id: str, active: ActivePattern) -> None:
+    """A nudge went out that may be judged later."""
+    issued = IssuedNudge(digest(nudge_id.encode()), active.pattern, active.fingerprint, active.tool_name)
+    state.issued = [*state.issued[1 - MAX_ISSUED :], issued]
+
+
+def false_alarm(state: SessionState, output_id: str) -> None:
+    """A nudge, or an open pattern, was a false alarm. Said twice it counts once; of an unknown id nothing is known."""
+    alarm = _about(state, output_id)
+    if alarm is None:
+        return
+    state.issued = [one for one in state.issued if one.id_digest != alarm.id_digest]
+    state.pending_nudges = [  # whether a nudge helped means nothing where there was nothing to help
+        one for one in state.pending_nudges if (one.pattern, one.fingerprint) != (alarm.pattern, alarm.fingerprint)
+    ]
+    mute = (alarm.pattern, alarm.fingerprint)
+    if mute not in state.muted:
+        state.muted = [*state.muted[1 - MAX_FALSE_ALARMS :], mute]
+    counts = state.false_alarms
+    known = next((one for one in counts if (one.pattern, one.tool_name) == (alarm.pattern, alarm.tool_name)), None)
+    if known is None:
+        known = FalseAlarm(alarm.pattern, alarm.tool_name)
+        state.false_alarms = [*counts[1 - MAX_FALSE_ALARMS :], known]
+    known.count += 1
+
+
+def is_muted(state: SessionState, active: ActivePattern) -> bool:
+    """Whether the model is to be left alone about a streak."""
+    return (active.pattern, active.fingerprint) in state.muted
+
+
+def _about(state: SessionState, output_id: str) -> IssuedNudge | None:
+    wanted = digest(output_id.encode())
+    issued = next((one for one in state.issued if one.id_digest == wanted), None)
+    if issued is not None:
+        return issued
+    active = next((one for one in state.active if one.pattern_id == output_id), None)
+    if active is None or is_muted(state, active):
+        return None
+    return IssuedNudge(wanted, active.pattern, active.fingerprint, active.tool_name)

@@ -1,0 +1,109 @@
+"""Detector of paging: the same call again and again with one argument that grows (design 3, paging_loop).
+
+Each page brings news, so nothing else sees it: a file read line range by line range, a list walked page by page where
+one search would do. Writes and other actions are left out: the tenth issue created is the tenth issue.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import le
+from typing import Any
+
+from msgspec import UNSET
+
+from ...schemas.events import ToolCallStarted, json_of
+from ...schemas.rules import BehaviourRules
+from ...schemas.vocabulary import Pattern, ToolClass
+from ..calls.fingerprints import canonical, digest
+from ..calls.keys import is_shell
+from ..emit import MAX_CAUSES
+from .patterns import Sighting
+from .state import MAX_PAGINGS, OpenCall, Paging, SessionState
+
+MAX_ARGS_BYTES = 512
+"""Calls with longer arguments carry content; pages are asked for in few words."""
+
+MAX_DIGITS = 15
+_LARGEST: int = 10**MAX_DIGITS
+_NUMBER_VALUE = re.compile(rb"[:,\[]\s*\"?[0-9]")
+_ALONE = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])|(?<![\w.])\d{1,15}(?=p\b)")
+_PAGED = frozenset({ToolClass.READ, ToolClass.UNKNOWN})
+
+
+def paging_loop(state: SessionState, event: ToolCallStarted, call: OpenCall, rules: BehaviourRules) -> Sighting | None:
+    """The same call with one argument growing steadily; other calls may lie between, progress and the user end it."""
+    if call.tool_class not in _PAGED or event.args is UNSET:
+        return None
+    raw = memoryview(event.args)
+    if len(raw) > MAX_ARGS_BYTES:
+        return None
+    shell = is_shell(call.tool_name)
+    if (call.tool_class is ToolClass.UNKNOWN) if shell else (_NUMBER_VALUE.search(raw) is None):
+        return None
+    args = json_of(event.args)
+    if not isinstance(args, dict):
+        return None
+    shape, numbers = _shape(call.tool_name, args, shell=shell)
+    if not numbers:
+        return None
+    pages = state.paging
+    known = next((page for page in pages if page.shape == shape), None)
+    if known is None:
+        pages.append(Paging(shape, numbers, call.tool_name, [event.id]))
+        del pages[:-MAX_PAGINGS]
+        return None
+    grown = _have_grown(known.numbers, numbers)
+    known.numbers = numbers
+    pages.remove(known)
+    pages.append(known)  # the latest series last: the one unused longest goes first
+    if not grown:
+        known.count, known.event_ids = 1, [event.id]
+        return None
+    known.count += 1
+    known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event.id]
+    severity = rules.paging_loop.step(known.count)
+    if not severity:
+        return None
+    return Sighting(
+        Pattern.PAGING_LOOP, severity, shape, known.count,
+        [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "search, or read larger pieces",
+    )  # fmt: skip
+
+
+def _shape(tool_name: str, args: dict[str, Any], *, shell: bool) -> tuple[int, list[int]]:
+    """Fingerprint of a call without its numbers, and the numbers in the order of their names.
+
+    A number is an argument, text that is one, a list of numbers (`view_range`: its first), or, in a shell's command,
+    one that stands alone (`sed -n 1,200p`: its first).
+    """
+    numbers: list[int] = []
+    rest: dict[str, Any] = {}
+    for name in sorted(args):
+        value = rest[name] = args[name]
+        if type(value) is int:
+            numbers.append(value)
+            rest[name] = "#"
+        elif isinstance(value, str):
+            if len(value) <= MAX_DIGITS and value.isascii() and value.isdigit():
+                numbers.append(int(value))
+                rest[name] = "#"
+            elif shell and (found := _ALONE.search(value)) is not None:
+                numbers.append(int(found.group()))
+                rest[name] = _ALONE.sub("#", value)
+        elif isinstance(value, list) and value and all(type(one) is int for one in value):
+            numbers.append(value[0])
+            rest[name] = "#"
+    if not numbers:
+        return 0, numbers
+    return digest(tool_name.encode() + b"\x00" + canonical(rest)), [_within(number) for number in numbers]
+
+
+def _within(number: int) -> int:
+    """A number that a snapshot can hold."""
+    return max(-_LARGEST, min(number, _LARGEST))
+
+
+def _have_grown(before: list[int], after: list[int]) -> bool:
+    """Whether some numbers have grown and the others stayed: `start` and `end` of a range grow together."""
+    return before != after and len(before) == len(after) and all(map(le, before, after))

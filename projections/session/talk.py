@@ -1,0 +1,46 @@
+"""What a message of the model says to the detectors: announcement, tools named, monologue, chanting (design 3)."""
+
+from __future__ import annotations
+
+from ...schemas.events import ModelText
+from ...schemas.rules import BehaviourRules
+from ...schemas.vocabulary import Pattern
+from ..emit import MAX_CAUSES
+from . import announcements, avoidance
+from .patterns import Sighting
+from .state import SessionState
+from .text_loop import text_loop
+
+
+def heard(state: SessionState, event: ModelText, rules: BehaviourRules) -> list[Sighting]:
+    """Everything that one more message shows. A thought can chant, but it is no message to anybody."""
+    seen: list[Sighting | None] = []
+    if not event.thought:
+        says = event.announces
+        if says is None:
+            says = announcements.announces(event.text or "", rules.announce_phrases)
+        if says:
+            seen.append(announcements.announced(state, event.id, rules))
+        if says or (event.mentions and event.text is None and event.announces is None):
+            seen += avoidance.named(state, event, rules)
+        seen.append(monologue(state, event.id, rules))
+    seen.append(text_loop(state, event, rules))
+    return [sighting for sighting in seen if sighting is not None]
+
+
+def monologue(state: SessionState, event_id: str, rules: BehaviourRules) -> Sighting | None:
+    """Messages without a call or a user message between them."""
+    state.spoken += 1
+    state.spoken_ids = [*state.spoken_ids[1 - MAX_CAUSES :], event_id]
+    severity = rules.monologue.step(state.spoken)
+    if not severity:
+        return None
+    return Sighting(
+        Pattern.MONOLOGUE, severity, 0, state.spoken, (), state.spoken_ids, "call a tool, or hand over to the user"
+    )
+
+
+def interrupted(state: SessionState) -> None:
+    """A call, or the user, ends a monologue."""
+    state.spoken = 0
+    state.spoken_ids = []

@@ -1,0 +1,103 @@
+"""Detector of chanting: the same text block over and over, in one message or across messages (design 3, text_loop).
+
+A block is a sentence or a line of prose. Code, tables, lists, headings, quotes and rules repeat by nature and are
+exempt. Only digests are kept; news from a call and the user's word start the count afresh.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from ...schemas.events import ModelText
+from ...schemas.rules import BehaviourRules
+from ...schemas.vocabulary import Pattern
+from ..calls.fingerprints import digest
+from ..emit import MAX_CAUSES
+from .patterns import Sighting
+from .state import MAX_SAID, SessionState
+
+MAX_TEXT_CHARS = 20_000
+"""Of a longer message its end is read: a model that chants does so until it is cut off."""
+
+MIN_BLOCK_CHARS = 20
+"""Shorter blocks ("Done.") may come as often as they like."""
+
+CHUNK_CHARS = 50
+"""A long block without sentences is searched for repeats of its last characters."""
+
+MAX_REPEATS = 100
+
+_CODE = re.compile(r"^\s*(```|~~~).*?(?:^\s*\1|\Z)", re.MULTILINE | re.DOTALL)
+_STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─━│┃┌├└╭╰═║]")
+_SENTENCE_END = re.compile(r"(?<=[.!?;:…。！？])\s+")
+
+
+def text_loop(state: SessionState, event: ModelText, rules: BehaviourRules) -> Sighting | None:
+    """The block that the message repeats most often, counting the messages since the last news."""
+    said = state.said
+    worst = most = 0
+    for block, times in _blocks(event):
+        count = said.pop(block, 0) + times
+        said[block] = count
+        if count > most:
+            worst, most = block, count
+    while len(said) > MAX_SAID:
+        del said[next(iter(said))]
+    if most < 2:
+        state.text_loop = 0
+        return None
+    state.said_ids = [*state.said_ids[1 - MAX_CAUSES :], event.id]
+    severity = rules.text_loop.step(most)
+    state.text_loop = worst if severity else 0
+    if not severity:
+        return None
+    return Sighting(Pattern.TEXT_LOOP, severity, worst, most, (), state.said_ids, "say something new or act")
+
+
+def forget_texts(state: SessionState) -> None:
+    """Start the count afresh: there was news, or the user spoke."""
+    state.said = {}
+    state.said_ids = []
+    state.text_loop = 0
+
+
+def _blocks(event: ModelText) -> Iterator[tuple[int, int]]:
+    """Digests of the blocks of a message, and how often each stands in it."""
+    if event.text is None:
+        if event.text_digest:
+            yield digest(event.text_digest.encode()), 1
+        return
+    text = event.text[-MAX_TEXT_CHARS:]
+    if "```" in text or "~~~" in text:
+        text = _CODE.sub("", text)
+    counted = Counter(_prose(text))
+    for block in list(counted)[-MAX_SAID:]:
+        times = counted[block]
+        if len(block) > 4 * CHUNK_CHARS:
+            chunk = block[-CHUNK_CHARS:]
+            repeats = _count(chunk, block)
+            if repeats > times:
+                yield digest(chunk.encode(errors="replace")), repeats
+                continue
+        yield digest(block.encode(errors="replace")), times
+
+
+def _count(chunk: str, block: str) -> int:
+    """How often a chunk occurs, overlaps included: what is chanted may be shorter than the chunk."""
+    count, at = 0, block.find(chunk)
+    while at >= 0 and count < MAX_REPEATS:
+        count, at = count + 1, block.find(chunk, at + 1)
+    return count
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Sentences of the lines that are prose, in lower case, without what stands at the margins."""
+    for line in text.splitlines():
+        plain = line.strip()
+        if len(plain) < MIN_BLOCK_CHARS or _STRUCTURE.match(plain):
+            continue
+        for sentence in _SENTENCE_END.split(plain.lower()):
+            if len(sentence) >= MIN_BLOCK_CHARS:
+                yield sentence

@@ -1,0 +1,65 @@
+"""Calls in one turn (design 3, call_budget)."""
+
+from __future__ import annotations
+
+from story import Story
+from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+
+SMALL = Rules(behaviour=BehaviourRules(call_budget=Ladder(minor=4, moderate=6, severe=8)))
+
+
+def busy(story: Story, calls: int, *, tool: str = "consult", start: int = 0) -> Story:
+    """That many calls, each with news."""
+    for number in range(start, start + calls):
+        story.works(tool, {"q": f"q{number}"}, result=str(number))
+    return story
+
+
+def test_calls_in_all_and_of_each_tool() -> None:
+    """Reported at each step only, not at every call after it."""
+    story = Story(rules=SMALL)
+    story.turn_starts()
+    busy(story, 3)
+    busy(story, 6, tool="run_job")
+    assert story.found("call_budget") == [("minor", 4), ("moderate", 6), ("minor", 4), ("severe", 8), ("moderate", 6)]
+
+
+def test_two_hundred_by_default() -> None:
+    """The busiest healthy turn seen had 156 calls of one tool."""
+    assert busy(Story(), 199).patterns() == []
+    assert busy(Story(), 200).found("call_budget") == [("minor", 200), ("minor", 200)]
+
+
+def test_a_new_turn_has_a_new_budget() -> None:
+    """And the one before is over."""
+    story = Story(rules=SMALL)
+    for turn in range(3):
+        story.turn_starts()
+        busy(story, 3, start=turn * 10)
+    assert story.patterns() == []
+    busy(story, 1, start=99)
+    story.turn_starts()
+    assert story.cleared() == ["call_budget", "call_budget"]
+
+
+def test_without_turns_the_user_starts_them() -> None:
+    """Three calls, a user message, three calls."""
+    story = busy(Story(rules=SMALL), 3)
+    story.user_says()
+    assert busy(story, 3, start=9).patterns() == []
+
+
+def test_it_outlasts_the_window_and_progress() -> None:
+    """Only the end of the turn ends it."""
+    story = busy(Story(rules=SMALL), 60)
+    story.works("edit_file", {"path": "/a", "text": 1})
+    assert story.cleared() == []
+
+
+def test_what_is_remembered_of_tools_is_bounded() -> None:
+    """A session that calls a thousand tools still counts them in all."""
+    story = Story(rules=SMALL)
+    for number in range(1000):
+        story.works(f"tool_{number}", {"q": number}, result=str(number))
+    assert len(story.state().tools) == 64
+    assert story.state().turn_calls == 1000

@@ -1,0 +1,199 @@
+"""Tools that come too early, and tools that are named and not called (design 3)."""
+
+from __future__ import annotations
+
+import pytest
+from story import Story
+from trustfold.schemas.rules import Policy, Rules
+
+TEMPLATES = Policy(requires="list_templates", before=("write_file", "multi_*"), within_turns=2)
+
+
+def ruled(policy: Policy = TEMPLATES, **rules: object) -> Story:
+    """A session under one policy."""
+    return Story(rules=Rules(policies={"templates": policy}, **rules))  # type: ignore[arg-type]
+
+
+def test_each_violation_is_a_step_more_severe() -> None:
+    """The first is a hint, the third pauses; the tools of one policy count together."""
+    story = ruled()
+    for number, tool in enumerate(("write_file", "multi_edit", "multi_write")):
+        story.turn_starts()
+        story.works(tool, {"path": f"/{number}"}, result=str(number))
+    assert story.found("prerequisite_violated") == [("minor", 1), ("moderate", 2), ("severe", 3)]
+    assert [kind for pattern, kind in story.nudges() if pattern == "prerequisite_violated"] == [
+        "gentle", "direct", "interrupt",
+    ]  # fmt: skip
+
+
+def test_the_report_names_policy_and_tool() -> None:
+    """At the start of the call, so that a platform can still stop it."""
+    story = ruled()
+    story.started("write_file", {"path": "/a"})
+    report = story.decided("pattern.detected", pattern="prerequisite_violated")
+    assert report["expected_action"] == "call list_templates first (policy templates)"
+    assert report["tool_sequence"] == ["write_file"]
+    assert "list_templates" in story.decided("nudge.issued")["message"]
+
+
+def test_the_required_tool_may_come_in_the_same_turn() -> None:
+    """Or still be in flight when the other starts."""
+    story = ruled().works("list_templates").works("write_file", {"path": "/a"})
+    assert story.patterns() == []
+    story = ruled()
+    story.started("list_templates")
+    story.started("write_file", {"path": "/a"})
+    assert story.patterns() == []
+
+
+@pytest.mark.parametrize(("turns", "violations"), [(2, 0), (3, 1)])
+def test_it_may_lie_some_turns_back(turns: int, violations: int) -> None:
+    """At most `within_turns` of them."""
+    story = ruled()
+    story.turn_starts()
+    story.works("list_templates")
+    for _ in range(turns):
+        story.turn_starts()
+    story.works("write_file", {"path": "/a"})
+    assert len(story.found("prerequisite_violated")) == violations
+
+
+def test_anywhere_in_the_session() -> None:
+    """Without `within_turns` once is enough."""
+    story = ruled(Policy(requires="list_templates", before=("write_file",)))
+    story.works("list_templates")
+    for _ in range(50):
+        story.turn_starts()
+    story.user_says()
+    assert story.works("write_file", {"path": "/a"}).patterns() == []
+
+
+@pytest.mark.parametrize("status", ["error", "cancelled", "timeout"])
+def test_a_failed_call_satisfies_nothing(status: str) -> None:
+    """The required tool must have answered."""
+    story = ruled()
+    story.finished(story.started("list_templates"), "list_templates", status=status, result=None)
+    story.works("write_file", {"path": "/a"})
+    assert story.found("prerequisite_violated") == [("minor", 1)]
+
+
+def test_other_tools_and_policies_switched_off_are_left_alone() -> None:
+    """The policy is about the tools it names."""
+    assert ruled().works("read_file", {"path": "/a"}).works("write", {"path": "/b"}).patterns() == []
+    off = Policy(requires="list_templates", before=("*",), enabled=False)
+    assert ruled(off).works("write_file", {"path": "/a"}).patterns() == []
+
+
+def test_a_policy_about_every_tool_does_not_mean_its_own() -> None:
+    """The required tool may come first."""
+    story = ruled(Policy(requires="login", before=("*",))).works("login").works("write_file", {"path": "/a"})
+    assert story.patterns() == []
+
+
+def test_calling_the_required_tool_clears_it() -> None:
+    """The nudge worked, and the next violation is the first again."""
+    story = ruled(Policy(requires="list_templates", before=("write_file",), within_turns=1))
+    story.works("write_file", {"path": "/a"}).works("list_templates")
+    assert "prerequisite_violated" in story.cleared()
+    assert [one["effective"] for one in story.all("nudge.judged")] == [True]
+    for _ in range(2):
+        story.turn_starts()
+    story.works("write_file", {"path": "/b"}, result="b")
+    assert story.found("prerequisite_violated") == [("minor", 1), ("minor", 1)]
+
+
+def test_the_violation_itself_is_no_progress_out_of_it() -> None:
+    """A successful write is what the policy is about, not its end."""
+    story = ruled().works("write_file", {"path": "/a"})
+    assert story.cleared() == []
+
+
+def test_a_policy_may_bring_its_own_text() -> None:
+    """With the same placeholders."""
+    story = ruled(
+        Policy(requires="list_templates", before=("write_file",), message="{required_tool} before {tool_name}!")
+    )
+    story.works("write_file", {"path": "/a"})
+    assert story.decided("nudge.issued")["message"] == "list_templates before write_file!"
+
+
+# --- tool_avoidance -----------------------------------------------------------------------------------------------
+
+
+def known(tool: str) -> Story:
+    """A session in which the tool has been called once."""
+    return Story().works(tool, {"q": 0})
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ("run_tests", "I'll use run_tests to check this."),
+        ("runTests", "Let me call `runTests` now."),
+        ("Bash", "I'll use the Bash tool for that."),
+        ("bash", "Let me run it; I'm going to call `bash`."),
+    ],
+)
+def test_a_tool_that_is_named_and_not_called(tool: str, text: str) -> None:
+    """Two, three and four announcements, with other calls between."""
+    story = known(tool)
+    for number in range(4):
+        story.says(text)
+        story.works("read_file", {"path": f"/{number}"}, result=str(number))
+    assert story.found("tool_avoidance") == [("minor", 2), ("moderate", 3), ("severe", 4)]
+    assert story.decided("pattern.detected", pattern="tool_avoidance")["expected_action"] == f"call {tool}"
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ("run_tests", "The function run_tests is defined in the helper."),
+        ("run_other", "I'll use run_tests to check this."),
+        ("Edit", "Let me Edit the next file now."),
+        ("Bash", "Let me add a test for the Bash tool filtering."),
+        ("run_tests", "I'll look at src/run_tests/helper.py next."),
+    ],
+)
+def test_what_is_no_intention_to_call_a_tool(tool: str, text: str) -> None:
+    """Talk about a tool, other tools, ordinary words, paths."""
+    story = known(tool)
+    for number in range(4):
+        story.says(text)
+        story.works("read_file", {"path": f"/{number}"}, result=str(number))
+    assert story.found("tool_avoidance") == []
+
+
+def test_calling_it_ends_it() -> None:
+    """Whatever comes of the call."""
+    story = known("run_tests")
+    for _ in range(2):
+        story.says("I'll use run_tests to check this.")
+    story.fails("run_tests", {"q": 1})
+    assert "tool_avoidance" in story.cleared()
+    story.says("I'll use run_tests to check this.")
+    assert story.found("tool_avoidance") == [("minor", 2)]
+
+
+def test_publishers_may_say_which_tools_are_named() -> None:
+    """With private texts, in any language, for tools that were never called here."""
+    story = Story()
+    for number in range(2):
+        story.event("model.text", text_digest=f"d{number}", announces=True, mentions=["deploy"])
+        story.works("read_file", {"path": f"/{number}"}, result=str(number))
+    assert story.found("tool_avoidance") == [("minor", 2)]
+
+
+def test_a_tool_that_does_not_exist_cannot_be_avoided() -> None:
+    """Naming what was answered with "no such tool" is not avoidance."""
+    story = Story().fails("run_tests", message="No such tool available: run_tests")
+    for _ in range(3):
+        story.says("I'll use run_tests to check this.")
+    assert story.found("tool_avoidance") == []
+
+
+def test_a_violated_policy_names_its_tool() -> None:
+    """Twice told, still not called."""
+    story = ruled()
+    for number in range(2):
+        story.works("write_file", {"path": f"/{number}"}, result=str(number))
+    assert story.found("tool_avoidance") == [("minor", 2)]

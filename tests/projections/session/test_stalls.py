@@ -1,0 +1,225 @@
+"""Silence, overdue calls and endless turns: what time alone brings about (design 3; design 2, Time and order)."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from story import Story
+from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+
+READ = ("read_file", {"path": "/a"})
+
+
+def in_a_turn(**limits: object) -> Story:
+    """A model at work."""
+    story = Story(rules=Rules(behaviour=BehaviourRules(**limits)))  # type: ignore[arg-type]
+    story.turn_starts()
+    return story.works(*READ)
+
+
+# --- silence ------------------------------------------------------------------------------------------------------
+
+
+def test_silence_in_an_open_turn() -> None:
+    """Longer than two, four and eight minutes, each told when it is due."""
+    story = in_a_turn()
+    for minutes in (1.9, 0.2, 2, 4, 60):
+        story.after(minutes=minutes).tick()
+    assert story.found("stalled_turn") == [("minor", 1), ("moderate", 2), ("severe", 4)]
+    assert [kind for _, kind in story.nudges()] == ["gentle", "direct", "interrupt"]
+    assert [one["duration_ms"] for one in story.all("pattern.detected")] == [120_000, 240_000, 480_000]
+    assert "480 seconds" in story.decided("nudge.issued")["message"]
+
+
+def told(*, ticks: tuple[float, ...]) -> list[bytes | None]:
+    """What is told of ten silent minutes, with ticks after some of them."""
+    story = in_a_turn(max_turn_duration_seconds=200)
+    story.started("deploy", {"n": 1}, deadline_ms=60_000)
+    passed = 0.0
+    for minutes in ticks:
+        story.after(minutes=minutes - passed).tick()
+        passed = minutes
+    story.after(minutes=30 - passed)
+    story.works(*READ)
+    return [output.value for output in story.outputs if output.topic == "nudges"]
+
+
+@pytest.mark.parametrize("ticks", [(1,), (2.5, 9), (0.5, 1, 1.5, 2, 3, 4, 5, 8, 20), (29,)])
+def test_ticks_and_the_next_event_tell_the_same(ticks: tuple[float, ...]) -> None:
+    """The same bytes, ids included, whoever notices."""
+    assert told(ticks=ticks) == told(ticks=()) != []
+
+
+def test_a_sign_of_life_clears_it() -> None:
+    """The nudge worked, and the clock starts afresh."""
+    story = in_a_turn().after(minutes=3)
+    story.works("query_db", {"q": 1}, result="1")
+    assert story.cleared() == ["stalled_turn"]
+    assert [one["effective"] for one in story.all("nudge.judged")] == [True]
+    story.after(minutes=1.5).tick()
+    assert len(story.found("stalled_turn")) == 1
+
+
+def test_what_is_no_sign_of_life() -> None:
+    """Questions of guards, feedback and settings do not come from the conversation."""
+    story = in_a_turn().after(minutes=1)
+    story.event("breaker.probe_requested", breaker_key="tool:x", guard_id="g", call_id="c")
+    story.objects("some-output")
+    story.event("time.passed")
+    story.after(minutes=1.1).tick()
+    assert story.found("stalled_turn") == [("minor", 1)]
+
+
+def test_no_silence_while_a_call_is_open() -> None:
+    """A call may run for minutes."""
+    story = in_a_turn()
+    story.started("run_build", {"n": 1})
+    story.after(minutes=9).tick()
+    assert story.patterns() == []
+
+
+def test_no_silence_outside_a_turn() -> None:
+    """After its end, and where turns are not published at all."""
+    story = in_a_turn()
+    story.turn_ends()
+    story.after(minutes=30).tick()
+    assert story.patterns() == []
+    assert Story().works(*READ).after(minutes=30).tick().patterns() == []
+
+
+def test_after_a_message_the_word_may_be_with_the_user() -> None:
+    """Unless the publisher ends its turns: then an open turn is the model's."""
+    story = in_a_turn()
+    story.says("All is done.")
+    assert story.after(minutes=30).tick().patterns() == []
+    story.turn_ends()
+    story.turn_starts()
+    story.says("Working on it.")
+    assert story.after(minutes=3).tick().found("stalled_turn") == [("minor", 1)]
+
+
+@pytest.mark.parametrize("kind", ["user_rejected", "aborted"])
+def test_after_a_refusal_the_word_is_with_the_user(kind: str) -> None:
+    """Nobody waits for the model."""
+    story = in_a_turn()
+    call = story.started("edit_file", {"n": 1})
+    story.finished(call, "edit_file", status="error", result=None, error={"type": kind, "message": "no"})
+    assert story.after(minutes=30).tick().patterns() == []
+
+
+def test_a_publisher_that_leaves_turns_open_gets_a_hint_and_no_more() -> None:
+    """Its session may just be over."""
+    story = in_a_turn()
+    story.turn_starts()
+    story.works("query_db", {"q": 1}, result="1")
+    assert story.after(minutes=60).tick().found("stalled_turn") == [("minor", 1)]
+
+
+def test_the_evidence_is_in_the_log() -> None:
+    """The last sign of life, and the event that says that time has passed; it is appended once."""
+    story = in_a_turn()
+    last = orjson.loads(story.records[-1][1])["id"]
+    story.after(minutes=3).tick().tick()
+    [passed] = [output for output in story.outputs if output.type == "time.passed"]
+    assert story.decided("pattern.detected")["caused_by"] == [last, passed.id]
+    assert story.decided("nudge.issued")["caused_by"] == [passed.id]
+    assert story.decided("pattern.detected")["time"] == orjson.loads(passed.value or b"")["time"]
+
+
+def test_one_that_is_read_back_late_changes_nothing() -> None:
+    """Behind a backlog, when nothing recent remembers it."""
+    story = in_a_turn().after(minutes=3)
+    story.works("query_db", {"q": -1}, result="-1")
+    [passed] = [output.value for output in story.outputs if output.type == "time.passed"]
+    for number in range(200):
+        story.works("query_db", {"q": number}, result=str(number))
+    before = len(story.all("pattern.detected"))
+    story.records.append(("events", passed or b""))
+    assert len(story.all("pattern.detected")) == before
+
+
+# --- turns that take too long -------------------------------------------------------------------------------------
+
+
+def test_how_long_a_turn_may_take_is_not_limited() -> None:
+    """Unless the rules limit it."""
+    busy = [in_a_turn(), in_a_turn(max_turn_duration_seconds=60)]
+    for story in busy:
+        for number in range(60):
+            story.after(3).works("consult", {"q": f"q{number}"}, result=str(number))
+    assert busy[0].patterns() == []
+    assert busy[1].found("stalled_turn") == [("minor", 1), ("moderate", 2), ("severe", 4)]
+    busy[1].turn_ends()
+    assert busy[1].cleared() == ["stalled_turn"]
+
+
+# --- overdue calls ------------------------------------------------------------------------------------------------
+
+
+def overdue() -> Story:
+    """A call that should take a minute at most, and does not come back."""
+    story = in_a_turn()
+    story.started("deploy", {"n": 1}, call="slow", deadline_ms=60_000)
+    return story
+
+
+def test_a_call_past_its_deadline() -> None:
+    """At the deadline, at twice and at four times it; meanwhile the silence is the call's."""
+    story = overdue()
+    for minutes in (1.1, 1, 2, 60):
+        story.after(minutes=minutes).tick()
+    assert story.found("stalled_call") == [("minor", 1), ("moderate", 2), ("severe", 4)]
+    assert story.found("stalled_turn") == []
+    assert story.decided("pattern.detected")["tool_sequence"] == ["deploy"]
+
+
+def test_the_real_finish_clears_it() -> None:
+    """Late as it is; to trust and breakers it stays a duplicate."""
+    story = overdue().after(minutes=1.5)
+    story.finished("slow", "deploy")
+    assert story.found("stalled_call") == [("minor", 1)]
+    assert story.cleared() == ["stalled_call"]
+    assert [one["verdict"] for one in story.all("call.outcome", scope="tool:deploy")] == ["failure"]
+
+
+@pytest.mark.parametrize("move", ["call", "text", "user", "turn"])
+def test_whoever_moves_on_has_stopped_waiting(move: str) -> None:
+    """Another call, a message, the user, the end of the turn."""
+    story = overdue().after(minutes=1.2)
+    if move == "call":
+        story.works("query_db", {"q": 1}, result="1")
+    elif move == "text":
+        story.says("It takes too long.")
+    elif move == "user":
+        story.user_says()
+    else:
+        story.turn_ends()
+    assert story.cleared() == ["stalled_call"]
+    story.after(minutes=1.5).tick()
+    assert story.found("stalled_call") == [("minor", 1)]
+
+
+def test_a_call_that_was_cut_off_before_its_deadline_is_not_waited_for() -> None:
+    """The user spoke, or the model went on, while it ran."""
+    story = overdue()
+    story.user_says()
+    assert story.after(minutes=30).tick().found("stalled_call") == []
+    story = overdue()
+    story.finished(story.started("query_db", {"q": 1}), "query_db")
+    story.works("query_db", {"q": 2}, result="2")
+    assert story.after(minutes=30).tick().found("stalled_call") == []
+
+
+def test_the_default_deadline_is_no_promise() -> None:
+    """A call without a deadline of its own may wait for a person."""
+    story = in_a_turn()
+    story.started("ask_user", {"q": 1})
+    assert story.after(minutes=120).tick().patterns() == []
+
+
+def test_detectors_can_be_switched_off() -> None:
+    """Each by its ladder."""
+    off = Ladder(minor=1, moderate=2, severe=4, enabled=False)
+    story = in_a_turn(stalled_turn=off)
+    assert story.after(minutes=60).tick().patterns() == []
+    assert [output for output in story.outputs if output.type == "time.passed"] == []
