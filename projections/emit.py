@@ -52,11 +52,12 @@ def _type_of(record: type[msgspec.Struct]) -> str:
 class Emitter:
     """Collects the outputs of one input event after another; ids restart with each cause."""
 
-    __slots__ = ("_ordinals", "at", "cause", "origin", "origin_partition", "outputs", "traceparent")
+    __slots__ = ("_ordinals", "at", "cause", "origin", "origin_partition", "origin_topic", "outputs", "traceparent")
 
     def __init__(self) -> None:
         """Start with nothing collected."""
         self.outputs: list[Output] = []
+        self.origin_topic = ""
         self.origin_partition = 0
         self.origin = 0
         self.cause = ""
@@ -73,7 +74,7 @@ class Emitter:
             self._ordinals = {}
 
     def next_origin(self) -> int:
-        """Place of the next outcome of the current record: its offset and an ordinal, ever rising in a partition."""
+        """Place of what the current record makes the stage tell next: its offset and an ordinal, ever rising."""
         self.origin += 1
         return self.origin
 

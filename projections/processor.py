@@ -24,9 +24,8 @@ CLOCK_TOLERANCE_MS = 60_000
 """How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
 
 
-ORIGIN_BITS = 11
-"""Room for the ordinals of one record's outcomes: more than a session may have open calls, three scopes and some
-patterns each."""
+ORIGIN_BITS = 14
+"""Room for the ordinals of what one record makes a stage tell: 64 for each call that a session may have open."""
 
 
 class SourceRecord(Protocol):
@@ -99,6 +98,7 @@ class StageProcessor:
         due_at, due_known, due_told = stage.due_at, self._due_known, self._due_told
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
+        emit.origin_topic = topic
         clock, folded = self.stream_time, 0
         for record in records:
             value, offset = record.value, record.offset

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..schemas.rules import Rules
+from .fleet.stage import FleetStage
 from .processor import StageProcessor
 from .session.stage import SessionStage
 from .stage import Stage
 from .tool.stage import ToolStage
 
-STAGES: tuple[Stage[Any], ...] = (SessionStage(), ToolStage())
+STAGES: tuple[Stage[Any], ...] = (SessionStage(), ToolStage(), FleetStage())
 """In the order of the flow: a later stage reads what an earlier one writes."""
 
 DECISION_TOPICS = ("escalations", "breakers", "nudges", "suggestions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .decision_base import DecisionBase
-from .vocabulary import BreakerMode, StateKind
+from .vocabulary import BreakerMode, Pattern, StateKind
 
 
 class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -46,7 +46,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         successes_needed: successes that restore trust or close the circuit.
         recovery_pending: trust: it waits for the operator's `trust.recover`.
         denials: trust: how often users have refused it.
-        failure_rate: failed share of the measured calls, 0 to 1.
+        failure_rate: failed share of the measured calls, 0 to 1; for a user, the mean over workspaces.
         measured: calls in that window.
         opened_at: breaker: when it opened.
         open_until: breaker: when it may be probed; absent when forced open for good.
@@ -62,7 +62,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         success_rate: model: 0 to 1.
         turns: model: turns seen.
         stalled_turns: model: turns in which it was stuck.
-        pattern_counts: model: how often each pattern was detected.
+        pattern_counts: model: how often each pattern was detected, once for each streak.
         nudges_sent: model: nudges issued.
         nudges_effective: model: nudges that helped.
         last_failure_at: when it last failed.
@@ -70,6 +70,10 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         model: model: which one; `key` is the failure key its calls are counted on.
         failed_scenarios: quality: what it was used for when it failed, and when it last did.
         failure_history: times of the latest counted failures, oldest first; for sparklines.
+        stall_rate: model: stalled turns by turns, 0 to 1; absent before the first turn.
+        most_common_pattern: model: the pattern detected most often.
+        nudge_effectiveness: model: nudges that helped by nudges issued, 0 to 1; absent before the first.
+        false_alarms: model: nudges and patterns that somebody called wrong, by pattern.
     """
 
     kind: StateKind
@@ -113,3 +117,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     failure_history: tuple[str, ...] = ()
     model: str | None = None
     failed_scenarios: dict[str, str] = {}
+    stall_rate: float | None = None
+    most_common_pattern: Pattern | None = None
+    nudge_effectiveness: float | None = None
+    false_alarms: dict[str, int] = {}

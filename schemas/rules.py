@@ -442,6 +442,37 @@ class Policy(RulesBase, kw_only=True, frozen=True):
         check_template(f"message of the policy that requires {self.requires!r}", self.message)
 
 
+class FleetRules(RulesBase, kw_only=True, frozen=True):
+    """When a tool that fails in several workspaces loses its user's trust in all (seed 2, Promotion; design 3, Trust).
+
+    Attributes:
+        enabled: False promotes nothing.
+        workspaces: workspaces of one user in which the tool is not trusted, before it is escalated for the user.
+        failure_rate: mean share of failed calls over these workspaces that must be exceeded.
+        min_calls: calls in the window below which a workspace does not count for a promotion.
+        release_rate: mean share below which the escalation ends again.
+        window_seconds: how far back calls count for these shares.
+        duration_seconds: when an escalation ends by itself; only what is told after that counts for another one.
+
+    Raises:
+        ValueError: when an escalation would end at a share at which it begins.
+    """
+
+    enabled: bool = True
+    workspaces: Annotated[int, Meta(ge=2, le=64)] = 3
+    failure_rate: Ratio = 0.5
+    min_calls: Count = 5
+    release_rate: Ratio = 0.4
+    window_seconds: Seconds = 3600
+    duration_seconds: Seconds = 86_400
+
+    def __post_init__(self) -> None:
+        """Refuse a release above the promotion."""
+        if self.release_rate > self.failure_rate:
+            msg = f"release_rate {self.release_rate} must not be above failure_rate {self.failure_rate}"
+            raise ValueError(msg)
+
+
 class Rules(RulesBase, kw_only=True, frozen=True):
     """Everything the folds may read besides the events; the same rules and events give the same decisions.
 
@@ -459,3 +490,4 @@ class Rules(RulesBase, kw_only=True, frozen=True):
     guarantees: GuaranteeRules = GuaranteeRules()
     confidence: ConfidenceRules = ConfidenceRules()
     policies: dict[str, Policy] = {}
+    fleet: FleetRules = FleetRules()

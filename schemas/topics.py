@@ -112,6 +112,15 @@ _CATALOGUE = (
         internal=True,
     ),
     Topic(
+        name="standings",
+        carries="How tools stand with a user in a workspace, and what models did: what the fleet stage adds up.",
+        key="user:ID, U+001F, tool:NAME; or model:NAME",
+        retention_ms=_DAY_MS,
+        writers=_WORKER,
+        readers=_WORKER | {Role.RECORDER},
+        internal=True,
+    ),
+    Topic(
         name="commands",
         carries="Reset, recover, remove, restore, breaker and quality commands.",
         key=_ON_KEY,
@@ -132,7 +141,7 @@ _CATALOGUE = (
     Topic(
         name="escalations",
         carries="Transitions of trust.",
-        key="workspace_id, U+001F, trust key",
+        key="workspace_id (or user:ID where it holds for a user everywhere), U+001F, trust key",
         retention_ms=30 * _DAY_MS,
         writers=_WORKER,
         readers=_SHOWN,

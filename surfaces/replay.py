@@ -23,7 +23,7 @@ from .output import console, data, note, side_console
 from .replay_view import Progress, RowPrinter
 
 DEAD_LETTERS = "dead-letters"
-TOPICS = (*DECISION_TOPICS, "state", "outcomes", "events", DEAD_LETTERS)
+TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
 """What a replay can print; `events` are those the engine appends itself (calls past their deadline)."""
 
 SHOWN = 100

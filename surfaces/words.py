@@ -56,7 +56,8 @@ def _trust(decision: Decision) -> Line:
         return Line("?", f"{decision['key']} waits for your approval", decision["reason"], WARN)
     word = "trusted again" if to == "trusted" else to
     mark = {"trusted": "✓", "blocked": "✕", "removed": "✕", "recovering": "↻"}.get(to, "!")
-    return Line(mark, f"{decision['key']} {word}", decision["reason"], _TRUST_STYLE.get(to, WARN))
+    where = f" for {decision['user_id']} everywhere" if decision["scope"] == "user" else ""
+    return Line(mark, f"{decision['key']} {word}{where}", decision["reason"], _TRUST_STYLE.get(to, WARN))
 
 
 def _circuit(decision: Decision) -> Line:
@@ -124,6 +125,8 @@ def _state(decision: Decision) -> Line:
     kind = decision["kind"]
     if kind == "quality":
         why = f"{decision['score']:.2f} of {decision['registered_score']:.2f}"
+    elif kind == "model" and decision.get("turns") is not None:
+        why = f"{decision.get('stalled_turns') or 0} of {decision['turns']} turns stalled"
     elif kind == "model":
         why = f"{decision.get('model') or 'all models'}: {decision.get('attempts') or 0} calls"
     else:

@@ -17,11 +17,14 @@ def remember_issued(state: SessionState, nudge_id: str, active: ActivePattern) -
     state.issued = [*state.issued[1 - MAX_ISSUED :], issued]
 
 
-def false_alarm(state: SessionState, output_id: str) -> None:
-    """A nudge, or an open pattern, was a false alarm. Said twice it counts once; of an unknown id nothing is known."""
+def false_alarm(state: SessionState, output_id: str) -> str:
+    """A nudge, or an open pattern, was a false alarm. Said twice it counts once; of an unknown id nothing is known.
+
+    Returns the pattern that it was about; empty if nothing was counted.
+    """
     alarm = _about(state, output_id)
     if alarm is None:
-        return
+        return ""
     state.issued = [one for one in state.issued if one.id_digest != alarm.id_digest]
     state.pending_nudges = [  # whether a nudge helped means nothing where there was nothing to help
         one for one in state.pending_nudges if (one.pattern, one.fingerprint) != (alarm.pattern, alarm.fingerprint)
@@ -35,6 +38,7 @@ def false_alarm(state: SessionState, output_id: str) -> None:
         known = FalseAlarm(alarm.pattern, alarm.tool_name)
         state.false_alarms = [*counts[1 - MAX_FALSE_ALARMS :], known]
     known.count += 1
+    return alarm.pattern
 
 
 def is_muted(state: SessionState, active: ActivePattern) -> bool:

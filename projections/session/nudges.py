@@ -12,7 +12,7 @@ from ...schemas.decisions import NudgeIssued, NudgeJudged
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..emit import Emitter
-from . import feedback
+from . import feedback, profile
 from .nudge_texts import text_for
 from .patterns import PRECEDENCE, SEVERITIES
 from .state import ActivePattern, PendingNudge, SessionState
@@ -91,6 +91,7 @@ def nudge_one(
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
     )
+    profile.nudged(state, session_id, emit)
     state.pending_nudges.append(
         PendingNudge(made, active.pattern, active.fingerprint, state.calls, active.pattern in _ACTION_PATTERNS)
     )
@@ -131,6 +132,8 @@ def judge_cleared(state: SessionState, session_id: str, cleared: Iterable[Active
 
 def _judge(state: SessionState, session_id: str, pending: PendingNudge, emit: Emitter, *, effective: bool) -> None:
     state.pending_nudges.remove(pending)
+    if effective:
+        profile.helped(state, session_id, emit)
     emit.decision(
         "nudges",
         session_id,

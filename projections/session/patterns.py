@@ -9,6 +9,7 @@ from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..emit import MAX_CAUSES, Emitter
+from . import profile
 from .state import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMark, SessionState
 
 SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
@@ -108,6 +109,7 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
     if sighting.tools:
         active.tool_name = sighting.tools[-1]
     active.last_step = state.step
+    profile.stuck(state, active.pattern, session_id, emit, new=not active.severity)
     if sighting.severity > active.severity:
         active.severity = sighting.severity
         active.pattern_id = emit.decision(

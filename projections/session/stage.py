@@ -23,6 +23,7 @@ from . import (
     feedback,
     guarantees,
     patterns,
+    profile,
     repetition,
     stalls,
     talk,
@@ -168,6 +169,7 @@ def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Ru
         state.leaves_turns_open = True
         _turn_over(state, event, at, rules, emit)
     state.turn_open = True
+    state.turn_stalled = False
     if event.turn_index is None:
         state.turn_index += 1  # a publisher that does not count its turns
     stalls.turn_started(state, event.id, at)
@@ -187,6 +189,8 @@ def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: in
     if behaviour.detecting(state, rules):
         sighting = announcements.silent_turn(state, event.id, rules.behaviour)
     behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
+    if behaviour.detecting(state, rules):
+        profile.turn_over(state, event.session_id, emit, stalled=bool(getattr(event, "stalled", False)))
 
 
 def _time_passed(state: SessionState, event: ev.TimePassed, at: int, rules: Rules, emit: Emitter) -> None:
@@ -210,6 +214,8 @@ def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emi
 
 def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
     _user(state, event, at, rules, emit)  # type: ignore[arg-type]
+    if state.turn_open and behaviour.detecting(state, rules):
+        profile.turn_over(state, event.session_id, emit, stalled=False)
     state.turn_open = False
     state.guarantees = None
     stalls.turn_over(state, at)
@@ -284,8 +290,10 @@ def _permission(state: SessionState, event: ev.PermissionResolved, at: int, rule
 
 
 def _feedback(state: SessionState, event: ev.FeedbackFalseAlarm, at: int, rules: Rules, emit: Emitter) -> None:
-    del at, rules, emit
-    feedback.false_alarm(state, event.output_id)
+    del at, rules
+    pattern = feedback.false_alarm(state, event.output_id)
+    if pattern:
+        profile.called_wrong(state, pattern, event.session_id, emit)
 
 
 _HANDLERS: dict[type, _Handler] = {

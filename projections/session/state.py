@@ -249,6 +249,7 @@ class SessionState(KeyState):
         user_at: when the user last spoke or a turn began or ended, milliseconds: calls begun earlier were cut off.
         stall_due: when the next silence, turn or overdue call is to be told, milliseconds; 0 nothing is.
         muted: patterns and fingerprints judged false alarms; not nudged again.
+        turn_stalled: a pattern was seen in the turn under way.
     """
 
     workspace_id: str = ""
@@ -324,3 +325,4 @@ class SessionState(KeyState):
     issued: list[IssuedNudge] = []
     false_alarms: list[FalseAlarm] = []
     muted: list[tuple[str, int]] = []
+    turn_stalled: bool = False

@@ -30,7 +30,7 @@ from ...schemas.vocabulary import TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import escape, has_scope, parse_key, tool_key, unescape
 from ..emit import Emitter
-from . import breaker, models, quality, trust
+from . import breaker, models, quality, standing, trust
 from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
 from .layers import RuleBook, breaker_policy
 from .state import ToolState, TrustRecord
@@ -184,7 +184,8 @@ class ToolStage:
                 breaker_state(state, emit)
         if state.scope.startswith("tier:"):
             return
-        for trusted in self._records(state, outcome, rules):
+        records = self._records(state, outcome, rules)
+        for trusted in records:
             rule = self._rule(trusted, outcome)
             if outcome.verdict == "success" and trust.is_untroubled(trusted, rule):
                 trust.fold_session(trusted, outcome.session_id)
@@ -197,6 +198,8 @@ class ToolStage:
                 trust_state(state, trusted, rule, at, emit)
         if state.scope.startswith("tool:"):
             _learn(state, outcome, at, rules, emit)
+        counted = outcome.verdict == "failure" and trust.is_counted(outcome, self._rule(records[-1], outcome))
+        standing.after_call(state, outcome, at, rules.fleet, emit, counted=counted)
 
     def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
@@ -231,6 +234,7 @@ class ToolStage:
         move = _TRUST_MOVES.get(type(event))
         if move is not None:
             self._trust_command(state, event, move, at, emit)
+            standing.after_order(state, event.id, rules.fleet, emit)
             return
         if isinstance(event, cmd.QualityMark):
             quality.mark(state, event, at, rules.quality, emit)

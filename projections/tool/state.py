@@ -8,6 +8,7 @@ from ...schemas.vocabulary import BreakerState, TrustState
 from ..stage import KeyState
 from .model_state import ModelProfile
 from .quality_state import QualityRecord
+from .standing_state import StandingRecord
 
 MAX_FAILURES = 200
 """Counted failures remembered per trust key; twice the largest threshold, as model errors count half."""
@@ -119,6 +120,7 @@ class ToolState(KeyState):
         models: per failure key, what each model makes of it; bounded, see `model_state`.
         model_suggestions: digests of (session, key) for which another model has been suggested.
         quality: absent while the tool stands at the score it was registered with and nothing is remembered.
+        standing: what is counted and told for the fleet; tools only.
     """
 
     workspace_id: str = ""
@@ -134,3 +136,4 @@ class ToolState(KeyState):
     models: dict[str, dict[str, ModelProfile]] = {}
     model_suggestions: list[int] = []
     quality: QualityRecord | None = None
+    standing: StandingRecord | None = None

@@ -186,7 +186,7 @@ def fold_call(
     if outcome.verdict == "failure" and outcome.time_ms < record.watermark:
         return []  # older than the reset or recovery: never counts again, however late it comes
     ordinal = session_ordinal(record, outcome.session_id)
-    counted = _is_counted(outcome, rule)
+    counted = is_counted(outcome, rule)
     if rule.rate_threshold is not None and (counted or outcome.verdict == "success"):
         record.calls.append(at << 1 | counted)
         del record.calls[:-MAX_RATE_CALLS]
@@ -195,7 +195,8 @@ def fold_call(
     return _fail(record, outcome, rule, at, ordinal, counted=counted)
 
 
-def _is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
+def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
+    """Whether a call is a failure that the rule counts."""
     return (
         outcome.verdict == "failure"
         and not outcome.expected

@@ -74,6 +74,7 @@ def test_operations_say_what_trustfold_does() -> None:
     assert actions == {
         "events": both,
         "outcomes": both,
+        "standings": both,
         "commands": received,
         "settings": received,
         "escalations": sent,

@@ -15,6 +15,7 @@ def test_the_catalogue_is_the_contract() -> None:
     assert {name: (topic.cleanup, topic.retention_ms) for name, topic in TOPICS.items()} == {
         "events": ("delete", 7 * DAY_MS),
         "outcomes": ("delete", DAY_MS),
+        "standings": ("delete", DAY_MS),
         "commands": ("delete", 30 * DAY_MS),
         "settings": ("compact", None),
         "escalations": ("delete", 30 * DAY_MS),

@@ -27,10 +27,20 @@ class Story:
     Time passes two seconds per event and by `after`; ids are numbered, so a story is the same every time.
     """
 
-    def __init__(self, *, session: str = "s1", workspace: str = "w1", rules: Rules | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        session: str = "s1",
+        workspace: str = "w1",
+        user: str | None = None,
+        model: str | None = None,
+        rules: Rules | None = None,
+    ) -> None:
         self.rules = rules or Rules()
         self.session = session
         self.workspace = workspace
+        self.user = user
+        self.model = model
         self.now = START
         self.records: list[tuple[str, bytes]] = []
         self._ids = 0
@@ -58,10 +68,25 @@ class Story:
         }
         if topic == "events":
             body["session_id"] = self.session
+            body["user_id"] = self.user
+            body["model"] = self.model
         body["workspace_id"] = self.workspace
         body.update(fields)
         self.records.append((topic, orjson.dumps({k: v for k, v in body.items() if v is not None})))
         return str(body["id"])
+
+    def moved(self, *, workspace: str | None = None, session: str | None = None, user: str | None = None) -> Story:
+        """What follows happens elsewhere: in another workspace, another session, with another user."""
+        self.workspace = workspace or self.workspace
+        self.session = session or self.session
+        self.user = user or self.user
+        return self
+
+    def turn(self, *, stalled: bool | None = None) -> Story:
+        """A turn begins and ends, and nothing happens in it."""
+        self.event("turn.started")
+        self.event("turn.ended", stalled=stalled)
+        return self
 
     def started(self, tool: str, args: dict[str, Any] | None = None, *, call: str | None = None, **fields: Any) -> str:
         """A call starts; returns its call id."""
@@ -219,3 +244,8 @@ class Story:
     def nudges(self) -> list[tuple[str, str]]:
         """Nudges issued: pattern and type."""
         return [(one["pattern"], one["nudge_type"]) for one in self.all("nudge.issued")]
+
+    def public(self, key: str) -> dict[str, Any] | None:
+        """Latest public state of a key of the `state` topic; None when it is back to its default."""
+        latest = {output.key: output.value for output in self.outputs if output.topic == "state"}.get(key)
+        return orjson.loads(latest) if latest else None

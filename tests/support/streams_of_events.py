@@ -9,6 +9,7 @@ from uuid import UUID
 import orjson
 from hypothesis import strategies as st
 from trustfold.schemas.envelope import output_id
+from trustfold.schemas.rules import EscalationPatch, FleetRules, Rules, TrustRules
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 
@@ -36,6 +37,17 @@ _STEPS = """start start start start page finish finish finish finish text text t
 objection time result limit""".split()
 _STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open"]
 
+NERVOUS = Rules(
+    trust=TrustRules(
+        default_rule=EscalationPatch(count_threshold=1, escalation_duration_seconds=30, cooldown_seconds=1)
+    ),
+    fleet=FleetRules(workspaces=2, min_calls=1, failure_rate=0.3, release_rate=0.2, duration_seconds=900),
+)
+"""Rules under which streams as short as these reach promotion, demotion and expiry."""
+
+_WORKSPACES = ("w1", "w1", "w2")
+"""Of each session: tools are shared by sessions, and the user works in more than one place."""
+
 _step = st.tuples(
     st.sampled_from(_STEPS),
     st.sampled_from([0, 0, 0, 1, 2]),  # session
@@ -54,7 +66,9 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         "id": str(UUID(int=number)),
         "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "session_id": f"s{session}",
-        "workspace_id": "w1",
+        "workspace_id": _WORKSPACES[session],
+        "user_id": "ada",
+        "model": f"model-{session % 2}",
     }
     call_id = f"{tool}-{choice}"
     if kind == "start":
@@ -101,6 +115,35 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
             "user": "user.message", "turn": "turn.started", "turn_end": "turn.ended", "time": "time.passed",
         }[kind]  # fmt: skip
     return orjson.dumps(body)
+
+
+def reset_line(number: int, tool: str, workspace: str, at: datetime) -> bytes:
+    """An operator's order to trust a tool again."""
+    body = {
+        "schema_version": "1.0",
+        "id": str(UUID(int=(1 << 64) + number)),
+        "type": "trust.reset",
+        "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "workspace_id": workspace,
+        "key": f"tool:{tool}",
+    }
+    return orjson.dumps(body)
+
+
+@st.composite
+def events_and_orders(draw: st.DrawFn, max_size: int = 120) -> list[tuple[str, bytes]]:
+    """Events, and between them an operator's resets of tools; each with its topic. Sessions move between workspaces."""
+    lines = draw(event_lines(max_size))
+    records = [
+        ("events", line.replace(b'"w1"', b'"w2"') if number % 3 == 0 else line) for number, line in enumerate(lines)
+    ]
+    for number in range(draw(st.integers(0, 4))):
+        place = draw(st.integers(1, len(records)))
+        before = orjson.loads(records[place - 1][1])
+        tool = before.get("tool_name") or draw(st.sampled_from(_TOOLS))
+        at = datetime.fromisoformat(before["time"])
+        records.insert(place, ("commands", reset_line(number, tool, before["workspace_id"], at)))
+    return records
 
 
 @st.composite

@@ -1,0 +1,1 @@
+"""Keyed by user and tool, and by model: promotion across workspaces, behavioural profiles. Reads `standings`."""

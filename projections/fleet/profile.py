@@ -1,0 +1,67 @@
+"""Behavioural profile of a model over all sessions (seed 2, Model Behavioral Profiles; design 3, Models).
+
+The numbers are sums, so they do not depend on the order in which sessions are heard. The profile is published when
+something was counted for the first forty times, and from then on with every twentieth part more, of turns or of all
+else: a follower is never more than five parts in a hundred behind, and a million turns make some 250 records.
+"""
+
+from __future__ import annotations
+
+from ...schemas.standings import ModelBehaved
+from .state import ModelProfile
+
+PART = 20
+"""A published count is renewed when it has grown by one part in so many."""
+
+
+def count(profile: ModelProfile, behaved: ModelBehaved) -> None:
+    """Add what a session told."""
+    profile.turns += behaved.turns
+    profile.stalled_turns += behaved.stalled_turns
+    profile.nudges_sent += behaved.nudges_sent
+    profile.nudges_effective += behaved.nudges_effective
+    for counts, pattern in (
+        (profile.pattern_counts, behaved.pattern),
+        (profile.false_alarms, behaved.false_alarm),
+    ):
+        if pattern is not None:
+            counts[str(pattern)] = counts.get(str(pattern), 0) + 1
+
+
+def is_worth_telling(profile: ModelProfile) -> bool:
+    """Whether the profile has grown enough since it was published; if so it counts as published."""
+    news = _news(profile)
+    if not (_grown(profile.turns, profile.told_turns) or _grown(news, profile.told_news)):
+        return False
+    profile.told_turns, profile.told_news = profile.turns, news
+    return True
+
+
+def _news(profile: ModelProfile) -> int:
+    return (
+        profile.stalled_turns
+        + sum(profile.pattern_counts.values())
+        + profile.nudges_sent
+        + profile.nudges_effective
+        + sum(profile.false_alarms.values())
+    )
+
+
+def _grown(count_now: int, told: int) -> bool:
+    return count_now - told >= max(1, told // PART)
+
+
+def stall_rate(profile: ModelProfile) -> float | None:
+    """Stalled turns by turns; None before the first turn."""
+    return profile.stalled_turns / profile.turns if profile.turns else None
+
+
+def nudge_effectiveness(profile: ModelProfile) -> float | None:
+    """Nudges that helped by nudges issued; None before the first."""
+    return profile.nudges_effective / profile.nudges_sent if profile.nudges_sent else None
+
+
+def most_common_pattern(profile: ModelProfile) -> str | None:
+    """The pattern detected most often, of several the first by name; None before any."""
+    counts = profile.pattern_counts
+    return min(counts, key=lambda name: (-counts[name], name), default=None)

@@ -1,0 +1,126 @@
+"""Promotion: a tool that fails in several workspaces of one user loses that user's trust everywhere.
+
+Theory of operation (seed 2, Promotion; design 3, Trust). Each workspace in which the tool is not trusted is remembered
+with its calls and failures as last told. Enough such workspaces whose mean share of failed calls is high enough
+escalate the tool for the user. It is demoted when too few workspaces are left or the mean has fallen below a lower
+bound, and in any case when it expires; what was told before an expiry has had its effect and promotes nothing again.
+
+The transitions are the table below, and nothing else moves the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from ...schemas.rules import FleetRules
+from ...schemas.standings import ToolStanding
+from ...schemas.vocabulary import TrustState
+from .state import MAX_PLACES, Place, UserTrust
+
+_TOLERANCE = 1e-9
+
+
+class Move(StrEnum):
+    """What can move a user's trust."""
+
+    PROMOTION = "promotion"
+    DEMOTION = "demotion"
+    EXPIRY = "expiry"
+
+
+_T, _E = TrustState.TRUSTED, TrustState.ESCALATED
+STATES = (_T, _E)
+
+TRANSITIONS: Mapping[tuple[TrustState, Move], TrustState] = {
+    (_T, Move.PROMOTION): _E,
+    (_E, Move.DEMOTION): _T,
+    (_E, Move.EXPIRY): _T,
+}
+
+
+class Change(NamedTuple):
+    """A transition that happened.
+
+    Attributes:
+        at: when, milliseconds.
+        workspaces: workspaces that counted.
+        rate: their mean share of failed calls, 0 to 1.
+        calls: their calls in the window.
+        causes: ids of the input events behind it, oldest first.
+    """
+
+    before: TrustState
+    after: TrustState
+    move: Move
+    at: int
+    workspaces: int
+    rate: float
+    calls: int
+    causes: tuple[str, ...]
+
+
+def hear(record: UserTrust, standing: ToolStanding, at: int) -> None:
+    """Take in how the tool stands in one workspace now."""
+    places = record.places
+    places.pop(standing.workspace_id, None)
+    if standing.state is _T:
+        return
+    places[standing.workspace_id] = Place(standing.calls, standing.failures, at, standing.cause)
+    if len(places) > MAX_PLACES:
+        del places[next(iter(places))]  # the one heard of longest ago stands first
+
+
+def judge(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
+    """Promote or demote by what has been heard."""
+    if record.state is _T:
+        counting = [
+            place
+            for place in record.places.values()
+            if place.calls >= rules.min_calls and place.told_at > record.watermark
+        ]
+        if len(counting) < rules.workspaces or mean_rate(counting) <= rules.failure_rate + _TOLERANCE:
+            return None
+        return move(record, Move.PROMOTION, rules, at, counting)
+    counting = list(record.places.values())
+    if len(counting) >= rules.workspaces and mean_rate(counting) >= rules.release_rate - _TOLERANCE:
+        return None
+    return move(record, Move.DEMOTION, rules, at, counting)
+
+
+def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
+    """End an escalation whose time is over by `at`, at its own time."""
+    due = due_at(record)
+    if due is None or due > at:
+        return None
+    return move(record, Move.EXPIRY, rules, due, list(record.places.values()))
+
+
+def due_at(record: UserTrust) -> int | None:
+    """When an escalation ends by itself."""
+    return record.expires_at if record.state is _E else None
+
+
+def mean_rate(places: Iterable[Place]) -> float:
+    """Mean share of failed calls over workspaces, each counting alike; 0 without one."""
+    rates = [place.failures / place.calls if place.calls else 0.0 for place in places]
+    return sum(rates) / len(rates) if rates else 0.0
+
+
+def move(record: UserTrust, trigger: Move, rules: FleetRules, at: int, counting: list[Place]) -> Change | None:
+    """Make one transition of the table; None if the table has none."""
+    before = record.state
+    after = TRANSITIONS.get((before, trigger))
+    if after is None:
+        return None
+    record.state = after
+    if after is _E:
+        record.escalated_at = at
+        record.expires_at = at + int(rules.duration_seconds * 1000)
+    else:
+        record.escalated_at = record.expires_at = 0
+        if trigger is Move.EXPIRY:
+            record.watermark = at
+    calls, causes = sum(place.calls for place in counting), tuple(place.cause for place in counting)
+    return Change(before, after, trigger, at, len(counting), mean_rate(counting), calls, causes)

@@ -1,0 +1,90 @@
+"""The fleet stage: what only shows over many workspaces or many sessions.
+
+One key is a user's tool (promotion) or a model (behavioural profile). Both fold from what the session and the tool
+stage tell, never from decisions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...schemas.errors import EventRejected, RejectReason
+from ...schemas.rules import FleetRules, Rules
+from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
+from ..emit import Emitter
+from . import profile, promotion
+from .decide import model_state, user_trust_changed
+from .state import FleetState, ModelProfile, UserTrust
+
+
+class FleetStage:
+    """Stage of the topology that is keyed by user and tool, and by model."""
+
+    name = "fleet"
+    sources = ("standings",)
+    state_type = FleetState
+    state_version = 1
+
+    def decode(self, topic: str, value: bytes) -> Standing:
+        """Read one standing."""
+        del topic
+        try:
+            return decode_standing(value)
+        except msgspec.DecodeError as error:
+            message = f"not a standing of this version of trustfold: {error}; drain the topic before upgrading"
+            raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
+
+    def envelope(self, event: Standing) -> tuple[str, str, int]:
+        """State key, id and time of a standing."""
+        return event.key, event.id, event.time_ms
+
+    def fold(self, state: FleetState, event: Standing, at: int, rules: Rules, emit: Emitter) -> None:
+        """Fold one standing; one that was written again after a crash changes nothing."""
+        if event.origin >= 0 and event.origin <= state.origins.get(event.space, -1):
+            return
+        if state.user is not None:
+            self._catch_up(state.user, event.key, at, rules.fleet, emit)
+        if isinstance(event, ToolStanding):
+            self._tool(state, event, at, rules.fleet, emit)
+        elif isinstance(event, ModelBehaved):
+            self._model(state, event, emit)
+        if event.origin >= 0:  # what fell due has taken effect by its time alone
+            state.origins[event.space] = event.origin
+
+    def due_at(self, state: FleetState) -> int | None:
+        """When a user's escalation ends."""
+        return promotion.due_at(state.user) if state.user is not None else None
+
+    def due(self, state: FleetState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
+        """Append that the time has come; it takes effect when it is read back."""
+        del now, rules
+        due = self.due_at(state)
+        if due is not None:
+            passed = StandingDue(id=f"{key}@{due}/due", time_ms=due, key=key)
+            emit.record("standings", key, passed, passed.id, own_partition=True)
+
+    def _catch_up(self, record: UserTrust, key: str, at: int, rules: FleetRules, emit: Emitter) -> None:
+        """What time alone has done, told at its own time under an id that follows from it."""
+        change = promotion.expire(record, rules, at)
+        if change is None:
+            return
+        cause, now, traceparent = emit.cause, emit.at, emit.traceparent
+        emit.begin(f"{key}@{change.at}/{change.move}", change.at)
+        user_trust_changed(record, change, rules, emit)
+        emit.begin(cause, now, traceparent)
+
+    def _tool(self, state: FleetState, event: ToolStanding, at: int, rules: FleetRules, emit: Emitter) -> None:
+        record = state.user
+        if record is None:
+            record = state.user = UserTrust(event.user_id, event.tool_name)
+        promotion.hear(record, event, at)
+        change = promotion.judge(record, rules, at)
+        if change is not None:
+            user_trust_changed(record, change, rules, emit, session_id=event.session_id, cause=event.cause)
+
+    def _model(self, state: FleetState, event: ModelBehaved, emit: Emitter) -> None:
+        if state.model is None:
+            state.model = ModelProfile(event.model)
+        profile.count(state.model, event)
+        if profile.is_worth_telling(state.model):
+            model_state(state.model, emit)

@@ -1,0 +1,226 @@
+"""Promotion: a tool that fails in several workspaces of one user, as told by calls (seed 2; design 3, Trust)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from story import Story
+from trustfold.projections.fleet.promotion import STATES, TRANSITIONS, Move, hear, judge, mean_rate, move
+from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
+from trustfold.schemas.rules import FleetRules, Rules
+from trustfold.schemas.standings import ToolStanding
+from trustfold.schemas.vocabulary import TrustState
+
+RULES = FleetRules()
+PUBLIC = "trust:user:ada\x1fdeploy"
+
+
+def failing(story: Story, *workspaces: str, failures: int = 5, successes: int = 0) -> Story:
+    """The tool `deploy` works and then fails in each of the workspaces."""
+    for workspace in workspaces:
+        story.moved(workspace=workspace).works("deploy", times=successes)
+        story.fails("deploy", times=failures)
+    return story
+
+
+def user_moves(story: Story, user: str = "ada") -> list[tuple[str, str, str]]:
+    """Transitions of a user's trust: from, to, trigger."""
+    return [(one["from"], one["to"], one["trigger"]) for one in story.all("trust.changed", scope="user", user_id=user)]
+
+
+def test_a_tool_that_fails_in_three_workspaces_is_escalated_for_the_user() -> None:
+    """Not in two; in the third, with the fifth call there: state, reason, evidence, texts, expiry."""
+    story = failing(Story(user="ada"), "w1", "w2")
+    assert user_moves(story) == []
+    failing(story, "w3", failures=4)
+    assert user_moves(story) == []
+    failing(story, "w3", failures=1)
+    assert user_moves(story) == [("trusted", "escalated", "promotion")]
+    told = story.decided("trust.changed", scope="user")
+    assert told["key"] == "deploy"
+    assert told["reason"] == "fails across 3 workspaces: 100% of calls (limit 50%)"
+    assert (told["count"], told["threshold"], told["session_id"]) == (1.0, 0.5, "s1")
+    assert len(told["caused_by"]) == 3
+    assert told["caused_by"][-1].endswith(f"{story._ids:x}"), "the newest evidence stands last"
+    assert "in all your workspaces" in told["notification"]
+    assert told["reason"] in told["permission_warning"]
+    assert "workspace_id" not in told
+    state = story.public(PUBLIC)
+    assert state is not None
+    assert (state["kind"], state["scope"], state["user_id"], state["key"]) == ("trust", "user", "ada", "deploy")
+    assert (state["state"], state["failure_rate"], state["measured"]) == ("escalated", 1.0, 15)
+    assert state["expires_at"] == told["expires_at"] == "2026-01-06T10:01:00.000Z", "a day later"
+
+
+@pytest.mark.parametrize(
+    ("told", "promoted"),
+    [
+        ({"failures": 5}, True),
+        ({"failures": 4}, False),  # too few calls
+        ({"failures": 5, "successes": 4}, True),  # 56 %
+        ({"failures": 5, "successes": 5}, False),  # half is not more than half
+    ],
+)
+def test_rate_and_number_of_calls_matter(told: dict[str, int], promoted: bool) -> None:
+    """At least five calls in each workspace, and more than half of them failing in the mean."""
+    assert bool(user_moves(failing(Story(user="ada"), "w1", "w2", "w3", **told))) is promoted
+
+
+def test_workspaces_of_other_users_and_of_nobody_count_for_nobody() -> None:
+    """Three workspaces of three users are no pattern of one; calls without a user have no fleet."""
+    story = Story()
+    for name in ("ada", "bob", "eve"):
+        failing(story.moved(user=name, session=name), f"of {name}")
+    assert story.all("trust.changed", scope="user") == []
+    assert failing(Story(), "w1", "w2", "w3").all("trust.changed", scope="user") == []
+
+
+def test_everybody_who_uses_the_tools_is_told() -> None:
+    """Two people share three workspaces: the tool is escalated for both, under ids of their own."""
+    story = Story()
+    for workspace in ("w1", "w2", "w3"):
+        for user in ("ada", "bob"):
+            story.moved(user=user, session=f"of {user}")
+            failing(story, workspace)
+    assert user_moves(story, "ada") == user_moves(story, "bob") == [("trusted", "escalated", "promotion")]
+    ids = [one["id"] for one in story.all("trust.changed", scope="user")]
+    assert len(set(ids)) == 2
+
+
+def test_a_user_who_comes_late_hears_of_a_tool_that_fails() -> None:
+    """The tool is escalated already when the second user begins to use it."""
+    story = failing(Story(user="ada"), "w1", "w2", "w3")
+    for workspace in ("w1", "w2", "w3"):
+        story.moved(workspace=workspace, user="bob", session="of bob").fails("deploy")
+    assert user_moves(story, "bob") == [("trusted", "escalated", "promotion")]
+
+
+def test_recovery_in_one_of_three_workspaces_demotes() -> None:
+    """Two are no pattern any more; the public state is gone."""
+    story = failing(Story(user="ada"), "w1", "w2", "w3")
+    story.after(minutes=31).works("deploy", times=3)
+    assert story.decided("trust.changed", scope="tool")["trigger"] == "recovery"
+    assert user_moves(story)[-1] == ("escalated", "trusted", "demotion")
+    last = story.decided("trust.changed", scope="user")
+    assert last["reason"] == "not trusted in 2 of 3 workspaces any more"
+    assert "no longer requires approval" in last["notification"]
+    assert "permission_warning" not in last
+    assert story.public(PUBLIC) is None
+
+
+def test_an_operators_reset_demotes() -> None:
+    """What an operator forgives in a workspace counts there no more; the order is the cause."""
+    story = failing(Story(user="ada"), "w1", "w2", "w3")
+    order = story.command("trust.reset", "tool:deploy")
+    assert user_moves(story)[-1] == ("escalated", "trusted", "demotion")
+    assert story.decided("trust.changed", scope="user")["caused_by"][-1] == order
+
+
+def test_a_falling_rate_demotes_below_the_release_and_not_before() -> None:
+    """Between 40 and 50 % nothing moves; below 40 % the escalation ends, though all three are still not trusted."""
+    story = failing(Story(user="ada"), "w1", "w2", "w3")
+
+    def succeed(times: int) -> None:
+        for workspace in ("w1", "w2", "w3"):
+            story.moved(workspace=workspace).works("deploy", times=times)
+
+    succeed(6)  # 45 %
+    assert len(user_moves(story)) == 1
+    succeed(4)  # a third
+    assert user_moves(story)[-1] == ("escalated", "trusted", "demotion")
+    assert "calls failing across 3 workspaces (limit 40%)" in story.decided("trust.changed", scope="user")["reason"]
+    assert {one["to"] for one in story.all("trust.changed", key="deploy", scope="tool")} == {"escalated"}
+
+
+def test_an_escalation_expires() -> None:
+    """After a day without a word it ends by itself: by a tick, or when the next standing reveals it, under one id."""
+    ticked = failing(Story(user="ada"), "w1", "w2", "w3").after(minutes=24 * 60)
+    ticked.tick()
+    revealed = failing(Story(user="ada"), "w1", "w2", "w3").after(minutes=24 * 60)
+    revealed.fails("deploy")
+    for story in (ticked, revealed):
+        assert user_moves(story)[-1] == ("escalated", "trusted", "expiry")
+        assert story.public(PUBLIC) is None
+    last = ticked.decided("trust.changed", scope="user")
+    assert last["time"] == "2026-01-06T10:01:00.000Z", "at its own time"
+    assert revealed.decided("trust.changed", scope="user") == last
+
+
+def test_what_was_told_before_an_expiry_promotes_nothing_again() -> None:
+    """One more failure after it is not three workspaces; three of them are."""
+    story = failing(Story(user="ada"), "w1", "w2", "w3").after(minutes=24 * 60)
+    failing(story, "w1")
+    failing(story, "w2")
+    assert user_moves(story)[-1] == ("escalated", "trusted", "expiry")
+    failing(story, "w3")
+    assert user_moves(story)[-1] == ("trusted", "escalated", "promotion")
+
+
+def test_the_rules_can_be_set_and_switched_off() -> None:
+    """Two workspaces and three calls, or nothing at all."""
+    strict = Rules(fleet=FleetRules(workspaces=2, min_calls=3, duration_seconds=60))
+    story = failing(Story(user="ada", rules=strict), "w1", "w2", failures=3)
+    assert user_moves(story) == [("trusted", "escalated", "promotion")]
+    off = Story(user="ada", rules=Rules(fleet=FleetRules(enabled=False)))
+    assert not [output for output in failing(off, "w1", "w2", "w3").outputs if output.topic == "standings"]
+    with pytest.raises(ValueError, match=r"release_rate 0\.6 must not be above failure_rate 0\.5"):
+        FleetRules(release_rate=0.6)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("trigger", Move)
+def test_the_table_is_all_there_is(state: TrustState, trigger: Move) -> None:
+    """Every move in every state leads where the table says, and elsewhere changes nothing at all."""
+    record = UserTrust("ada", "deploy", state=state, escalated_at=1, expires_at=2)
+    change = move(record, trigger, RULES, 10_000, [Place(4, 3, 1, "e1")])
+    wanted = TRANSITIONS.get((state, trigger))
+    if wanted is None:
+        assert change is None
+        assert record == UserTrust("ada", "deploy", state=state, escalated_at=1, expires_at=2)
+        return
+    assert change is not None
+    assert (change.before, change.after, record.state) == (state, wanted, wanted)
+    assert (change.workspaces, change.rate, change.calls, change.causes) == (1, 0.75, 4, ("e1",))
+    assert bool(record.expires_at) is (wanted is TrustState.ESCALATED)
+
+
+def test_every_move_is_in_the_table_and_every_state_can_be_left() -> None:
+    """No trigger without a use, no state without an exit."""
+    assert {trigger for _, trigger in TRANSITIONS} == set(Move)
+    assert {state for state, _ in TRANSITIONS} == set(STATES) == set(TRANSITIONS.values())
+
+
+def standing(workspace: str, calls: int, failures: int, **fields: Any) -> ToolStanding:
+    """How the tool stands in a workspace."""
+    told: dict[str, Any] = {"id": "s", "time_ms": 0, "user_id": "ada", "tool_name": "deploy", "state": "escalated"}
+    return ToolStanding(**told | {"workspace_id": workspace, "calls": calls, "failures": failures} | fields)
+
+
+def test_the_bounds_are_exact() -> None:
+    """Means that are equal to a bound but for rounding neither promote nor demote."""
+    record = UserTrust("ada", "deploy")
+    for workspace, failures in (("w1", 3), ("w2", 5), ("w3", 7)):
+        hear(record, standing(workspace, 10, failures), 1)
+    assert judge(record, RULES, 1) is None
+    hear(record, standing("w3", 10, 8), 2)
+    assert judge(record, RULES, 2) is not None
+    for workspace, failures in (("w1", 3), ("w2", 4), ("w3", 5)):
+        hear(record, standing(workspace, 10, failures), 3)
+    assert mean_rate(record.places.values()) < 0.4, "by rounding"
+    assert judge(record, RULES, 3) is None
+
+
+def test_workspaces_are_bounded_and_the_longest_unheard_goes_first() -> None:
+    """However many workspaces a user has, so many are remembered; each hearing counts anew."""
+    record = UserTrust("ada", "deploy")
+    for number in range(MAX_PLACES):
+        hear(record, standing(f"w{number}", 5, 5), number)
+    hear(record, standing("w0", 5, 5), 100)
+    hear(record, standing("one more", 5, 5), 101)
+    assert len(record.places) == MAX_PLACES
+    assert "w0" in record.places
+    assert "w1" not in record.places
