@@ -27,12 +27,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reset": ("operate:reset", "Give a tool clean trust again and close its circuit."),
     "recover": ("operate:recover", "Restore the trust of an escalated tool."),
     "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
+    "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
+    "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
+    "stalls": ("behavior:stalls", "Show in how many of their turns models were stuck."),
     "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }
 """Name: where it lives in `surfaces`, and its line in the list."""
 
-SEED_SPELLING = ("status", "reset", "recover")
+SEED_SPELLING = ("status", "reset", "recover", "behavior", "patterns", "stalls")
 """Commands that the seed spells `reliability ...`."""
 
 

@@ -88,8 +88,13 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     Raises:
         ConfigError: nothing is known of the key, or several workspaces have it.
     """
+    # What holds for a user everywhere follows from the workspaces; an order there ends it.
     here = [
-        one for one in states if one["kind"] in {"trust", "breaker"} and workspace in {None, one.get("workspace_id")}
+        one
+        for one in states
+        if one["kind"] in {"trust", "breaker"}
+        and one.get("scope") != "user"
+        and workspace in {None, one.get("workspace_id")}
     ]
     if key == EVERYTHING:
         return here

@@ -53,7 +53,9 @@ def status(
         if history is not None:
             document["history"] = history
         write_json(document)
-    elif key is None:
+        return
+    states = [state for state in states if state.get("turns") is None]  # `trustfold behavior` shows those
+    if key is None:
         console().print(overview_table(states, mode, now, everything=everything))
         if history:
             console().print(details(None, [], history, now))

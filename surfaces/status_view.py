@@ -26,7 +26,8 @@ def overview_table(states: Sequence[Record], mode: str | None, now: datetime, *,
     trust = [state for state in states if state["kind"] == "trust"]
     circuits = [state for state in states if state["kind"] == "breaker"]
     shown = [state for state in trust if everything or state["state"] != "trusted"]
-    several = len({state.get("workspace_id") for state in (*shown, *circuits)}) > 1
+    places = {place_of(state) for state in (*shown, *circuits)}
+    several = len(places) > 1 or any(state.get("scope") == "user" for state in shown)
     parts: list[RenderableType] = [Text("Reliability Status", "bold")]
     if shown:
         parts.append(_trust_table(shown, now, workspaces=several))
@@ -79,6 +80,9 @@ def recovery_words(state: Record, now: datetime) -> str:
             return "waits for `trustfold recover`"
         case "recovering":
             return f"{state.get('successes', 0)}/{state.get('successes_needed', 0)} successes"
+        case "escalated" if state.get("scope") == "user":
+            left = _left(state.get("expires_at"), now)
+            return f"ends in {left}" if left else "is over"
         case "escalated":
             left = _left(state.get("recovery_at"), now)
             return f"cooldown: {left} remaining" if left else "the next success starts recovery"
@@ -96,14 +100,14 @@ def _trust_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -
     table = _table(("Tool/Parameters", "State", "Failures", "Recovery"), workspaces=workspaces)
     for state in sorted(states, key=lambda one: (_ORDER.index(one["state"]), one["key"])):
         word = str(state["state"])
-        failures = "-" if word in {"blocked", "removed"} or state.get("failures") is None else _failures(state)
+        failures = "-" if word in {"blocked", "removed"} else _failures(state)
         row: list[RenderableType] = [
             Text(str(state["key"])),
             Text(word.upper(), _STYLES[word]),
             failures,
             recovery_words(state, now),
         ]
-        table.add_row(*([str(state.get("workspace_id", ""))] if workspaces else []), *row)
+        table.add_row(*([place_of(state)] if workspaces else []), *row)
     return table
 
 
@@ -119,7 +123,7 @@ def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool)
             failures,
             _next(state, word, now),
         ]
-        table.add_row(*([str(state.get("workspace_id", ""))] if workspaces else []), *row)
+        table.add_row(*([place_of(state)] if workspaces else []), *row)
     return table
 
 
@@ -151,7 +155,15 @@ def _next(state: Record, word: str, now: datetime) -> str:
     return f"a probe in {left}" if left else ""
 
 
+def place_of(state: Record) -> str:
+    """Where a state holds: a workspace, or everywhere for one user."""
+    return f"user {state['user_id']}" if state.get("scope") == "user" else str(state.get("workspace_id", ""))
+
+
 def _failures(state: Record) -> str:
+    if state.get("failures") is None:
+        rate = state.get("failure_rate")
+        return "-" if rate is None else f"{rate:.0%}"
     threshold = state.get("threshold")
     count = f"{state['failures']:.3g}"
     return f"{count}/{threshold:.3g}" if threshold is not None else count
@@ -174,7 +186,7 @@ def _facts(state: Record, now: datetime) -> Table:
     facts: list[tuple[str, str]] = []
     if state.get("reason"):
         facts.append(("because", plain(str(state["reason"])) if state["kind"] == "breaker" else str(state["reason"])))
-    if state["kind"] == "trust" and state.get("failures") is not None:
+    if state["kind"] == "trust" and _failures(state) != "-":
         facts.append(("failures", _failures(state)))
     facts += [
         (plain(name), str(state[name])[:19].replace("T", " ") + " UTC")
@@ -188,8 +200,8 @@ def _facts(state: Record, now: datetime) -> Table:
         facts.append(("opened", f"{state.get('reopen_count') or 0} times"))
     if state.get("denials"):
         facts.append(("declined by users", f"{state['denials']} times"))
-    if state.get("workspace_id"):
-        facts.append(("workspace", str(state["workspace_id"])))
+    if place_of(state):
+        facts.append(("workspace" if state.get("workspace_id") else "where", place_of(state)))
     return _fact_table(facts)
 
 

@@ -131,6 +131,19 @@ def test_workspaces_are_told_apart() -> None:
     assert "Workspace" not in shown(overview_table(states[:1], None, NOW, everything=False))
 
 
+def test_what_holds_for_a_user_everywhere_is_told_apart() -> None:
+    """Whose it is, the mean share of failed calls, and when it ends; in the overview and in the details."""
+    state = {"kind": "trust", "key": "deploy", "scope": "user", "user_id": "ada", "state": "escalated"}
+    state |= {"failure_rate": 0.8333, "measured": 18, "reason": "fails across 3 workspaces", "expires_at": at(hours=5)}
+    table = shown(overview_table([state], None, NOW, everything=False))
+    for words in ("user ada", "deploy", "ESCALATED", "83%", "ends in 5h 0m"):
+        assert words in table
+    assert recovery_words(state | {"expires_at": at(hours=-1)}, NOW) == "is over"
+    told = shown(details("deploy", [state], [], NOW))
+    assert "fails across 3 workspaces" in told
+    assert "user ada" in told
+
+
 def test_markup_in_names_is_only_text() -> None:
     """A tool called `[red]` neither colours the table nor breaks it."""
     states = [trust("[red]|x=[/]", "blocked"), circuit("tool:[bold]", "open", open_until=at(minutes=1))]
