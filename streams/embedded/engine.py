@@ -21,6 +21,7 @@ from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from ...schemas.errors import ConfigError, StateIncompatible
 from ...schemas.rules import Rules
+from ...schemas.topics import TOPICS
 from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .topology import LocalTopology
@@ -32,7 +33,7 @@ LIVE_STATES = 20_000
 FORGET_EVERY = 32
 """Batches between two looks for states to drop; each look costs time with every state kept."""
 
-INTERNAL_TOPICS = frozenset({"outcomes"})
+INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
 """Not kept as outputs: they follow from the log, and nobody outside may read them."""
 
 
@@ -65,7 +66,7 @@ class Receipt(NamedTuple):
 
 
 class EmbeddedEngine:
-    """Both stages over one file, in one process, for one thread at a time.
+    """All stages over one file, in one process, for one thread at a time.
 
     Attributes:
         rules: what the folds go by.

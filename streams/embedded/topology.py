@@ -33,7 +33,7 @@ Load = Callable[[str, bytes], bytes | None]
 
 
 class LocalTopology:
-    """Both stages over one partition.
+    """All stages over one partition.
 
     Attributes:
         processors: by stage name.
@@ -60,8 +60,8 @@ class LocalTopology:
     ) -> list[Output]:
         """Append records to a source topic and fold them and all they cause; returns every output, in order.
 
-        Outputs to source topics (outcomes, appended events) are folded before the next record is read, so the
-        decisions of one event stand together.
+        Outputs to source topics (outcomes, standings, appended events) are folded before the next record is read, so
+        the decisions of one event stand together.
         """
         left: list[Output] = []
         for value in values:

@@ -1,9 +1,11 @@
 """Ticks: what falls due without an event is appended to the log by the worker that owns the partition.
 
 About once a second, only while some processor has something due and its partition is caught up with its log end: a
-partition that lags will meet its own future events first. The time of a tick is the largest event time this worker has
-seen plus the wall time since it processed the last record. What comes out is an event like any other; it changes state
-when it is read back, so the log stays the only truth (design 2, Time and order).
+partition that lags will meet its own future events first. The time of a tick is the largest event time this worker had
+seen one tick ago plus the wall time since it processed the last record: what a stage has just made of an old log is
+still on its way to the next stage, which must not be told that its time is over before it has read it. What comes out
+is an event like any other; it changes state when it is read back, so the log stays the only truth (design 2, Time and
+order).
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from .engine import Engine
 INTERVAL_S = 1.0
 
 
-def tick(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> int:
-    """Append what is due now; returns how many events."""
-    if engine.gate.tenure is None:
-        return 0
-    stream_time = max((task.processor.stream_time for task in engine.tasks.values()), default=0)
-    if not stream_time:
+def seen(engine: Engine) -> int:
+    """Largest event time that any of the worker's stages has seen, milliseconds; 0 before the first event."""
+    return max((task.processor.stream_time for task in engine.tasks.values()), default=0)
+
+
+def tick(engine: Engine, stream_time: int, *, clock: Callable[[], float] = time.monotonic) -> int:
+    """Append what is due, if `stream_time` is the event time reached; returns how many events."""
+    if engine.gate.tenure is None or not stream_time:
         return 0
     now = stream_time + int((clock() - engine.last_record_at) * 1000)
     appended = 0
@@ -40,8 +44,11 @@ def tick(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> int:
 async def run_ticks(engine: Engine) -> None:
     """Tick until cancelled; a fault fails the worker."""
     try:
+        before = 0
         while True:
             await asyncio.sleep(INTERVAL_S)
-            tick(engine)
+            now = seen(engine)
+            tick(engine, min(before, now))
+            before = now
     except Exception as error:  # noqa: BLE001 - reported by failing the worker
         await engine.fail(error)

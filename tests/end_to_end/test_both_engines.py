@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def assert_same(written: Written, expected: Written) -> None:
 
 
 def test_the_seeds_scenarios_decide_the_same_on_kafka(broker: Any, topic_prefix: str) -> None:
-    """The three use cases and the announce scenario, told to a worker on a broker, end as they do in one process."""
+    """Every scenario, told to a worker on a broker, ends as it does in one process."""
     records = [record for story in ALL.values() for record in _apart(story().records, story().session)]
     expected = locally(records)
     written = run_through_kafka(settings_for(broker.bootstrap, topic_prefix), records, as_many_as(expected))
@@ -54,6 +55,9 @@ def test_the_seeds_scenarios_decide_the_same_on_kafka(broker: Any, topic_prefix:
     assert ("escalations", "mcp\x1fservice:atlassian") in decided
     assert ("escalations", "degradation\x1fhttp_request") in decided
     assert ("nudges", "announce") in written
+    everywhere = [json.loads(value or b"") for value in written["escalations", "user:ada\x1fdeploy"]]
+    assert [one["trigger"] for one in everywhere] == ["promotion", "demotion", "promotion", "expiry"]
+    assert ("state", "model:large-1") in written
 
 
 def _apart(records: list[tuple[str, bytes]], name: str) -> list[tuple[str, bytes]]:

@@ -14,10 +14,22 @@ from story import Story
 def busy_agents(sessions: int, calls: int, seed: int = 1) -> list[tuple[str, bytes]]:
     """About 2.4 events per call: work, failures, loops, talk; some calls never finish. Sessions are interleaved."""
     random = Random(seed)
-    told = [_session(number, calls, random) for number in range(sessions)]
+    return _interleaved([_session(number, calls, random) for number in range(sessions)], random)
+
+
+def busy_users(sessions: int, turns: int, seed: int = 1) -> list[tuple[str, bytes]]:
+    """About 11 events per turn of people who share workspaces, tools and models, so that all of it adds up elsewhere.
+
+    Tools fail for hours and work again. What is decided depends on the order of all sessions: for one partition only.
+    """
+    random = Random(seed)
+    return _interleaved([_shared(number, turns, random) for number in range(sessions)], random)
+
+
+def _interleaved(told: list[list[tuple[str, bytes]]], random: Random) -> list[tuple[str, bytes]]:
     order = [number for number, records in enumerate(told) for _ in records]
     random.shuffle(order)
-    positions = [0] * sessions
+    positions = [0] * len(told)
     stream = []
     for number in order:
         stream.append(told[number][positions[number]])
@@ -26,7 +38,9 @@ def busy_agents(sessions: int, calls: int, seed: int = 1) -> list[tuple[str, byt
 
 
 def _session(number: int, calls: int, random: Random) -> list[tuple[str, bytes]]:
-    story = Story(session=f"session-{number}", workspace=f"workspace-{number}")
+    story = Story(
+        session=f"session-{number}", workspace=f"workspace-{number}", user=f"user-{number}", model=f"model-{number}"
+    )
     story._ids = number << 32
     for step in range(calls):
         kind = random.random()
@@ -50,4 +64,23 @@ def _session(number: int, calls: int, random: Random) -> list[tuple[str, bytes]]
             story.started("bash", {"command": f"sleep {step}"}, deadline_ms=30_000)
             story.after(minutes=1)
     story.user_says()
+    return story.records
+
+
+def _shared(number: int, turns: int, random: Random) -> list[tuple[str, bytes]]:
+    story = Story(session=f"session-{number}", user=f"user-{number % 3}", model=f"model-{number % 4}")
+    story._ids = number << 32
+    for _ in range(turns):
+        story.moved(workspace=f"workspace-{random.randrange(4)}")
+        story.event("turn.started")
+        tool = random.choice(["deploy", "search"])
+        for step in range(4):
+            if random.random() < (0.9 if story.now.hour % 2 else 0.1):
+                story.fails(tool, {"q": step % 2}, with_=random.choice(["timeout", "server_error"]))
+            else:
+                story.works(tool, {"q": step}, result=random.randrange(2))
+        story.event("turn.ended")
+        if random.random() < 0.3:
+            story.user_says()
+        story.after(minutes=random.choice([1, 5, 20]))
     return story.records

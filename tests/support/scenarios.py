@@ -50,7 +50,21 @@ def announce_without_action() -> Story:
     return story
 
 
+def fails_everywhere() -> Story:
+    """Seed 2, Promotion: a tool fails in three workspaces of a user, works again in one, and fails on a day later."""
+    story = Story(session="everywhere", user="ada", model="large-1")
+    for workspace in ("shop", "blog", "w1"):
+        story.moved(workspace=workspace).event("turn.started")
+        story.works("deploy").fails("deploy", times=5)
+        story.event("turn.ended")
+    story.after(minutes=40).works("deploy", times=3)
+    story.after(minutes=20).fails("deploy", times=5)
+    story.after(minutes=25 * 60)
+    return story.fails("deploy")
+
+
 ALL = {
+    "fails_everywhere": fails_everywhere,
     "http_service_degradation": http_service_degradation,
     "cli_command_failures": cli_command_failures,
     "mcp_server_dies": mcp_server_dies,

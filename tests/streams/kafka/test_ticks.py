@@ -5,7 +5,7 @@ from typing import Any
 
 from counting import Output
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.ticks import tick
+from trustfold.streams.kafka.ticks import seen, tick
 
 
 class Processor:
@@ -41,26 +41,33 @@ def engine_with(*processors: Processor, caught_up: bool = True, open_: bool = Tr
 def test_due_by_event_time_plus_the_time_nothing_came() -> None:
     """Event time 10 s and two quiet seconds: what is due at 12 s is appended to its own partition, once."""
     engine = engine_with(Processor(None, 10_000), Processor(12_000, 9_000))
-    assert tick(engine, clock=lambda: 101.999) == 0
-    assert tick(engine, clock=lambda: 102.0) == 1
+    assert tick(engine, seen(engine), clock=lambda: 101.999) == 0
+    assert tick(engine, seen(engine), clock=lambda: 102.0) == 1
     assert engine.written[0][1] == 1
     assert engine.metrics.ticks == 1
-    assert tick(engine, clock=lambda: 110.0) == 0
+    assert tick(engine, seen(engine), clock=lambda: 110.0) == 0
+
+
+def test_not_before_what_is_on_its_way_has_arrived() -> None:
+    """What another stage has seen only since the tick before does not count yet."""
+    engine = engine_with(Processor(None, 90_000), Processor(12_000, 9_000))
+    assert tick(engine, 10_000, clock=lambda: 100.5) == 0
+    assert tick(engine, 90_000, clock=lambda: 100.5) == 1
 
 
 def test_not_while_the_partition_lags() -> None:
     """A partition that is behind will meet its own future first."""
     engine = engine_with(Processor(5_000), caught_up=False)
-    assert tick(engine, clock=lambda: 200.0) == 0
+    assert tick(engine, seen(engine), clock=lambda: 200.0) == 0
 
 
 def test_not_before_the_first_event() -> None:
     """Without any event time there is no present to compare with."""
     engine = engine_with(Processor(5_000, stream_time=0))
-    assert tick(engine, clock=lambda: 200.0) == 0
+    assert tick(engine, seen(engine), clock=lambda: 200.0) == 0
 
 
 def test_not_between_two_assignments() -> None:
     """While the gate is closed the partitions may be somebody else's already."""
     engine = engine_with(Processor(5_000), open_=False)
-    assert tick(engine, clock=lambda: 200.0) == 0
+    assert tick(engine, seen(engine), clock=lambda: 200.0) == 0

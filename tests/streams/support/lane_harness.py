@@ -258,7 +258,7 @@ class LaneHarness:
         return run(ask())
 
     def settled(self, timeout: float = 60) -> None:
-        """Wait until everything written so far is committed, through both stages."""
+        """Wait until everything written so far is committed, through all stages."""
         last: dict[Any, Any] = {}
 
         def done() -> bool:
