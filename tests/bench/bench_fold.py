@@ -16,7 +16,7 @@ ALL = "all together"
 
 
 def measure(options: Options) -> list[Row]:
-    """Both stages on each trace, and on all of them weighted by their events.
+    """Session and tool stage on each trace, and on all of them weighted by their events.
 
     Raises:
         CannotMeasure: the contestant failed.

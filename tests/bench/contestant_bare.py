@@ -1,7 +1,7 @@
 """Contestants: the same folds in the barest loop over aiokafka. State in dicts, nothing durable, nothing committed.
 
-    contestant_bare.py TASK            through the broker: outcomes are produced, and consumed by the tool stage
-    contestant_direct.py TASK          (see there) outcomes are handed on in memory; only decisions are produced
+    contestant_bare.py TASK            through the broker: what stages tell each other is produced and consumed
+    contestant_direct.py TASK          (see there) it is handed on in memory; only decisions are produced
 
 No consumer group, no headers on outputs, no waiting for acknowledgements before the end.
 """
@@ -92,9 +92,9 @@ class Sender:
 
 
 class Bare:
-    """Both stages over all partitions, and the loop that feeds them."""
+    """All stages over all partitions, and the loop that feeds them."""
 
-    topics: tuple[str, ...] = ("events", "outcomes")
+    topics: tuple[str, ...] = tuple(stage.sources[0] for stage in STAGES)
 
     def __init__(self, task: bench_process.Task) -> None:
         self.task = task
@@ -105,7 +105,7 @@ class Bare:
         self.read = dict.fromkeys(self.topics, 0)
 
     def done(self) -> bool:
-        """Whether everything has been folded."""
+        """Whether everything has been folded; the few standings are folded as they come."""
         return self.read["events"] >= self.task.events and self.read["outcomes"] >= self.task.outcomes
 
     def fold(self, topic: str, partition: int, records: list[Any], sender: Sender) -> None:
@@ -143,32 +143,34 @@ class Bare:
 
 
 class Direct(Bare):
-    """The same without the topic between the stages: outcomes go to the tool stage as they are made."""
+    """The same without topics between the stages: what one tells another is handed on as it is made."""
 
     topics = ("events",)
 
     def __init__(self, task: bench_process.Task) -> None:
         super().__init__(task)
-        self._next = [0] * task.partitions
+        self._next: dict[tuple[str, int], int] = defaultdict(int)
 
     def done(self) -> bool:
         """Whether everything published has been folded."""
         return self.read["events"] >= self.task.preloaded
 
     def fold(self, topic: str, partition: int, records: list[Any], sender: Sender) -> None:
-        """Fold the records of one poll and the outcomes they cause."""
+        """Fold the records of one poll and all they cause."""
         decisions = []
-        handed: dict[int, list[LogRecord]] = defaultdict(list)
-        for output in self.stages["events"][partition].process("events", records):
-            if output.topic == "outcomes":
-                place = sender.place(output.key)
+        handed: dict[tuple[str, int], list[LogRecord]] = defaultdict(list)
+        for output in self.stages[topic][partition].process(topic, records):
+            if output.topic == "events":  # an appended finish is folded already
+                continue
+            if output.topic in self.stages:
+                place = output.topic, sender.place(output.key)
                 handed[place].append(LogRecord(None, output.value, self._next[place]))
                 self._next[place] += 1
-            elif output.topic != "events":  # an appended finish is folded already
+            else:
                 decisions.append(output)
         sender.put(decisions, partition)
-        for place, outcomes in handed.items():
-            sender.put(self.stages["outcomes"][place].process("outcomes", outcomes), place)
+        for (told, at), more in handed.items():
+            self.fold(told, at, more, sender)
 
 
 def main(kind: type[Bare] = Bare) -> None:

@@ -37,7 +37,7 @@ class Progress:
     """What has been folded, and when."""
 
     def __init__(self, task: bench_process.Task) -> None:
-        self.read = {"events": 0, "outcomes": 0}
+        self.read = {stage.sources[0]: 0 for stage in STAGES}
         self.warm_events = int(task.events * WARM)
         self.watch: bench_process.Stopwatch | None = None
         self.warm_at = 0
