@@ -1,5 +1,6 @@
 """The worker process: how it starts, ends, and what it says."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from broker_kit.choice import Broker
 from lane_harness import LaneHarness, event, events
+from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 
 
@@ -52,6 +54,7 @@ def test_stopping_at_any_moment_ends_well(lane: LaneHarness) -> None:
 @pytest.mark.durable_broker
 def test_faust_own_command_finds_the_app(lane: LaneHarness) -> None:
     """`faust -A trustfold.streams.kafka.app worker` runs an app made from the environment."""
+    asyncio.run(create_topics(lane.settings))  # the harness has made those of its own, smaller topology
     environ = lane.environ | {"TRUSTFOLD_LOG_LEVEL": "INFO"}
     command = [
         sys.executable,
