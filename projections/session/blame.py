@@ -28,6 +28,7 @@ def tell_tool(
     call: OpenCall,
     verdict: Verdict,
     sightings: Iterable[Sighting],
+    rules: Rules,
     emit: Emitter,
 ) -> None:
     """Emit each sighting for the tool and key of the call that completed it.
@@ -52,6 +53,7 @@ def tell_tool(
             fine_key=call.fine_key,
             model=model,
             pattern=sighting.pattern,
-            model_switch=state.model_switch,
+            model_switch=rules.models.strategy if state.overrides else None,
+            user_id=event.user_id or state.user_id,
         )
         emit.record("outcomes", seen.key, seen, seen.id)
