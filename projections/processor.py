@@ -136,10 +136,8 @@ class StageProcessor:
             emit.begin(event_id, at, traceparent_of(record.headers) if record.headers else None)
             before = len(outputs)
             try:
-                if scoped or state.overrides:
-                    fold(state, event, at, source.of(*stage.scopes(state, event)), emit)
-                else:
-                    fold(state, event, at, rules, emit)
+                own = scoped or state.overrides
+                fold(state, event, at, source.of(*stage.scopes(state, event)) if own else rules, emit)
             except Exception as fault:  # noqa: BLE001 - a fault of ours must not stop the partition; the event is kept
                 del outputs[before:]
                 self.rejected += 1

@@ -7,7 +7,7 @@ batches and touches no state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -134,12 +134,6 @@ class RuleSource:
 def source_of(rules: Rules | RuleSource) -> RuleSource:
     """A source; plain rules become one in which no scope overrides anything."""
     return rules if isinstance(rules, RuleSource) else RuleSource(rules)
-
-
-def stored_scopes(records: Iterable[bytes]) -> dict[str, SettingsOverrides]:
-    """Overrides by scope from the latest record of each, as an engine keeps them."""
-    changes = (decode_settings(value) for value in records)
-    return {changed.scope: changed.overrides for changed in changes}
 
 
 def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:

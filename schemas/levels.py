@@ -81,12 +81,11 @@ class Setting(NamedTuple):
 def layered(base: Rules, levels: Levels) -> Rules:
     """The rules that hold under all levels.
 
-    A part of a level that does not fit on what lies below it (each ladder rises, their mixture does not) is passed over.
+    A part of a level that does not fit on what lies below it is passed over: each ladder may rise, and their mixture
+    not.
     """
-    rules = base
-    for _, _, rules in _applied(base, levels):
-        pass
-    return rules
+    steps = [rules for _, _, rules in _applied(base, levels)]
+    return steps[-1] if steps else base
 
 
 def table(base: Rules, levels: Levels) -> list[Setting]:
@@ -125,9 +124,8 @@ def check(level: Level, overrides: SettingsOverrides, base: Rules) -> None:
             fitted(base, part)
         except Misfit as misfit:
             path = misfit.path
-            if name == "policies":
-                path = path[1:]
-            elif path[:1] == ("trust",) and "trust" not in (overrides.rules or {}):
+            unwritten = path[:1] == ("trust",) and "trust" not in (overrides.rules or {})
+            if name == "policies" or unwritten:
                 path = path[1:]
             raise Misfit((name, *path), misfit.what) from misfit
 

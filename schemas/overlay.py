@@ -1,7 +1,7 @@
 """Laying rules over rules: a layer names a few fields, everything else stays as it is below (design 3, Settings).
 
-The one way in which files, scopes and the environment change rules. Tables merge key by key, lists and single values are
-replaced, null is a value (it switches a threshold off).
+The one way in which files, scopes and the environment change rules. Tables merge key by key, lists and single values
+are replaced, null is a value (it switches a threshold off).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
 from .overlay import Patch, overlaid
 from .rules import Rules
 from .text_places import line_of
-from .vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode, Severity, ToolClass
+from .vocabulary import ModelSwitchStrategy, NudgeLevel, QualitySeverity, RecoveryMode, Severity, ToolClass
 
 _WORDS: dict[str, type[StrEnum]] = {
     "severity_filter": Severity,
@@ -29,6 +29,8 @@ _WORDS: dict[str, type[StrEnum]] = {
     "nudges.level": NudgeLevel,
     "tools.classes": ToolClass,
     "models.strategy": ModelSwitchStrategy,
+    "quality.by_cause.": QualitySeverity,
+    "quality.by_cause": Severity,
 }
 """What may stand where a rule wants one of a few words."""
 

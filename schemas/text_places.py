@@ -19,7 +19,7 @@ _HEADER = re.compile(r"^\s*\[")
 
 
 def line_of(text: str, path: Sequence[str | int], *, as_json: bool) -> int | None:
-    """Line (from 1) of the value at a path, or of the nearest table around it; None where the text says nothing of it."""
+    """Line (from 1) of the value at a path, or of the nearest table around it; None where there is none."""
     places = dict(_json_places(text) if as_json else _toml_places(text))
     wanted = tuple(path)
     while wanted:

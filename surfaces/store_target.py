@@ -11,7 +11,7 @@ import orjson
 
 from ..schemas.codec import encode
 from ..schemas.commands import Command
-from ..streams.embedded.engine import EmbeddedEngine, Request, rules_in_force
+from ..streams.embedded.engine import EmbeddedEngine, Request, source_in_force
 from ..streams.embedded.errors import StoreLocked
 from ..streams.embedded.views import DEAD_LETTERS, MAX_PAGE, Views
 from .http_target import HttpTarget
@@ -37,7 +37,7 @@ class StoreTarget:
     def overview(self) -> Overview:
         """Public state of every key away from its default."""
         with closing(Views.open(self._path)) as views:
-            mode = rules_in_force(views).trust.recovery_mode
+            mode = source_in_force(views).rules.trust.recovery_mode
             return Overview([orjson.loads(value) for value in views.states().values()], str(mode))
 
     def history(self, limit: int) -> list[Record]:

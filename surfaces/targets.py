@@ -78,6 +78,20 @@ def target_options(command: F) -> F:
     return command
 
 
+def rules_options(command: F) -> F:
+    """The options that name the files of rules and policies."""
+    for option in (
+        click.option(
+            "--policies", "policies_file", metavar="FILE", help="Prerequisites to go by. [env: TRUSTFOLD_POLICIES]"
+        ),
+        click.option(
+            "--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def target_of(store: str | None, url: str | None, bootstrap: str | None, settings: Settings | None = None) -> Target:
     """The target that options name, else the environment, else the store of this directory.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...schemas.events import ToolCallFinished
 from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, PatternSeen
+from ...schemas.rules import Rules
 from ..emit import Emitter
 from .patterns import Sighting, find
 from .state import OpenCall, SessionState

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,12 @@ def written(tmp_path: Path) -> Any:
 
 
 def fault(written: Any, text: str, name: str = "rules.json") -> str:
-    """What is said of a file that cannot be used, without its path."""
+    """What is said of a file that cannot be used, without its path and line."""
     with pytest.raises(ConfigError) as raised:
         written(text, name)
     said = str(raised.value)
     assert name in said
-    return said.split(f"{name}: ", 1)[1]
+    return re.split(rf"{re.escape(name)}(?::\d+)?: ", said, maxsplit=1)[1]
 
 
 def test_the_seeds_file_loads_unchanged(written: Any) -> None:
