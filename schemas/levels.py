@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .older_shapes import Misfit, moved
-from .overlay import Patch, leaves, merged, plain
+from .overlay import Patch, leaves, plain
 from .rule_text import fitted
 from .rules import Rules
 from .settings import SettingsOverrides
@@ -137,12 +137,12 @@ def set_by(overrides: SettingsOverrides | None) -> dict[str, Any]:
 
 
 def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOverrides:
-    """Overrides with some settings set, merged into tables where they are tables, or unset (None).
+    """Overrides with some settings replaced, or unset (None); the others stay.
 
     Raises:
         msgspec.ValidationError: a value is not one of the setting's.
     """
-    return msgspec.convert(merged(set_by(overrides), changes), SettingsOverrides)
+    return msgspec.convert({**set_by(overrides), **changes}, SettingsOverrides)
 
 
 def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]]:

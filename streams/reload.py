@@ -38,10 +38,16 @@ class Files(Protocol):
 class Reloader:
     """Hands changed rules to an engine."""
 
-    def __init__(self, files: Files | None, rebase: Callable[[Rules], None]) -> None:
-        """Watch files (None: there are none) for the engine behind `rebase`."""
+    def __init__(
+        self,
+        files: Files | None,
+        rebase: Callable[[Rules], None],
+        on_fault: Callable[[str | None], None] = lambda _fault: None,
+    ) -> None:
+        """Watch files (None: there are none) for the engine behind `rebase`; `on_fault` hears of each `fault`."""
         self._files = files
         self._rebase = rebase
+        self._on_fault = on_fault
 
     @property
     def fault(self) -> str | None:
@@ -60,7 +66,9 @@ class Reloader:
         rules = self._files.reload()
         if rules is None:
             log.error("%s; the rules read before go on to hold", self._files.fault)
+            self._on_fault(self._files.fault)
             return False
         self._rebase(rules)
+        self._on_fault(None)
         log.info("rules read again from %s", ", ".join(self.paths))
         return True

@@ -110,6 +110,7 @@ class EmbeddedEngine:
             source = source_in_force(Views(store.connection, store.path)) if rules is None else None
             engine = cls(store, source or RuleSource(rules, environment), live_states=live_states)
             engine.note_rules()
+            engine.note_fault(None)
         except BaseException:
             store.close()
             raise
@@ -129,6 +130,10 @@ class EmbeddedEngine:
         """Leave word of the rules, for commands that open the store without a running engine."""
         self._store.note("rules", msgspec.json.encode(self.source.base))
         self._store.note("environment", msgspec.json.encode(self.source.environment or SettingsOverrides()))
+
+    def note_fault(self, fault: str | None) -> None:
+        """Leave word of why the newest rules files are not used; None when they are."""
+        self._store.note("rules_fault", msgspec.json.encode(fault))
 
     @property
     def stream_time(self) -> int:

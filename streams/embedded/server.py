@@ -172,7 +172,7 @@ def settings_document(base: Rules, levels: Levels) -> dict[str, Any]:
     """Every setting with its source, what each level sets, and the rules that all of them override."""
     return {
         "settings": [{"setting": name, "value": value, "source": level} for name, value, level in table(base, levels)],
-        "levels": {level: set_by(overrides) for level, overrides in levels.items()},
+        "levels": {str(level): set_by(overrides) for level, overrides in levels.items()},
         "rules": msgspec.to_builtins(base),
     }
 

@@ -62,7 +62,7 @@ class Writer:
     def __init__(self, engine: EmbeddedEngine, files: Files | None = None) -> None:
         """Serve an open engine, which takes its rules from `files`; `start` begins."""
         self.engine = engine
-        self.reloader = Reloader(files, engine.rebase)
+        self.reloader = Reloader(files, engine.rebase, engine.note_fault)
         self.committed = 0
         self.fault: str | None = None
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
