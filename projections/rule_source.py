@@ -63,7 +63,7 @@ class RuleSource:
     def replace(self, scopes: Mapping[str, SettingsOverrides]) -> None:
         """Take the overrides of all scopes at once, as stored."""
         self._scopes = {scope: overrides for scope, overrides in scopes.items() if set_by(overrides)}
-        self._swap()
+        self._forget()
 
     def set(self, scope: str, overrides: SettingsOverrides | None) -> None:
         """Take the overrides of one scope, `user:ID` or `workspace:ID`; None or nothing set clears it.
@@ -76,7 +76,7 @@ class RuleSource:
         else:
             check(Level(scope.partition(":")[0]), overrides, self.rules)
             self._scopes[scope] = overrides
-        self._swap()
+        self._forget()
 
     def fold(self, record: SourceRecord, partition: int) -> Output | None:
         """Take one record of the `settings` topic; returns its dead letter if it cannot be used."""
@@ -126,8 +126,11 @@ class RuleSource:
         }
 
     def _swap(self) -> None:
-        self._resolved: dict[tuple[str, str, str], Rules] = {}
         self.rules = layered(self.base, {Level.ENVIRONMENT: self.environment})
+        self._forget()
+
+    def _forget(self) -> None:
+        self._resolved: dict[tuple[str, str, str], Rules] = {}
         self.scoped = bool(self._scopes)
 
 

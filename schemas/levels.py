@@ -18,6 +18,7 @@ from .overlay import Patch, leaves, plain
 from .rule_text import fitted
 from .rules import Rules
 from .settings import SettingsOverrides
+from .vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 
 class Level(StrEnum):
@@ -41,6 +42,13 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "pattern_detection_enabled": ("behaviour", "enabled"),
 }
 """Settings of one value, and where the folds read them; the others are whole tables, `rules` and `policies`."""
+
+WORDS: dict[str, type[StrEnum]] = {
+    "nudge_level": NudgeLevel,
+    "recovery_mode": RecoveryMode,
+    "model_switch_strategy": ModelSwitchStrategy,
+}
+"""What may stand where a setting wants one of a few words."""
 
 NAMES = (*SETTINGS, "rules", "policies")
 
@@ -140,8 +148,15 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
     """Overrides with some settings replaced, or unset (None); the others stay.
 
     Raises:
-        msgspec.ValidationError: a value is not one of the setting's.
+        Misfit: a value is not one of the setting's.
     """
+    for name, value in changes.items():
+        try:
+            msgspec.convert({name: value}, SettingsOverrides)
+        except msgspec.ValidationError as error:
+            what = str(error).partition(" - at ")[0]
+            words = f"; use {', '.join(WORDS[name])}" if name in WORDS else ""
+            raise Misfit((name,), f"{what[0].lower()}{what[1:]}{words}") from error
     return msgspec.convert({**set_by(overrides), **changes}, SettingsOverrides)
 
 

@@ -93,10 +93,12 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: Any, name: str)
             return  # the fault of that table is told when the rules are made
         table[step] = dict(inner)
         table = table[step]
-    if last in table and not (isinstance(table[last], Mapping) and isinstance(value, Mapping)):
-        raise _twice(name, path)
-    if last in table and path[0] == "trust":
-        raise _twice(name, path)
+    if last in table:
+        there = table[last]
+        if path[0] == "trust" or not (isinstance(there, Mapping) and isinstance(value, Mapping)):
+            raise _twice(name, path)
+        for key in there.keys() & value.keys():
+            raise _twice(name, (*path, key))
     table[last] = {**table.get(last, {}), **value} if isinstance(value, Mapping) else value
 
 

@@ -6,6 +6,7 @@ inline tables and values over several lines are read exactly as it reads them.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ def _json_places(text: str) -> Iterator[tuple[Path, int]]:
             stack[-1] = stack[-1] + 1 if isinstance(stack[-1], int) else None
         elif word != ":":
             if stack and stack[-1] is None:
-                stack[-1] = word[1:-1]
+                stack[-1] = json.loads(word)
                 yield _path(stack), line
             else:
                 yield from _announced(stack, line)

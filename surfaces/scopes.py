@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 
 from ..config import Settings
 from ..schemas.errors import ConfigError
@@ -66,7 +65,7 @@ class Place(NamedTuple):
         try:
             overrides = changed(known.levels.get(level), changes)
             check(level, overrides, known.base)
-        except (msgspec.ValidationError, Misfit) as error:
+        except Misfit as error:
             raise ConfigError(str(error)) from error
         if level is Level.SESSION:
             if known.unknown:

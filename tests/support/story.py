@@ -15,6 +15,7 @@ from uuid import UUID
 
 import orjson
 from trustfold.projections.emit import Output
+from trustfold.projections.rule_source import RuleSource
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
@@ -27,7 +28,7 @@ class Story:
     Time passes two seconds per event and by `after`; ids are numbered, so a story is the same every time.
     """
 
-    def __init__(self, *, session: str = "s1", workspace: str = "w1", rules: Rules | None = None) -> None:
+    def __init__(self, *, session: str = "s1", workspace: str = "w1", rules: Rules | RuleSource | None = None) -> None:
         self.rules = rules or Rules()
         self.session = session
         self.workspace = workspace
@@ -147,6 +148,14 @@ class Story:
     def quality_command(self, kind: str, tool: str, **fields: Any) -> str:
         """An operator marks or restores a tool."""
         return self.event(kind, topic="commands", tool=tool, **fields)
+
+    def saves(self, scope: str, /, **overrides: Any) -> str:
+        """An operator saves what a scope (`user:ID`, `workspace:ID`) overrides, whole."""
+        return self.event("settings.changed", topic="settings", scope=scope, overrides=overrides)
+
+    def session_sets(self, **overrides: Any) -> str:
+        """The platform replaces what the session overrides."""
+        return self.event("session.settings_changed", settings=overrides)
 
     # --- what was decided -------------------------------------------------------------------------------------
 
