@@ -21,7 +21,9 @@ _HEADER = re.compile(r"^\s*\[")
 
 def line_of(text: str, path: Sequence[str | int], *, as_json: bool) -> int | None:
     """Line (from 1) of the value at a path, or of the nearest table around it; None where there is none."""
-    places = dict(_json_places(text) if as_json else _toml_places(text))
+    places: dict[Path, int] = {}
+    for place, line in _json_places(text) if as_json else _toml_places(text):
+        places.setdefault(place, line)
     wanted = tuple(path)
     while wanted:
         if wanted in places:
@@ -78,9 +80,10 @@ def _toml_places(text: str) -> Iterator[tuple[Path, int]]:
             table = (*table, step)
             if depth == len(steps) and statement.lstrip().startswith("[["):
                 counts[table] = counts.get(table, -1) + 1
+            yield table, number
             if table in counts:
                 table = (*table, counts[table])
-        yield table, number
+                yield table, number
 
 
 def _only_path(document: Any) -> Iterator[str]:

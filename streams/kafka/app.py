@@ -46,6 +46,7 @@ class TrustfoldApp(faust.App):
         """Take the last checkpoint while everything still runs, then stop as Faust does."""
         await self.engine.stop()
         if self.engine.follower is not None:
+            await self.tables.recovery.cancel()  # it may be reading the settings
             await self.engine.follower.stop()
         await super().on_stop()
 

@@ -53,16 +53,19 @@ class SettingsFollower:
                 await self._take()
 
     async def follow(self) -> None:
-        """Apply records as they come, until cancelled."""
+        """Apply records as they come, until stopped."""
         while True:
             async with self._lock:
+                if self._consumer is None:
+                    return
                 await self._take()
 
     async def stop(self) -> None:
-        """Stop reading."""
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await consumer.stop()
+        """Stop reading, once what was read last is applied."""
+        async with self._lock:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                await consumer.stop()
 
     async def _start(self) -> Any:
         name = self._settings.topic(TOPIC)
