@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import faust
 
@@ -46,7 +46,7 @@ class TrustfoldApp(faust.App):
         """Take the last checkpoint while everything still runs, then stop as Faust does."""
         await self.engine.stop()
         if self.engine.follower is not None:
-            await self.tables.recovery.cancel()  # it may be reading the settings
+            await cast("Any", self.tables).recovery.cancel()  # it may be reading the settings
             await self.engine.follower.stop()
         await super().on_stop()
 
