@@ -90,7 +90,7 @@ class StageProcessor:
         self._due_known: dict[str, int] = {}
         self._due_told: set[str] = set()
 
-    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: PLR0915 - one hot loop
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0915 - one hot loop
         """Fold records of one source topic, in order, and return what they cause.
 
         Bad input never raises: it comes back as an output on `dead-letters`. Rules that change meanwhile hold from the
