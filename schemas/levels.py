@@ -67,7 +67,7 @@ OUT_OF_REACH: dict[Level, dict[str, str]] = {
         "models": _SHARED.format("what is known of models is"),
     },
 }
-"""Rules a level may not set, and why: their state is shared with others (docs/decisions/0011)."""
+"""Rules a level may not set, and why: their state is shared with others (docs/decisions/0013)."""
 
 _GENERAL_FIRST = (Level.USER, Level.WORKSPACE, Level.SESSION, Level.ENVIRONMENT)
 

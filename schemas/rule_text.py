@@ -34,7 +34,7 @@ _WORDS: dict[str, type[StrEnum]] = {
 }
 """What may stand where a rule wants one of a few words."""
 
-_SOMEWHERE = re.compile(r" - at `(?:key in `)?\$?(.*?)`+$")
+_SOMEWHERE = re.compile(r" - at `(?:key` in `)?\$?(.*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[]+)")
 _EVERY_KEY = "..."

@@ -1,7 +1,7 @@
 """Hard boundaries of an execution: money, time, recursion (seed 5 §10.2; design 3, Guarantees and confidence).
 
 An execution begins with a session's first recursive call, or when somebody gives the session limits, and ends with the
-session. Only executions are held to limits: a plain conversation may last for hours (docs/decisions/0011). At 80 % of a
+session. Only executions are held to limits: a plain conversation may last for hours (docs/decisions/0008). At 80 % of a
 limit a warning, beyond the limit a violation with a plan to end well; each once, until an override names a new limit.
 """
 

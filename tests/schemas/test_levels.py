@@ -154,6 +154,8 @@ def test_a_part_that_does_not_fit_is_passed_over_and_the_rest_holds() -> None:
         (Level.SESSION, {"breakers": {}}, ("rules", "breakers")),
         (Level.SESSION, {"trust": {"max_fine_keys": 5}}, ("rules", "trust")),
         (Level.SESSION, {"default_rule": {"count_threshold": 1}}, ("rules",)),
+        (Level.SESSION, {"quality": {"low": 0.5}}, ("rules", "quality")),
+        (Level.SESSION, {"models": {"min_failures": 1}}, ("rules", "models")),
         (Level.WORKSPACE, {"enabled": False}, ("rules", "enabled")),
         (Level.WORKSPACE, {"nudges": {"levle": "off"}}, ("rules", "nudges", "levle")),
         (Level.WORKSPACE, {"default_rule": {"count_threshold": 0}}, ("rules", "default_rule", "count_threshold")),

@@ -132,6 +132,16 @@ FAULTS = [
         '{"trust":\n {"tool_rules": {"bash":\n {"severity_filter": ["crash",\n "boom"]}}}}',
         "r.json:4: trust.tool_rules.bash.severity_filter[1]: invalid enum value 'boom'; use transient, ",
     ),
+    (
+        "r.toml",
+        "[quality.by_cause]\ncrsh = 'low'\n",
+        "r.toml:1: quality.by_cause: invalid enum value 'crsh'; use transient, ",
+    ),
+    (
+        "r.toml",
+        "[quality.by_cause]\ncrash = 'lo'\n",
+        "r.toml:2: quality.by_cause.crash: invalid enum value 'lo'; use low, ",
+    ),
     ("r.json", "{\n  'a': 1}", "r.json: not JSON: Expecting property name enclosed in double quotes: line 2 column 3"),
     (
         "p.json",
