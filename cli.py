@@ -30,12 +30,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
     "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
     "stalls": ("behavior:stalls", "Show in how many of their turns models were stuck."),
+    "remove": ("switches:remove", "Take a tool away until it is restored."),
+    "restore": ("switches:restore", "Give a removed tool back."),
+    "breaker": ("switches:breaker", "Open, close, disable or only observe a circuit."),
+    "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
+    "recovery": ("preferences:recovery", "Trust comes back by itself, or waits for you."),
+    "nudge": ("preferences:nudge", "How strongly models are spoken to at most."),
+    "model": ("preferences:model", "What is done when another model does better."),
+    "config": ("rule_files:config", "Show the rules in effect; check a rules file."),
+    "policies": ("rule_files:policies", "List, reload or validate prerequisites."),
     "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }
 """Name: where it lives in `surfaces`, and its line in the list."""
 
-SEED_SPELLING = ("status", "reset", "recover", "behavior", "patterns", "stalls")
+SEED_SPELLING = (
+    *("status", "reset", "recover", "remove", "restore", "behavior", "patterns", "stalls"),
+    *("settings", "recovery", "nudge", "model", "config", "policies"),
+)
 """Commands that the seed spells `reliability ...`."""
 
 

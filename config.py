@@ -1,4 +1,4 @@
-"""Configuration of the command line: the environment, and rules files.
+"""Configuration of the command line: the environment, and the files of rules and policies.
 
 The worker's own settings are those of `trustfold.streams.kafka.settings`; what stands here is what every command
 shares. Command line options win over the environment, the environment over the defaults.
@@ -6,44 +6,22 @@ shares. Command line options win over the environment, the environment over the 
 
 from __future__ import annotations
 
-import difflib
-import json
 import os
-import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
-from .schemas import rules as rules_module
 from .schemas.errors import ConfigError
-from .schemas.rules import EscalationPatch, Rules, TrustRules
-from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode, Severity, ToolClass
+from .schemas.levels import Level, layered
+from .schemas.older_shapes import Misfit
+from .schemas.rule_text import Document, fitted
+from .schemas.rules import Rules
+from .schemas.settings import SettingsOverrides
+from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
 """Below the working directory: one store per project, as the seed keeps its file."""
-
-_SEED_FIELDS = frozenset(TrustRules.__struct_fields__)
-_SEED_MODES = {True: "auto", False: "ask"}
-_SEED_IGNORED = frozenset({"version", "persist_across_sessions", "max_history_entries"})
-"""Of the seed's file: about its own storage, which the log has taken over."""
-
-_WORDS: dict[str, type[StrEnum]] = {
-    "severity_filter": Severity,
-    "recovery_mode": RecoveryMode,
-    "nudges.level": NudgeLevel,
-    "tools.classes": ToolClass,
-    "models.strategy": ModelSwitchStrategy,
-    "quality.by_cause": Severity,
-}
-"""What may stand where a rule wants one of a few words."""
-
-_SOMEWHERE = re.compile(r" - at `\$?(.*)`$")
-_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +36,22 @@ class Settings:
         broker: Kafka to talk to, `host:port` (`TRUSTFOLD_BROKER`).
         token: secret that a running `up` asks for (`TRUSTFOLD_TOKEN`).
         rules_file: rules to go by (`TRUSTFOLD_RULES`).
-        threshold: failures that escalate where no rule says otherwise (`TRUSTFOLD_THRESHOLD`, the seed's name).
-        window: seconds in which they count (`TRUSTFOLD_WINDOW`, the seed's name).
+        policies_file: prerequisites to go by, beside those of the rules file (`TRUSTFOLD_POLICIES`).
+        workspace: whose settings commands mean (`TRUSTFOLD_WORKSPACE`).
+        user: the same of a user (`TRUSTFOLD_USER`).
+        session: the same of a session (`TRUSTFOLD_SESSION`).
+        enabled: the kill switch: False folds nothing (`TRUSTFOLD_ENABLED`, the seed's name, as those that follow).
+        threshold: failures that escalate, whatever the rules say of the default (`TRUSTFOLD_THRESHOLD`).
+        window: seconds in which they count (`TRUSTFOLD_WINDOW`).
+        persist: False: `up` keeps its store only as long as it runs (`TRUSTFOLD_PERSIST`).
+        session_only: the same, and nothing may be saved for a user or a workspace (`TRUSTFOLD_SESSION_ONLY`).
+        no_user_persist: nothing may be saved for a user (`TRUSTFOLD_NO_USER_PERSIST`).
+        no_workspace_persist: nothing may be saved for a workspace (`TRUSTFOLD_NO_WORKSPACE_PERSIST`).
+        nudge_level: these five win over what a session, a workspace or a user sets (`TRUSTFOLD_NUDGE_LEVEL`).
+        nudge_enabled: `TRUSTFOLD_NUDGE_ENABLED`.
+        recovery_mode: `TRUSTFOLD_RECOVERY_MODE`.
+        model_switch_strategy: `TRUSTFOLD_MODEL_SWITCH_STRATEGY`.
+        pattern_detection_enabled: `TRUSTFOLD_PATTERN_DETECTION_ENABLED`.
     """
 
     db: Path = DEFAULT_DB
@@ -69,8 +61,22 @@ class Settings:
     broker: str = ""
     token: str = ""
     rules_file: Path | None = None
+    policies_file: Path | None = None
+    workspace: str = ""
+    user: str = ""
+    session: str = ""
+    enabled: bool = True
     threshold: int | None = None
     window: float | None = None
+    persist: bool = True
+    session_only: bool = False
+    no_user_persist: bool = False
+    no_workspace_persist: bool = False
+    nudge_level: NudgeLevel | None = None
+    nudge_enabled: bool | None = None
+    recovery_mode: RecoveryMode | None = None
+    model_switch_strategy: ModelSwitchStrategy | None = None
+    pattern_detection_enabled: bool | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -86,32 +92,61 @@ class Settings:
             if text:
                 try:
                     values[name] = parse(text)
-                except ValueError as error:
+                except (ValueError, KeyError) as error:
                     raise ConfigError(f"{variable} is {text!r}, which is not {_KINDS[parse]}") from error
         return cls(**values)
 
-    def rules(self, file: str | Path | None = None) -> Rules:
-        """Rules of the given file, else of `rules_file`, else the defaults, with threshold and window laid over.
+    def environment(self) -> SettingsOverrides:
+        """What the environment overrides: the level above all others (design 3, Settings).
 
         Raises:
-            ConfigError: the file cannot be used, or threshold or window are out of range.
+            ConfigError: threshold or window are out of range.
         """
-        chosen = file or self.rules_file
-        rules = load_rules(chosen) if chosen else Rules()
-        overrides = {
-            name: value
-            for name, value in (("count_threshold", self.threshold), ("window_seconds", self.window))
-            if value is not None
-        }
-        if not overrides:
-            return rules
+        default_rule = {"count_threshold": self.threshold, "window_seconds": self.window}
+        chosen = {name: value for name, value in default_rule.items() if value is not None}
+        rules: dict[str, Any] = {"trust": {"default_rule": chosen}} if chosen else {}
         try:
-            patch = msgspec.convert(overrides, EscalationPatch)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"TRUSTFOLD_THRESHOLD or TRUSTFOLD_WINDOW is out of range: {error}") from error
-        set_here = {name: getattr(patch, name) for name in overrides}
-        default = msgspec.structs.replace(rules.trust.default_rule, **set_here)
-        return msgspec.structs.replace(rules, trust=msgspec.structs.replace(rules.trust, default_rule=default))
+            fitted(Rules(), rules)
+        except Misfit as misfit:
+            raise ConfigError(f"TRUSTFOLD_THRESHOLD or TRUSTFOLD_WINDOW is out of range: {misfit.what}") from misfit
+        if not self.enabled:
+            rules["enabled"] = False
+        return SettingsOverrides(
+            nudge_enabled=self.nudge_enabled,
+            nudge_level=self.nudge_level,
+            recovery_mode=self.recovery_mode,
+            model_switch_strategy=self.model_switch_strategy,
+            pattern_detection_enabled=self.pattern_detection_enabled,
+            rules=rules or None,
+        )
+
+    def rule_files(self, rules: str | Path | None = None, policies: str | Path | None = None) -> RuleFiles:
+        """The given files, else those of the environment."""
+        return RuleFiles(rules or self.rules_file, policies or self.policies_file)
+
+    def rules(self, file: str | Path | None = None, policies: str | Path | None = None) -> Rules:
+        """Rules of the given files, else of the environment's, else the defaults, with the environment laid over.
+
+        Raises:
+            ConfigError: a file cannot be used, or threshold or window are out of range.
+        """
+        return layered(self.rule_files(file, policies).load(), {Level.ENVIRONMENT: self.environment()})
+
+    def refusal(self, level: Level) -> str | None:
+        """Why nothing may be saved for a level; None if it may."""
+        variables = {
+            "TRUSTFOLD_SESSION_ONLY": self.session_only and level in {Level.USER, Level.WORKSPACE},
+            "TRUSTFOLD_PERSIST=false": not self.persist and level in {Level.USER, Level.WORKSPACE},
+            "TRUSTFOLD_NO_USER_PERSIST": self.no_user_persist and level is Level.USER,
+            "TRUSTFOLD_NO_WORKSPACE_PERSIST": self.no_workspace_persist and level is Level.WORKSPACE,
+        }
+        found = next((variable for variable, refuses in variables.items() if refuses), None)
+        return f"{found} is set: nothing is saved for a {level}" if found else None
+
+
+def _boolean(text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    return known[text.strip().lower()]
 
 
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -122,114 +157,112 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "broker": ("TRUSTFOLD_BROKER", str),
     "token": ("TRUSTFOLD_TOKEN", str),
     "rules_file": ("TRUSTFOLD_RULES", Path),
+    "policies_file": ("TRUSTFOLD_POLICIES", Path),
+    "workspace": ("TRUSTFOLD_WORKSPACE", str),
+    "user": ("TRUSTFOLD_USER", str),
+    "session": ("TRUSTFOLD_SESSION", str),
+    "enabled": ("TRUSTFOLD_ENABLED", _boolean),
     "threshold": ("TRUSTFOLD_THRESHOLD", int),
     "window": ("TRUSTFOLD_WINDOW", float),
+    "persist": ("TRUSTFOLD_PERSIST", _boolean),
+    "session_only": ("TRUSTFOLD_SESSION_ONLY", _boolean),
+    "no_user_persist": ("TRUSTFOLD_NO_USER_PERSIST", _boolean),
+    "no_workspace_persist": ("TRUSTFOLD_NO_WORKSPACE_PERSIST", _boolean),
+    "nudge_level": ("TRUSTFOLD_NUDGE_LEVEL", NudgeLevel),
+    "nudge_enabled": ("TRUSTFOLD_NUDGE_ENABLED", _boolean),
+    "recovery_mode": ("TRUSTFOLD_RECOVERY_MODE", RecoveryMode),
+    "model_switch_strategy": ("TRUSTFOLD_MODEL_SWITCH_STRATEGY", ModelSwitchStrategy),
+    "pattern_detection_enabled": ("TRUSTFOLD_PATTERN_DETECTION_ENABLED", _boolean),
 }
-_KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
+_KINDS: dict[Callable[[str], Any], str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    _boolean: "true or false",
+    NudgeLevel: f"one of {', '.join(NudgeLevel)}",
+    RecoveryMode: f"one of {', '.join(RecoveryMode)}",
+    ModelSwitchStrategy: f"one of {', '.join(ModelSwitchStrategy)}",
+}
 
 ENVIRONMENT: tuple[str, ...] = tuple(variable for variable, _ in _VARIABLES.values())
 """Every variable that `Settings.from_env` reads."""
 
 
 def load_rules(path: str | Path) -> Rules:
-    """Rules from a TOML or JSON file.
+    """Rules from a TOML or JSON file, laid over the shipped ones.
 
     The seed's `reliability.json` loads unchanged: its tables stand at the top level and become `Rules.trust`.
 
     Raises:
-        ConfigError: naming the file, the path of the field and what would be right.
+        ConfigError: naming the file, the line, the path of the field and what would be right.
+    """
+    return read_document(path).over(Rules())
+
+
+def read_document(path: str | Path) -> Document:
+    """A file of rules or policies, parsed.
+
+    Raises:
+        ConfigError: it cannot be read, or is neither TOML nor JSON.
     """
     file = Path(path)
-    written = _parse(file)
-    data = _seed_shape(written, file)
-    try:
-        return msgspec.convert(data, Rules)
-    except msgspec.ValidationError as error:
-        what = _explain(str(error), data)
-        if "trust" not in written:
-            what = what.removeprefix("trust.")
-        raise ConfigError(f"{file}: {what}") from error
-
-
-def _parse(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror}); check the path of the rules file") from error
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}); check the path of the file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    as_json = file.suffix.lower() == ".json" or (file.suffix.lower() != ".toml" and text.lstrip().startswith("{"))
+    return Document(str(file), text, suffix=file.suffix.lower())
+
+
+class RuleFiles:
+    """The files of rules and of policies, read again when they change.
+
+    Attributes:
+        fault: why the newest version of a file is not used; None when it is.
+    """
+
+    def __init__(self, rules: str | Path | None = None, policies: str | Path | None = None) -> None:
+        """Use files; without any, the shipped rules hold and nothing changes."""
+        self.fault: str | None = None
+        self.paths = tuple(Path(path) for path in (rules, policies) if path is not None)
+        self._rules = rules
+        self._policies = policies
+        self._seen: list[tuple[int, int, int] | None] = []
+
+    def load(self) -> Rules:
+        """Rules of both files.
+
+        Raises:
+            ConfigError: one of them cannot be used.
+        """
+        self._seen = self._marks()
+        rules = load_rules(self._rules) if self._rules else Rules()
+        if self._policies:
+            rules = read_document(self._policies).only_policies().over(rules)
+        self.fault = None
+        return rules
+
+    def reload(self) -> Rules | None:
+        """Read the files again; None, and the `fault`, when they cannot be used: what holds goes on to hold."""
+        try:
+            return self.load()
+        except ConfigError as error:
+            self.fault = str(error)
+            return None
+
+    def changed(self) -> bool:
+        """Whether a file is another than when it was last read: by time, size and place on disk."""
+        return self._marks() != self._seen
+
+    def _marks(self) -> list[tuple[int, int, int] | None]:
+        return [_mark(path) for path in self.paths]
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
     try:
-        data = json.loads(text) if as_json else tomllib.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{file}: not {'JSON' if as_json else 'TOML'}: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{file}: must hold one object with rules, not {type(data).__name__}")
-    return data
-
-
-def _seed_shape(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Move the seed's top-level tables to where they live now."""
-    trust = data.get("trust", {})
-    if not isinstance(trust, dict):
-        return data
-    moved = {name: value for name, value in data.items() if name in _SEED_FIELDS}
-    if "enable_auto_recovery" in data:
-        automatic = data["enable_auto_recovery"]
-        if not isinstance(automatic, bool):
-            raise ConfigError(f"{file}: enable_auto_recovery must be true or false, not {automatic!r}")
-        moved.setdefault("recovery_mode", _SEED_MODES[automatic])
-    twice = sorted(moved.keys() & trust.keys())
-    if twice:
-        raise ConfigError(f"{file}: {twice[0]} is set at the top level and under trust; keep one of them")
-    gone = _SEED_FIELDS | _SEED_IGNORED | {"enable_auto_recovery"}
-    rest = {name: value for name, value in data.items() if name not in gone}
-    return {**rest, "trust": {**trust, **moved}} if moved or trust else rest
-
-
-def _explain(text: str, data: dict[str, Any]) -> str:
-    """The library's words as path, fault and fix."""
-    found = _SOMEWHERE.search(text)
-    what, path = (text[: found.start()], found.group(1).lstrip(".")) if found else (text, "")
-    path = _with_keys(path, data)
-    unknown = _UNKNOWN_FIELD.search(what)
-    if unknown is None:
-        words = next((kind for name, kind in _WORDS.items() if what.startswith("Invalid enum") and name in path), None)
-        hint = f"; use {', '.join(words)}" if words else ""
-        return f"{path or 'the file'}: {what[0].lower()}{what[1:]}{hint}"
-    name = unknown.group(1)
-    known = sorted({field for kind in _struct_types() for field in kind.__struct_fields__})
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "remove it, or look the name up in the rules reference"
-    return f"{f'{path}.{name}' if path else name}: there is no such rule; {hint}"
-
-
-def _with_keys(path: str, data: dict[str, Any]) -> str:
-    """Put the key of the faulty entry where the library leaves `[...]`, by trying the entries one by one."""
-    while "[...]" in path:
-        before, _, after = path.partition("[...]")
-        steps = before.split(".")
-        table: Any = data
-        for step in steps:
-            table = table.get(step, {}) if isinstance(table, dict) else {}
-        key = (
-            next((key for key in table if _is_faulty(steps, key, table[key])), "?") if isinstance(table, dict) else "?"
-        )
-        path = f"{before}.{key!r}{after}" if "." in key else f"{before}.{key}{after}"
-    return path
-
-
-def _is_faulty(steps: list[str], key: str, value: Any) -> bool:
-    data: Any = {key: value}
-    for step in reversed(steps):
-        data = {step: data}
-    try:
-        msgspec.convert(data, Rules)
-    except msgspec.ValidationError:
-        return True
-    return False
-
-
-def _struct_types() -> list[type[msgspec.Struct]]:
-    base = rules_module.RulesBase
-    return [kind for kind in vars(rules_module).values() if isinstance(kind, type) and issubclass(kind, base)]
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -17,6 +17,7 @@ from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.rules import Rules
 from .dead_letters import dead_letter
 from .emit import Emitter, Output
+from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, header
 from .stage import KeyState, Stage
 
@@ -60,6 +61,7 @@ class StageProcessor:
         folded: events folded since the start.
         duplicates: re-delivered records dropped by position.
         rejected: records that became dead letters.
+        source: which rules hold for which key.
     """
 
     def __init__(
@@ -67,13 +69,13 @@ class StageProcessor:
         stage: Stage[Any],
         *,
         partition: int,
-        rules: Rules,
+        rules: Rules | RuleSource,
         load: Callable[[bytes], bytes | None] = lambda _key: None,
     ) -> None:
         """Start with no live state; `load` gives the stored snapshot of a key, or None."""
         self.stage = stage
         self.partition = partition
-        self.rules = rules
+        self.source = source_of(rules)
         self.stream_time = 0
         self.folded = self.duplicates = self.rejected = 0
         self._load = load
@@ -87,13 +89,18 @@ class StageProcessor:
         self._due_known: dict[str, int] = {}
         self._due_told: set[str] = set()
 
-    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: PLR0915 - one hot loop
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0915 - one hot loop
         """Fold records of one source topic, in order, and return what they cause.
 
-        Bad input never raises: it comes back as an output on `dead-letters`.
+        Bad input never raises: it comes back as an output on `dead-letters`. Rules that change meanwhile hold from the
+        next call on. With the kill switch on, records are passed over.
         """
+        source = self.source
+        rules, scoped = source.rules, source.scoped
+        if not rules.enabled:
+            return []
         slot = self._slots[topic]
-        stage, rules, emit = self.stage, self.rules, self._emit
+        stage, emit = self.stage, self._emit
         decode, envelope, fold = stage.decode, stage.envelope, stage.fold
         due_at, due_known, due_told = stage.due_at, self._due_known, self._due_told
         live, dirty = self._live, self._dirty
@@ -129,7 +136,8 @@ class StageProcessor:
             emit.begin(event_id, at, traceparent_of(record.headers) if record.headers else None)
             before = len(outputs)
             try:
-                fold(state, event, at, rules, emit)
+                own = scoped or state.overrides
+                fold(state, event, at, source.of(*stage.scopes(state, event)) if own else rules, emit)
             except Exception as fault:  # noqa: BLE001 - a fault of ours must not stop the partition; the event is kept
                 del outputs[before:]
                 self.rejected += 1
@@ -179,11 +187,13 @@ class StageProcessor:
         """
         emit = self._emit
         outputs = emit.outputs = []
+        if not self.source.rules.enabled:
+            return outputs
         while (due := self.next_due()) is not None and due <= now:
             _, key = heapq.heappop(self._due_heap)
             self._due_told.add(key)
             emit.begin(f"{key}@{due}", due)
-            self.stage.due(self._state_of(key), key, due, self.rules, emit)
+            self.stage.due(self._state_of(key), key, due, self.source.rules, emit)
         return outputs
 
     def _schedule(self, key: str, due: int) -> None:
@@ -233,5 +243,7 @@ def _null(topic: str) -> EventRejected:
 
 
 def _fault(fault: Exception) -> EventRejected:
+    if isinstance(fault, EventRejected):  # settings of a session that do not fit: the fold alone knows the rules
+        return fault
     message = f"trustfold failed on this event ({type(fault).__name__}: {fault}); please report it, then republish"
     return EventRejected(RejectReason.INTERNAL_ERROR, "$", message)

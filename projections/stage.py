@@ -21,7 +21,10 @@ class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
     Attributes:
         positions: last offset folded, per source topic of the stage; -1 before the first.
         clock: the key's stream time, milliseconds: the largest effective time it has seen.
+        overrides: settings that the key's own session overrides (`rule_source.session_overrides`).
     """
+
+    overrides = ""  # not a field: only what belongs to a session has settings of its own
 
     positions: list[int] = msgspec.field(default_factory=list)
     clock: int = 0
@@ -58,6 +61,9 @@ class Stage(Protocol[StateT]):
 
     def envelope(self, event: Any) -> tuple[str, str, int]:
         """State key, id and time (milliseconds) of an event."""
+
+    def scopes(self, state: StateT, event: Any) -> tuple[str, str, str]:
+        """Whose settings an event is folded under: workspace, user, and what its session overrides."""
 
     def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event into its key's state at stream time `at`, emitting what it decides."""

@@ -8,6 +8,7 @@ from typing import Any
 from ..schemas.rules import Rules
 from .fleet.stage import FleetStage
 from .processor import StageProcessor
+from .rule_source import RuleSource
 from .session.stage import SessionStage
 from .stage import Stage
 from .tool.stage import ToolStage
@@ -24,8 +25,11 @@ STAGE_OF_TOPIC: dict[str, Stage[Any]] = {topic: stage for stage in STAGES for to
 def make_processor(
     stage: Stage[Any],
     partition: int,
-    rules: Rules,
+    rules: Rules | RuleSource,
     load: Callable[[bytes], bytes | None] = lambda _key: None,
 ) -> StageProcessor:
-    """A processor for one stage and partition; `load` gives the stored snapshot of a key."""
+    """A processor for one stage and partition; `load` gives the stored snapshot of a key.
+
+    Processors that share a source share what scopes override.
+    """
     return StageProcessor(stage, partition=partition, rules=rules, load=load)

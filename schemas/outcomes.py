@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from .vocabulary import ModelSwitchStrategy, Pattern, Severity, ToolClass
+from .vocabulary import ModelSwitchStrategy, Pattern, RecoveryMode, Severity, ToolClass
 
 US = "\x1f"
 """Joins workspace and scope in record keys."""
@@ -69,6 +69,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         denied: a user's refusal; counted apart, never as a failure.
         scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
         model_switch: what the session wants done about a better model, where it overrides the rules.
+        recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
+            holds for the key.
     """
 
     call_id: str
@@ -91,6 +93,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     denied: bool = False
     scenario: str = ""
     model_switch: ModelSwitchStrategy | None = None
+    recovery_mode: RecoveryMode | None = None
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
@@ -102,6 +105,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         model: the model that is stuck.
         pattern: what it did.
         model_switch: as in `CallOutcome`.
+        user_id: user of the session.
     """
 
     tool_name: str
@@ -109,6 +113,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     model: str
     pattern: Pattern
     model_switch: ModelSwitchStrategy | None = None
+    user_id: str = ""
 
 
 class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.request"):

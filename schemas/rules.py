@@ -476,9 +476,11 @@ class FleetRules(RulesBase, kw_only=True, frozen=True):
 class Rules(RulesBase, kw_only=True, frozen=True):
     """Everything the folds may read besides the events; the same rules and events give the same decisions.
 
-    `policies` are prerequisites by name; the name stands in what is reported.
+    `policies` are prerequisites by name; the name stands in what is reported. `enabled` is the kill switch: where it is
+    false, records are read and nothing is folded (seed 1, JAATO_RELIABILITY_ENABLED).
     """
 
+    enabled: bool = True
     trust: TrustRules = TrustRules()
     breakers: BreakerRules = BreakerRules()
     behaviour: BehaviourRules = BehaviourRules()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -10,6 +12,7 @@ from ..config import DEFAULT_DB, Settings
 from ..schemas.errors import ConfigError
 from ..streams.embedded.engine import EmbeddedEngine
 from .output import ExitCode, note
+from .targets import rules_options
 
 
 @click.command()
@@ -26,11 +29,14 @@ from .output import ExitCode, note
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
 )
-@click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
-def up(*, store: str | None, host: str | None, port: int | None, rules_file: str | None) -> None:
+@rules_options
+def up(
+    *, store: str | None, host: str | None, port: int | None, rules_file: str | None, policies_file: str | None
+) -> None:
     """Run on this machine without Kafka until Ctrl-C.
 
     Agents POST events to /v1/events as NDJSON and follow /v1/decisions; what was acknowledged survives a power cut.
+    Rules and policies are read again when their files change.
     """
     try:
         from ..streams.embedded.access import check_exposure
@@ -39,19 +45,25 @@ def up(*, store: str | None, host: str | None, port: int | None, rules_file: str
     except ImportError as missing:
         raise ConfigError(f"the server is not installed here ({missing}); pip install 'trustfold[web]'") from missing
     settings = Settings.from_env()
-    path = store or settings.db
+    temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
+    path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
-    engine = EmbeddedEngine.open(path, settings.rules(rules_file))
+    files = settings.rule_files(rules_file, policies_file)
+    engine = EmbeddedEngine.open(path, files.load(), settings.environment())
     try:
         listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
-        app = make_app(engine, path, token=settings.token)
+        app = make_app(engine, path, token=settings.token, files=files)
     except BaseException:
         engine.close()
         raise
     stopped = serve(app, listener, lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it"))
-    note("stopped; everything acknowledged is in the store")
+    if temporary:
+        temporary.cleanup()
+        note("stopped; nothing is kept, as TRUSTFOLD_PERSIST or TRUSTFOLD_SESSION_ONLY asks")
+    else:
+        note("stopped; everything acknowledged is in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import msgspec
 import orjson
 
 from ..schemas.codec import encode
 from ..schemas.commands import Command
 from ..schemas.errors import ConfigError, TrustfoldError
+from ..schemas.events import SessionSettingsChanged
+from ..schemas.levels import Level
+from ..schemas.rules import Rules
+from ..schemas.settings import SettingsChanged, SettingsOverrides
 from .output import TookTooLong, Unreachable
-from .targets import Letter, Overview, Record
+from .targets import Known, Letter, Overview, Record, Reloaded, Who
 
 TIMEOUT_S = 30.0
 """An answer to a large body includes folding all of it."""
@@ -44,7 +49,7 @@ class HttpTarget:
     def overview(self) -> Overview:
         """Public state of every key away from its default."""
         body = self._json("GET", "/v1/state")
-        return Overview(body["states"], body["recovery_mode"])
+        return Overview(body["states"], body["recovery_mode"], body.get("rules_fault"))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -66,6 +71,36 @@ class HttpTarget:
             raise TrustfoldError(f"{self.name} did not take the order: {answer['faults'][0]['message']}")
         decisions: list[Record] = answer["decisions"]
         return decisions
+
+    def settings(self, who: Who) -> Known:
+        """What each level sets for somebody."""
+        body = self._json("GET", f"/v1/settings?{urlencode(who._asdict())}")
+        levels = {Level(level): msgspec.convert(set_, SettingsOverrides) for level, set_ in body["levels"].items()}
+        return Known(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
+
+    def save(self, changes: Sequence[SettingsChanged]) -> None:
+        """Replace what scopes override."""
+        self.hand_in("settings", [encode(change) for change in changes])
+
+    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+        """Replace what sessions override."""
+        self.hand_in("events", [encode(event) for event in events])
+
+    def hand_in(self, topic: str, values: Sequence[bytes]) -> None:
+        """Post records to a topic.
+
+        Raises:
+            TrustfoldError: the server did not take one of them.
+        """
+        answer = self.post(f"/v1/{topic}", b"\n".join(values))
+        if answer["dead_letters"]:
+            fault = answer["faults"][0]
+            raise TrustfoldError(f"{self.name} did not take it: {fault['path']}: {fault['message']}")
+
+    def reload(self) -> Reloaded:
+        """Have the server read its rules and policies again."""
+        body = self.post("/v1/reload", b"")
+        return Reloaded(body["reloaded"], body["files"], body["rules_fault"])
 
     def dead_letters(self, *, everything: bool) -> list[Letter]:
         """Dead letters, oldest first."""

@@ -10,8 +10,10 @@ from typing import Any
 import click
 
 from ..config import Settings
+from ..projections.rule_source import RuleSource
 from ..schemas.errors import ConfigError
 from .output import console, note, write_json
+from .targets import rules_options
 
 try:
     from ..streams.kafka.settings import KafkaSettings
@@ -27,16 +29,19 @@ _bootstrap = click.option(
 
 @click.command()
 @_bootstrap
-@click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
-def worker(*, bootstrap: str | None, rules_file: str | None) -> None:
+@rules_options
+def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str | None) -> None:
     """Run one Kafka worker until it is told to stop; run more of them to share the partitions.
 
-    Everything else is set by TRUSTFOLD_* variables. The log goes to standard error.
+    Everything else is set by TRUSTFOLD_* variables. The log goes to standard error. Rules and policies are read again
+    when their files change.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
-    rules = Settings.from_env().rules(rules_file)
+    ours = Settings.from_env()
+    files = ours.rule_files(rules_file, policies_file)
+    source = RuleSource(files.load(), ours.environment())
     _run(check_topics(settings))
-    click.get_current_context().exit(run_worker(settings, rules))
+    click.get_current_context().exit(run_worker(settings, source, files=files))
 
 
 @click.group()

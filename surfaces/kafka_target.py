@@ -10,14 +10,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from ..projections.rule_source import RuleSource
 from ..projections.tool.stage import scope_of_key
 from ..schemas.codec import encode
 from ..schemas.commands import Command
 from ..schemas.errors import ConfigError, TrustfoldError
+from ..schemas.events import SessionSettingsChanged
+from ..schemas.levels import set_by
 from ..schemas.outcomes import DEFAULT_WORKSPACE, US
+from ..schemas.settings import SettingsChanged
 from ..streams.dead_letters import original
+from ..streams.embedded.topology import LogRecord
 from .output import TookTooLong, Unreachable
-from .targets import Letter, Overview, Record
+from .targets import Known, Letter, Overview, Record, Reloaded, Who
 
 try:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -60,12 +65,12 @@ class KafkaTarget:
         Raises:
             ConfigError: the environment's Kafka settings make no sense.
         """
-        self.settings = KafkaSettings.from_env(bootstrap=bootstrap)
+        self.kafka = KafkaSettings.from_env(bootstrap=bootstrap)
 
     @property
     def name(self) -> str:
         """For messages."""
-        return self.settings.bootstrap
+        return self.kafka.bootstrap
 
     def overview(self) -> Overview:
         """Latest record of every key of the `state` topic."""
@@ -82,28 +87,57 @@ class KafkaTarget:
 
     def order(self, commands: Sequence[Command]) -> None:
         """Write commands; the workers apply them as they read them."""
-        topic = self.settings.topic("commands")
+        topic = self.kafka.topic("commands")
         self._write([Sent(topic, record_key(command).encode(), encode(command)) for command in commands])
 
+    def settings(self, who: Who) -> Known:
+        """What the scopes of somebody set, by the `settings` topic."""
+        source = RuleSource()
+        for record in self._read("settings"):
+            source.fold(LogRecord(record.key.encode(), record.value, 0), 0)
+        here = "what the workers' own rules file and environment, and the session, set is not known over Kafka"
+        return Known(source.base, source.levels(who.workspace, who.user), here)
+
+    def save(self, changes: Sequence[SettingsChanged]) -> None:
+        """Write settings, a tombstone for a scope that overrides nothing; the workers apply them as they read them."""
+        topic = self.kafka.topic("settings")
+        self._write(
+            [Sent(topic, one.scope.encode(), encode(one) if set_by(one.overrides) else None) for one in changes]
+        )
+
+    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+        """Write events of sessions."""
+        topic = self.kafka.topic("events")
+        self._write([Sent(topic, event.session_id.encode(), encode(event)) for event in events])
+
+    def reload(self) -> Reloaded:
+        """Refuse: workers have files of their own.
+
+        Raises:
+            TrustfoldError: always.
+        """
+        raise TrustfoldError("each worker reads its own files by itself, about a second after they change")
+
     def dead_letters(self, *, everything: bool) -> list[Letter]:
-        """Every dead letter that the topic still holds; Kafka does not know which were published again."""
+        """Every dead letter that the topic still holds, once; Kafka does not know which were published again."""
         del everything
-        return [Letter(one.ref, orjson.loads(one.value)) for one in self._read("dead-letters") if one.value]
+        letters = (Letter(one.ref, orjson.loads(one.value)) for one in self._read("dead-letters") if one.value)
+        return list({letter.body["id"]: letter for letter in letters}.values())
 
     def republish(self, letters: Sequence[Letter]) -> None:
         """Write the records behind dead letters to their topics again."""
         self._write(
             [
-                Sent(self.settings.topic(one.body["topic"]), original(one.body, "key"), original(one.body, "value"))
+                Sent(self.kafka.topic(one.body["topic"]), original(one.body, "key"), original(one.body, "value"))
                 for one in letters
             ]
         )
 
     def _read(self, topic: str) -> list[Stored]:
-        return self._run(lambda: _read_whole(self.settings, self.settings.topic(topic)))
+        return self._run(lambda: _read_whole(self.kafka, self.kafka.topic(topic)))
 
     def _write(self, records: Sequence[Sent]) -> None:
-        self._run(lambda: _write_all(self.settings, records))
+        self._run(lambda: _write_all(self.kafka, records))
 
     def _run(self, work: Callable[[], Awaitable[T]]) -> T:
         async def timed() -> T:

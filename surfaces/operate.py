@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import getpass
-import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import click
 
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
-from .output import note, write_json
-from .targets import Record, Target, keys_for_completion, target_of, target_options
-from .words import line_of
+from .orders import ask, envelope, tell
+from .output import note
+from .targets import Record, keys_for_completion, target_of, target_options
 
 EVERYTHING = "all"
 
@@ -49,11 +45,11 @@ def reset(
         if not states:
             note("nothing to reset: every tool is trusted, every circuit closed")
             return
-        _ask(f"Reset {len(states)} keys and circuits at {target.name}?", yes=yes)
+        ask(f"Reset {len(states)} keys and circuits at {target.name}?", yes=yes)
     commands: list[Command] = [
         (BreakerClose if state["kind"] == "breaker" else TrustReset)(**_envelope(state, reason)) for state in states
     ]
-    _tell(target, commands, as_json=as_json)
+    tell(target, commands, as_json=as_json, otherwise="no state changed; older failures are forgotten")
 
 
 @click.command()
@@ -79,7 +75,7 @@ def recover(
     if stuck is not None:
         way = f"`trustfold reset '{key}'` unblocks it" if stuck["state"] == "blocked" else "it has to be restored first"
         raise TrustfoldError(f"{key} is {stuck['state']}; {way}")
-    _tell(target, [TrustRecover(**_envelope(state, reason)) for state in states], as_json=as_json)
+    tell(target, [TrustRecover(**_envelope(state, reason)) for state in states], as_json=as_json)
 
 
 def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:
@@ -111,44 +107,4 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
 
 
 def _envelope(state: Record, reason: str | None) -> dict[str, Any]:
-    return {
-        "schema_version": "1.0",
-        "id": str(uuid4()),
-        "time": datetime.now(UTC),
-        "key": str(state["key"]),
-        "workspace_id": state.get("workspace_id"),
-        "issued_by": operator_name(),
-        "reason": reason,
-    }
-
-
-def _tell(target: Target, commands: Sequence[Command], *, as_json: bool) -> None:
-    """Send orders and say what came of them."""
-    decisions = target.order(commands)
-    if as_json:
-        write_json({"sent": len(commands), "decisions": decisions})
-        return
-    if decisions is None:
-        note(f"sent to {target.name}; the workers apply it as they read it, `trustfold status` shows it")
-        return
-    for decision in decisions:
-        line = line_of(decision)
-        click.echo(f"{line.mark} {line.what}: {line.why}")
-    if not decisions:
-        note("no state changed; older failures are forgotten")
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError("this changes more than one key; add --yes to do it without being asked")
-    click.confirm(question, abort=True, err=True)
-
-
-def operator_name() -> str | None:
-    """Who gives an order, as this machine knows them."""
-    try:
-        return getpass.getuser()[:256]
-    except (OSError, KeyError):
-        return None
+    return envelope(reason) | {"key": str(state["key"]), "workspace_id": state.get("workspace_id")}

@@ -91,5 +91,5 @@ def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tupl
     from ..streams.kafka.publish import publish as send
 
     with reaching_kafka():
-        progress = asyncio.run(send(target.settings, _lines(files), topic=topic))
+        progress = asyncio.run(send(target.kafka, _lines(files), topic=topic))
     return progress.sent, progress.refused

@@ -18,7 +18,7 @@ from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.errors import ConfigError
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import QualitySeverity
-from .operate import operator_name
+from .orders import operator_name
 from .output import console, note, write_json
 from .quality_view import quality_table, rank_table
 from .targets import Record, Target, target_of, target_options

@@ -16,11 +16,14 @@ import orjson
 
 from ..config import Settings
 from ..projections.emit import Output
+from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError, TrustfoldError
-from ..streams.embedded.replay import STDIN, Replay
+from ..streams.embedded.replay import STDIN, Replay, open_lines
+from ..streams.embedded.topology import LogRecord
 from .output import console, data, note, side_console
 from .replay_view import Progress, RowPrinter
+from .targets import rules_options
 
 DEAD_LETTERS = "dead-letters"
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
@@ -48,7 +51,13 @@ class _WithOptionalSpeed(click.Command):
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="One decision a line, exactly as it would go on the wire.")
 @click.option("--topics", default="", metavar="A,B|all", help="Topics to print. [default: all decision topics]")
-@click.option("--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]")
+@rules_options
+@click.option(
+    "--settings",
+    "settings_file",
+    metavar="FILE",
+    help="Settings in effect: records of the settings topic, NDJSON. Such records among the events take effect there.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(0),
@@ -69,10 +78,10 @@ def replay(
     files: tuple[str, ...],
     as_json: bool,
     topics: str,
-    rules_file: str | None,
     limit: int | None,
     realtime: float | None,
     dead_letters_file: str | None,
+    **rules_from: str | None,
 ) -> None:
     """Fold recorded events (NDJSON, plain or .gz, `-` for standard input) and print the decisions.
 
@@ -80,8 +89,7 @@ def replay(
     """
     wanted = _topics(topics)
     check_files(files)
-    rules = Settings.from_env().rules(rules_file)
-    folding = Replay(rules)
+    folding = Replay(_source(**rules_from))
     at_most = (None if as_json else SHOWN) if limit is None else (limit or None)
     with ExitStack() as stack:
         letters = _open_letters(stack, dead_letters_file)
@@ -101,6 +109,26 @@ def replay(
                 counts.hidden += 1
     sys.stdout.flush()
     counts.summarise(folding.lines)
+
+
+def _source(rules_file: str | None, policies_file: str | None, settings_file: str | None) -> RuleSource:
+    """The rules of a replay, with the settings of a file laid over.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    settings = Settings.from_env()
+    source = RuleSource(settings.rule_files(rules_file, policies_file).load(), settings.environment())
+    if settings_file is None:
+        return source
+    check_files((settings_file,))
+    with open_lines(settings_file) as lines:
+        for number, line in enumerate(lines, 1):
+            letter = source.fold(LogRecord(None, line.strip(), number), 0) if line.strip() else None
+            if letter is not None:
+                fault = orjson.loads(letter.value or b"{}")
+                raise ConfigError(f"{settings_file}:{number}: {fault['path']}: {fault['message']}")
+    return source
 
 
 def _topics(text: str) -> frozenset[str]:

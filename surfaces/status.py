@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .output import console, write_json
+from .output import console, note, write_json
 from .status_view import details, overview_table
 from .targets import Record, keys_for_completion, target_of, target_options
 
@@ -37,7 +37,7 @@ def status(
     address, or Kafka.
     """
     target = target_of(store, url, bootstrap)
-    states, mode = target.overview()
+    states, mode, fault = target.overview()
     if key is not None:
         states = [state for state in states if _belongs(state, key)]
     history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
@@ -50,6 +50,8 @@ def status(
         }
         if mode is not None:
             document["recovery_mode"] = mode
+        if fault is not None:
+            document["rules_fault"] = fault
         if history is not None:
             document["history"] = history
         write_json(document)
@@ -61,6 +63,8 @@ def status(
             console().print(details(None, [], history, now))
     else:
         console().print(details(key, states, history or [], now))
+    if fault is not None:
+        note(f"{fault}; the rules read before go on to hold")
 
 
 def _belongs(record: Record, key: str | None) -> bool:

@@ -11,11 +11,14 @@ import orjson
 
 from ..schemas.codec import encode
 from ..schemas.commands import Command
-from ..streams.embedded.engine import EmbeddedEngine, Request, rules_in_force
+from ..schemas.errors import TrustfoldError
+from ..schemas.events import SessionSettingsChanged
+from ..schemas.settings import SettingsChanged
+from ..streams.embedded.engine import EmbeddedEngine, Request, source_in_force
 from ..streams.embedded.errors import StoreLocked
 from ..streams.embedded.views import DEAD_LETTERS, MAX_PAGE, Views
 from .http_target import HttpTarget
-from .targets import Letter, Overview, Record
+from .targets import Known, Letter, Overview, Record, Reloaded, Who
 
 TOOL_TOPICS = ("escalations", "breakers")
 """Decisions about tools."""
@@ -37,8 +40,8 @@ class StoreTarget:
     def overview(self) -> Overview:
         """Public state of every key away from its default."""
         with closing(Views.open(self._path)) as views:
-            mode = rules_in_force(views).trust.recovery_mode
-            return Overview([orjson.loads(value) for value in views.states().values()], str(mode))
+            mode = source_in_force(views).rules.trust.recovery_mode
+            return Overview([orjson.loads(value) for value in views.states().values()], str(mode), _fault(views))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -59,6 +62,45 @@ class StoreTarget:
         except StoreLocked as taken:
             return self._engine_of(taken).order(commands)
         return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
+
+    def settings(self, who: Who) -> Known:
+        """What each level sets for somebody, as the store was last folded."""
+        with closing(Views.open(self._path)) as views:
+            source = source_in_force(views)
+            levels = source.levels(who.workspace, who.user, views.session(who.session))
+            return Known(source.base, levels, fault=_fault(views))
+
+    def save(self, changes: Sequence[SettingsChanged]) -> None:
+        """Fold settings into the store, or hand them to the engine that runs over it."""
+        self._submit("settings", changes)
+
+    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+        """Fold settings of sessions into the store, or hand them to the engine that runs over it."""
+        self._submit("events", events)
+
+    def reload(self) -> Reloaded:
+        """Have the engine that runs over the store read its files again.
+
+        Raises:
+            TrustfoldError: none runs.
+        """
+        try:
+            EmbeddedEngine.open(self._path).close()
+        except StoreLocked as taken:
+            return self._engine_of(taken).reload()
+        raise TrustfoldError(f"nothing runs over {self.name}; `trustfold up` reads the files when it starts")
+
+    def _submit(self, topic: str, records: Sequence[SettingsChanged | SessionSettingsChanged]) -> None:
+        values = [encode(record) for record in records]
+        try:
+            with EmbeddedEngine.open(self._path) as engine:
+                (receipt,) = engine.submit([Request(topic, values)], arrived_ms=_now())
+        except StoreLocked as taken:
+            self._engine_of(taken).hand_in(topic, values)
+            return
+        faults = [orjson.loads(out.value or b"{}") for out in receipt.outputs if out.topic == DEAD_LETTERS]
+        if faults:
+            raise TrustfoldError(f"{self.name} did not take it: {faults[0]['path']}: {faults[0]['message']}")
 
     def dead_letters(self, *, everything: bool) -> list[Letter]:
         """Dead letters, oldest first."""
@@ -83,6 +125,11 @@ class StoreTarget:
         if not taken.address:
             raise taken
         return HttpTarget(taken.address, self._token)
+
+
+def _fault(views: Views) -> str | None:
+    found = views.noted("rules_fault")
+    return str(found) if found is not None else None
 
 
 def _now() -> int:

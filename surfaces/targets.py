@@ -14,6 +14,10 @@ import click
 from ..config import DEFAULT_DB, Settings
 from ..schemas.commands import Command
 from ..schemas.errors import ConfigError
+from ..schemas.events import SessionSettingsChanged
+from ..schemas.levels import Levels
+from ..schemas.rules import Rules
+from ..schemas.settings import SettingsChanged
 
 Record = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,10 +29,56 @@ class Overview(NamedTuple):
     Attributes:
         states: public state records, as on the `state` topic.
         recovery_mode: `auto` or `ask`; None where the source does not say.
+        fault: why the newest rules file is not used; None when it is, or where the source does not say.
     """
 
     states: list[Record]
     recovery_mode: str | None
+    fault: str | None = None
+
+
+class Who(NamedTuple):
+    """Whose settings are meant.
+
+    Attributes:
+        workspace: id.
+        user: id; empty for nobody.
+        session: id; empty for none.
+    """
+
+    workspace: str
+    user: str
+    session: str = ""
+
+
+class Known(NamedTuple):
+    """What is known of the settings at a target.
+
+    Attributes:
+        base: rules that the levels override.
+        levels: what each level sets.
+        unknown: what cannot be known there, in words; empty when nothing is missing.
+        fault: why the newest rules file is not used; None when it is.
+    """
+
+    base: Rules
+    levels: Levels
+    unknown: str = ""
+    fault: str | None = None
+
+
+class Reloaded(NamedTuple):
+    """What became of reading rules and policies again.
+
+    Attributes:
+        taken: whether they are in force now.
+        files: which.
+        fault: why they are not.
+    """
+
+    taken: bool
+    files: list[str]
+    fault: str | None
 
 
 class Letter(NamedTuple):
@@ -54,6 +104,30 @@ class Target(Protocol):
     def order(self, commands: Sequence[Command]) -> list[Record] | None:
         """Send commands; returns the decisions they caused, or None where they take effect later."""
 
+    def settings(self, who: Who) -> Known:
+        """What each level sets for somebody."""
+
+    def save(self, changes: Sequence[SettingsChanged]) -> None:
+        """Replace what scopes override; an empty record clears its scope.
+
+        Raises:
+            TrustfoldError: the target does not take one of them.
+        """
+
+    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+        """Replace what sessions override.
+
+        Raises:
+            TrustfoldError: the target does not take one of them.
+        """
+
+    def reload(self) -> Reloaded:
+        """Have rules and policies read again.
+
+        Raises:
+            TrustfoldError: nothing runs there that could, or it cannot be asked.
+        """
+
     def dead_letters(self, *, everything: bool) -> list[Letter]:
         """Dead letters, oldest first; `everything` includes those published again, where that is known."""
 
@@ -73,6 +147,20 @@ def target_options(command: F) -> F:
             click.option("--url", metavar="URL", help="Address of a running `up`. [env: TRUSTFOLD_URL]"),
             click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]"),
         )
+    ):
+        command = option(command)
+    return command
+
+
+def rules_options(command: F) -> F:
+    """The options that name the files of rules and policies."""
+    for option in (
+        click.option(
+            "--policies", "policies_file", metavar="FILE", help="Prerequisites to go by. [env: TRUSTFOLD_POLICIES]"
+        ),
+        click.option(
+            "--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]"
+        ),
     ):
         command = option(command)
     return command

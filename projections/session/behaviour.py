@@ -46,7 +46,7 @@ def call_begun(
     if state.overdue:
         state.overdue = []  # the model has stopped waiting
     sightings: list[Sighting] = []
-    if detecting(state, rules):
+    if rules.behaviour.enabled:
         limits = rules.behaviour
         sightings = budget.call_budget(state, call.tool_name, event.id, limits)
         if rules.policies:
@@ -85,7 +85,7 @@ def call_finished(
         if cycle is not None:
             fresh = blame.newly_seen(state, [cycle])
             conclude(state, event.session_id, [cycle], [], rules, emit)
-            blame.tell_tool(state, event, call, verdict, fresh, emit)
+            blame.tell_tool(state, event, call, verdict, fresh, rules, emit)
         return
     same = repetition.remember(state, call, verdict, event.id, limits)
     news = repetition.is_news(same, verdict)
@@ -116,7 +116,7 @@ def call_finished(
     if gone or sightings or state.pending_nudges:
         fresh = blame.newly_seen(state, sightings)
         conclude(state, event.session_id, sightings, gone, rules, emit)
-        blame.tell_tool(state, event, call, verdict, fresh, emit)
+        blame.tell_tool(state, event, call, verdict, fresh, rules, emit)
 
 
 def _broken_out_of(
@@ -178,8 +178,3 @@ def forget_streaks(state: SessionState) -> None:
     state.introspections = []
     state.introspection_count = 0
     state.progress_step = state.step
-
-
-def detecting(state: SessionState, rules: Rules) -> bool:
-    """Whether behaviour is watched in this session: its own setting first, then the rules'."""
-    return rules.behaviour.enabled if state.detection_enabled is None else state.detection_enabled

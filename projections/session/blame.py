@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...schemas.events import ToolCallFinished
 from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, PatternSeen
+from ...schemas.rules import Rules
 from ..emit import Emitter
 from .patterns import Sighting, find
 from .state import OpenCall, SessionState
@@ -28,6 +29,7 @@ def tell_tool(
     call: OpenCall,
     verdict: Verdict,
     sightings: Iterable[Sighting],
+    rules: Rules,
     emit: Emitter,
 ) -> None:
     """Emit each sighting for the tool and key of the call that completed it.
@@ -52,6 +54,7 @@ def tell_tool(
             fine_key=call.fine_key,
             model=model,
             pattern=sighting.pattern,
-            model_switch=state.model_switch,
+            model_switch=rules.models.strategy if state.overrides else None,
+            user_id=event.user_id or state.user_id,
         )
         emit.record("outcomes", seen.key, seen, seen.id)

@@ -44,11 +44,9 @@ _ACTION_PATTERNS = frozenset(
 MAX_PENDING = 8
 
 
-def strongest_allowed(state: SessionState, rules: Rules) -> int:
-    """Strongest nudge that session and rules allow: 0 none, 1 gentle, 2 direct, 3 interrupt."""
-    enabled = rules.nudges.enabled if state.nudge_enabled is None else state.nudge_enabled
-    level = NudgeLevel(state.nudge_level) if state.nudge_level else rules.nudges.level
-    return _STRONGEST[level] if enabled else 0
+def strongest_allowed(rules: Rules) -> int:
+    """Strongest nudge that the rules allow: 0 none, 1 gentle, 2 direct, 3 interrupt."""
+    return _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
 
 
 def _rank(active: ActivePattern) -> int:
@@ -63,7 +61,7 @@ def nudge_one(
     The first by precedence speaks for all of them; while it cools down, the others, which are its consequences, wait.
     One that was judged a false alarm is passed over.
     """
-    allowed = strongest_allowed(state, rules)
+    allowed = strongest_allowed(rules)
     if state.muted:
         sighted = [active for active in sighted if not feedback.is_muted(state, active)]
     active = min(sighted, key=_rank, default=None)

@@ -16,6 +16,7 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome, ProbeRequest
 from ...schemas.rules import Rules
 from ..calls.keys import has_scope
 from ..emit import Emitter
+from ..rule_source import session_overrides
 from . import (
     announcements,
     behaviour,
@@ -54,6 +55,11 @@ class SessionStage:
     def envelope(self, event: ev.Event) -> tuple[str, str, int]:
         """Session id, event id and time of an event."""
         return event.session_id, event.id, ev.epoch_ms(event.time)
+
+    def scopes(self, state: SessionState, event: ev.Event) -> tuple[str, str, str]:
+        """Workspace and user as far as they are known by now, and what the session overrides."""
+        workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
+        return workspace, event.user_id or state.user_id, state.overrides
 
     def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event; a repeated one changes nothing and emits nothing."""
@@ -142,7 +148,7 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
             behaviour.break_out(state, event.session_id, [], rules, emit)
         return
     verdict = judge(event, call, rules)
-    tell_tools(state, event, call, verdict, emit)
+    tell_tools(state, event, call, verdict, rules, emit)
     state.calls += 1
     if verdict.word != "success":
         state.neutral_calls += verdict.neutral
@@ -152,7 +158,7 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
     if call.event_id == event.id:  # no start was seen: this is the whole call
         behaviour.call_begun(state, event, call, rules, emit)
     step_done = repetition.finish_in_step(state, call, verdict)
-    if behaviour.detecting(state, rules):
+    if rules.behaviour.enabled:
         behaviour.call_finished(state, event, call, verdict, rules, emit, step_done=step_done)
 
 
@@ -160,7 +166,7 @@ def _text(state: SessionState, event: ev.ModelText, at: int, rules: Rules, emit:
     del at
     if state.overdue:
         state.overdue = []  # the model has stopped waiting
-    sightings = talk.heard(state, event, rules.behaviour) if behaviour.detecting(state, rules) else []
+    sightings = talk.heard(state, event, rules.behaviour) if rules.behaviour.enabled else []
     behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
@@ -186,7 +192,7 @@ def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: in
     stalls.turn_over(state, at)
     budget.turn_over(state)
     sighting = None
-    if behaviour.detecting(state, rules):
+    if rules.behaviour.enabled:
         sighting = announcements.silent_turn(state, event.id, rules.behaviour)
     behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
     if behaviour.detecting(state, rules):
@@ -198,7 +204,7 @@ def _time_passed(state: SessionState, event: ev.TimePassed, at: int, rules: Rule
     if state.stall_due != at or not stalls.is_due_event(event):
         return
     sightings = stalls.fall_due(state, event.id, at, rules.behaviour)
-    if behaviour.detecting(state, rules):
+    if rules.behaviour.enabled:
         behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
@@ -224,15 +230,10 @@ def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: 
 def _settings(
     state: SessionState, event: ev.SessionSettingsChanged | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
 ) -> None:
-    """Session overrides: null inherits, an explicit false wins."""
-    del at, rules, emit
-    overrides = event.settings
-    if not overrides:
-        return
-    state.nudge_level = str(overrides.nudge_level or "")
-    state.nudge_enabled = overrides.nudge_enabled
-    state.detection_enabled = overrides.pattern_detection_enabled
-    state.model_switch = overrides.model_switch_strategy
+    """Session overrides, replaced as a whole; they hold from the next event on. A start without any keeps them."""
+    del at, emit
+    if event.settings is not None:
+        state.overrides = session_overrides(event.settings, rules)
 
 
 def _probe_requested(

@@ -230,8 +230,9 @@ class SessionState(KeyState):
         step_sealed: a call of the current step has finished, so the next start begins a new step.
         progress_step: step of the last progress; repetition before it does not count.
         cycle_tail: fingerprints of the latest steps, newest last.
+        overrides: settings that the session overrides, as JSON; empty when none.
+        nudge_level, nudge_enabled, detection_enabled, model_switch: taken over by `overrides`; they keep their places.
         cycle_runs: for periods 1 to 6, how many steps in a row equalled the step one period earlier.
-        model_switch: the session's own choice of what is done about a better model.
         guarantees: what its execution has spent; absent while no limits apply to it.
         failed_calls: of `calls`, those that failed.
         neutral_calls: of `calls`, those that say nothing.
@@ -326,3 +327,4 @@ class SessionState(KeyState):
     false_alarms: list[FalseAlarm] = []
     muted: list[tuple[str, int]] = []
     turn_stalled: bool = False
+    overrides: str = ""

@@ -104,7 +104,9 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
     return 0
 
 
-def tell_tools(state: SessionState, event: ToolCallFinished, call: OpenCall, verdict: Verdict, emit: Emitter) -> None:
+def tell_tools(
+    state: SessionState, event: ToolCallFinished, call: OpenCall, verdict: Verdict, rules: Rules, emit: Emitter
+) -> None:
     """Emit the outcome once per scope: the tool, its service if it has one, its model tier if it was recursive."""
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     scopes = [f"tool:{call.tool_name}"]
@@ -143,6 +145,7 @@ def tell_tools(state: SessionState, event: ToolCallFinished, call: OpenCall, ver
             model=event.model or state.model,
             denied=verdict.denied,
             scenario=call.scenario if scope is scopes[0] else "",
-            model_switch=state.model_switch,
+            model_switch=rules.models.strategy if state.overrides else None,
+            recovery_mode=rules.trust.recovery_mode if state.overrides else None,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

@@ -37,6 +37,9 @@ from .state import ToolState, TrustRecord
 
 MAX_RECENT_IDS = 64
 
+MAX_BOOKS = 64
+"""Sets of rules kept resolved by layer: as many as there are combinations of overriding scopes, and not more."""
+
 _TRUST_MOVES: dict[type, trust.Move] = {
     cmd.TrustReset: trust.Move.RESET,
     cmd.TrustRecover: trust.Move.RECOVER,
@@ -93,6 +96,7 @@ class ToolStage:
     def __init__(self) -> None:
         """Start with no resolved rules."""
         self._book: RuleBook | None = None
+        self._books: dict[int, RuleBook] = {}
 
     def decode(self, topic: str, value: bytes) -> Outcome | cmd.Command:
         """Read an outcome or an operator's command."""
@@ -119,7 +123,7 @@ class ToolStage:
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
         if self._book is None or self._book.rules is not rules:
-            self._book = RuleBook(rules)
+            self._book = self._book_of(rules)
         self._catch_up(state, at, rules, emit)
         if isinstance(event, CallOutcome):
             self._call(state, event, at, rules, emit)
@@ -130,6 +134,19 @@ class ToolStage:
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
         _remember(state, event, origin)
+
+    def _book_of(self, rules: Rules) -> RuleBook:
+        """The book of some rules; it holds on to them, so their id stays theirs."""
+        book = self._books.get(id(rules))
+        if book is None:
+            if len(self._books) >= MAX_BOOKS:
+                self._books.clear()
+            book = self._books[id(rules)] = RuleBook(rules)
+        return book
+
+    def scopes(self, state: ToolState, event: Any) -> tuple[str, str, str]:
+        """The key's workspace, and the user whose call it is; trust and circuits know no session."""
+        return state.workspace_id or self.envelope(event)[0].partition(US)[0], getattr(event, "user_id", ""), ""
 
     def due_at(self, state: ToolState) -> int | None:
         """When the probe's lease or a forced opening ends."""
@@ -191,7 +208,7 @@ class ToolStage:
                 trust.fold_session(trusted, outcome.session_id)
                 continue
             shown = trust.shown(trusted)
-            moved = trust.fold_call(trusted, outcome, rule, at, rules.trust.recovery_mode)
+            moved = trust.fold_call(trusted, outcome, rule, at, outcome.recovery_mode or rules.trust.recovery_mode)
             for move in moved:
                 trust_changed(state, trusted, move, rule, outcome, emit)
             if moved or shown != trust.shown(trusted) or (trusted.published and trust.has_lapsed(trusted, rule, at)):

@@ -16,11 +16,14 @@ import msgspec
 import orjson
 
 from ...projections.emit import Output
+from ...projections.rule_source import TOPIC as SETTINGS
+from ...projections.rule_source import RuleSource
 from ...projections.snapshot import header
 from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from ...schemas.errors import ConfigError, StateIncompatible
 from ...schemas.rules import Rules
+from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
@@ -33,12 +36,14 @@ LIVE_STATES = 20_000
 FORGET_EVERY = 32
 """Batches between two looks for states to drop; each look costs time with every state kept."""
 
+INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
+
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
 """Not kept as outputs: they follow from the log, and nobody outside may read them."""
 
 
 class Request(NamedTuple):
-    """Records of one source topic that belong together.
+    """Records of one source topic, or of `settings`, that belong together.
 
     Attributes:
         token: names the request; one with the same token is answered from the first time and changes nothing.
@@ -69,13 +74,13 @@ class EmbeddedEngine:
     """All stages over one file, in one process, for one thread at a time.
 
     Attributes:
-        rules: what the folds go by.
+        source: what the folds go by: the rules, and what the environment and scopes override.
         views: queries over the same file.
     """
 
-    def __init__(self, store: Store, rules: Rules, *, live_states: int = LIVE_STATES) -> None:
+    def __init__(self, store: Store, source: RuleSource, *, live_states: int = LIVE_STATES) -> None:
         """Take over an open store; `open` is the usual way."""
-        self.rules = rules
+        self.source = source
         self.views = Views(store.connection, store.path)
         self._store = store
         self._live_states = live_states
@@ -84,10 +89,17 @@ class EmbeddedEngine:
         self._restore()
 
     @classmethod
-    def open(cls, path: str | Path, rules: Rules | None = None, *, live_states: int = LIVE_STATES) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        rules: Rules | None = None,
+        environment: SettingsOverrides | None = None,
+        *,
+        live_states: int = LIVE_STATES,
+    ) -> Self:
         """Open or make a store and go on where it stands.
 
-        Without `rules`, those it was last opened with.
+        Without `rules`, those it was last opened with, and what the environment overrode then.
 
         Raises:
             StoreLocked: another process runs the engine over this file.
@@ -96,14 +108,33 @@ class EmbeddedEngine:
         """
         store = Store(path)
         try:
-            if rules is None:
-                rules = rules_in_force(Views(store.connection, store.path))
-            engine = cls(store, rules, live_states=live_states)
-            store.note("rules", msgspec.json.encode(rules))
+            source = source_in_force(Views(store.connection, store.path)) if rules is None else None
+            engine = cls(store, source or RuleSource(rules, environment), live_states=live_states)
+            engine.note_rules()
+            engine.note_fault(None)
         except BaseException:
             store.close()
             raise
         return engine
+
+    @property
+    def rules(self) -> Rules:
+        """What holds where no scope overrides anything."""
+        return self.source.rules
+
+    def rebase(self, rules: Rules) -> None:
+        """Go by other rules from the next batch on; states, and what scopes override, stay as they are."""
+        self.source.rebase(rules)
+        self.note_rules()
+
+    def note_rules(self) -> None:
+        """Leave word of the rules, for commands that open the store without a running engine."""
+        self._store.note("rules", msgspec.json.encode(self.source.base))
+        self._store.note("environment", msgspec.json.encode(self.source.environment or SettingsOverrides()))
+
+    def note_fault(self, fault: str | None) -> None:
+        """Leave word of why the newest rules files are not used; None when they are."""
+        self._store.note("rules_fault", msgspec.json.encode(fault))
 
     @property
     def stream_time(self) -> int:
@@ -141,8 +172,8 @@ class EmbeddedEngine:
             StoreError: nothing was kept of any of them.
         """
         for request in requests:
-            if request.topic not in STAGE_OF_TOPIC:
-                raise ConfigError(f"topic {request.topic!r} takes no input; use events or commands")
+            if request.topic not in INPUT_TOPICS:
+                raise ConfigError(f"topic {request.topic!r} takes no input; use events, commands or settings")
         with _Undo(self):
             answers: dict[bytes, Answered] = {}
             receipts = [self._fold(request, arrived_ms, answers) for request in requests]
@@ -232,13 +263,16 @@ class EmbeddedEngine:
             known = answers.get(request.token) or self._store.answered(request.token)
             if known is not None:
                 return Receipt([], *known, repeated=True)
-        processor = self._topology.processors[STAGE_OF_TOPIC[request.topic].name]
-        rejected = processor.rejected
+        rejected = self._rejected(request.topic)
         outputs = self._topology.feed(request.topic, request.values, timestamp=arrived_ms)
-        bad = processor.rejected - rejected
+        bad = len(outputs) if request.topic == SETTINGS else self._rejected(request.topic) - rejected
         if request.token:
             answers[request.token] = Answered(len(request.values) - bad, bad)
         return Receipt(outputs, len(request.values) - bad, bad)
+
+    def _rejected(self, topic: str) -> int:
+        stage = STAGE_OF_TOPIC.get(topic)
+        return self._topology.processors[stage.name].rejected if stage is not None else 0
 
     def _origin(self, offset: int, arrived_ms: int) -> Root:
         letter = self.views.dead_letter(offset)
@@ -262,6 +296,7 @@ class EmbeddedEngine:
             for name, processor in self._topology.processors.items()
             for key, snapshot in processor.snapshot()
         ]
+        changed = any(root.topic == SETTINGS for root in roots)
         self._store.write(
             Batch(
                 roots,
@@ -272,6 +307,7 @@ class EmbeddedEngine:
                 arrived_ms,
                 requests,
                 republished,
+                self.source.scopes() if changed else None,
             )
         )
         self._next_output += len(kept)
@@ -290,7 +326,8 @@ class EmbeddedEngine:
         """Take up the stored states, with what was due before."""
         positions = self._store.positions()
         self._next_output = positions.pop(OUTPUTS, FIRST_OFFSET)
-        self._topology = LocalTopology(self.rules, load=self._store.load, next_offsets=positions)
+        self.source.replace(self.views.scopes())
+        self._topology = LocalTopology(self.source, load=self._store.load, next_offsets=positions)
         for stage in STAGES:
             with closing(self._store.headers(stage.name)) as headers:
                 self._topology.processors[stage.name].adopt(_readable(stage, headers))
@@ -322,7 +359,12 @@ def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iter
         yield key, snapshot
 
 
-def rules_in_force(views: Views) -> Rules:
-    """The rules a store was last opened with; the defaults for a new one."""
-    stored = views.noted("rules")
-    return msgspec.convert(stored, Rules) if stored is not None else Rules()
+def source_in_force(views: Views) -> RuleSource:
+    """What a store was last folded under: rules, environment, scopes; the defaults for a new one."""
+    rules, environment = views.noted("rules"), views.noted("environment")
+    source = RuleSource(
+        msgspec.convert(rules, Rules) if rules is not None else Rules(),
+        msgspec.convert(environment, SettingsOverrides) if environment is not None else None,
+    )
+    source.replace(views.scopes())
+    return source

@@ -13,7 +13,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
+import orjson
+
 from ...projections.emit import Output
+from ...projections.rule_source import TOPIC as SETTINGS
+from ...projections.rule_source import RuleSource
 from ...schemas.rules import Rules
 from .topology import LocalTopology
 
@@ -36,6 +40,18 @@ def open_lines(name: str) -> Iterator[IO[bytes]]:
             yield buffered
 
 
+def _topic_of(line: bytes) -> str:
+    """Topic of a recorded line: that of events, but for settings recorded among them."""
+    if b'"settings.changed"' in line:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return "events"
+        if isinstance(record, dict) and record.get("type") == "settings.changed":
+            return SETTINGS
+    return "events"
+
+
 class Replay:
     """One replay over any number of files.
 
@@ -44,7 +60,7 @@ class Replay:
         topology: states after what was read.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules | RuleSource) -> None:
         """Start with clean states."""
         self.topology = LocalTopology(rules)
         self.lines = 0
@@ -52,7 +68,8 @@ class Replay:
     def run(self, names: list[str], *, progress: Callable[[int], None] = lambda _bytes: None) -> Iterator[Output]:
         """Fold every line of every file in order, then what is due at the largest time seen.
 
-        `progress` is told the bytes of each line as it is read.
+        A line that is a record of `settings` changes the settings from there on. `progress` is told the bytes of each
+        line as it is read.
         """
         for name in names:
             with open_lines(name) as lines:
@@ -61,5 +78,5 @@ class Replay:
                     value = line.strip()
                     if value:
                         self.lines += 1
-                        yield from self.topology.feed("events", (value,))
+                        yield from self.topology.feed(_topic_of(value), (value,))
         yield from self.topology.tick(self.topology.stream_time)

@@ -2,6 +2,9 @@
 
     POST /v1/events       NDJSON, or one JSON object  ->  {"accepted": 2, "dead_letters": 0}
     POST /v1/commands     the same, for operators; answers with the decisions too
+    POST /v1/settings     what a user or a workspace overrides, whole; an empty record clears it
+    GET  /v1/settings     ?workspace=ID&user=ID&session=ID  ->  every setting with its source, and what each level sets
+    POST /v1/reload       read the files of rules and policies again
     GET  /v1/decisions    ?after=OFFSET&topics=nudges,escalations&limit=1000&follow=true
                           NDJSON, or server-sent events for whoever accepts `text/event-stream`
     GET  /v1/state        every key that is away from its default
@@ -19,10 +22,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -33,6 +38,10 @@ from starlette.routing import Route
 
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.errors import ConfigError, TrustfoldError
+from ...schemas.levels import Levels, set_by, table
+from ...schemas.outcomes import DEFAULT_WORKSPACE
+from ...schemas.rules import Rules
+from ..reload import Files
 from .access import Access
 from .bodies import read_body, records_of
 from .engine import EmbeddedEngine, Receipt, Request
@@ -52,9 +61,9 @@ MAX_FAULTS = 10
 class Service:
     """What the routes share: the writer, a reader beside it, and the wish to stop."""
 
-    def __init__(self, engine: EmbeddedEngine, path: Path) -> None:
-        """Serve an engine over the store at `path`."""
-        self.writer = Writer(engine)
+    def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None) -> None:
+        """Serve an engine over the store at `path`; its rules are those of `files`."""
+        self.writer = Writer(engine, files)
         self.stopping = False
         self._path = path
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-reader")
@@ -97,9 +106,12 @@ class Service:
             self._views.close()
 
 
-def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "") -> Starlette:
-    """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`."""
-    service = Service(engine, Path(path))
+def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "", files: Files | None = None) -> Starlette:
+    """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
+
+    `files` are watched: rules that change in them take effect between two batches.
+    """
+    service = Service(engine, Path(path), files)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -112,6 +124,9 @@ def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "") -> St
         routes=[
             Route("/v1/events", _post_events, methods=["POST"]),
             Route("/v1/commands", _post_commands, methods=["POST"]),
+            Route("/v1/settings", _post_settings, methods=["POST"]),
+            Route("/v1/settings", _get_settings),
+            Route("/v1/reload", _reload, methods=["POST"]),
             Route("/v1/decisions", _get_decisions),
             Route("/v1/state", _get_state),
             Route("/v1/dead-letters", _get_dead_letters),
@@ -137,6 +152,35 @@ async def _post_commands(request: HttpRequest) -> Response:
         orjson.Fragment(output.value) for output in receipt.outputs if output.topic in DECISION_TOPICS and output.value
     ]
     return _json(_counts(receipt) | {"decisions": decisions})
+
+
+async def _post_settings(request: HttpRequest) -> Response:
+    return _json(_counts(await _submit(request, "settings")))
+
+
+async def _get_settings(request: HttpRequest) -> Response:
+    service = _service(request)
+    chosen = request.query_params.get
+    own = await service.read("session", chosen("session", ""))
+    source = service.writer.engine.source
+    workspace = chosen("workspace") or DEFAULT_WORKSPACE
+    levels = await service.writer.call(source.levels, workspace, chosen("user", ""), own)
+    return _json(settings_document(source.base, levels) | {"rules_fault": service.writer.reloader.fault})
+
+
+def settings_document(base: Rules, levels: Levels) -> dict[str, Any]:
+    """Every setting with its source, what each level sets, and the rules that all of them override."""
+    return {
+        "settings": [{"setting": name, "value": value, "source": level} for name, value, level in table(base, levels)],
+        "levels": {str(level): set_by(overrides) for level, overrides in levels.items()},
+        "rules": msgspec.to_builtins(base),
+    }
+
+
+async def _reload(request: HttpRequest) -> Response:
+    writer = _service(request).writer
+    taken = await writer.call(partial(writer.reloader.look, anyway=True))
+    return _json({"reloaded": taken, "files": writer.reloader.paths, "rules_fault": writer.reloader.fault})
 
 
 async def _submit(request: HttpRequest, topic: str) -> Receipt:
@@ -188,6 +232,7 @@ async def _get_state(request: HttpRequest) -> Response:
         {
             "offset": offset,
             "recovery_mode": service.writer.engine.rules.trust.recovery_mode,
+            "rules_fault": service.writer.reloader.fault,
             "states": [orjson.Fragment(value) for value in states.values()],
         }
     )
@@ -215,8 +260,11 @@ async def _republish(request: HttpRequest) -> Response:
 
 
 async def _health(request: HttpRequest) -> Response:
-    fault = _service(request).writer.fault
+    writer = _service(request).writer
+    fault = writer.fault
     body = {"status": "ok"} if fault is None else {"status": "failing", "error": fault}
+    if writer.reloader.fault is not None:
+        body["rules_fault"] = writer.reloader.fault  # not a failure: the rules read before hold
     return _json(body, 200 if fault is None else 503)
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ...projections.emit import Output
+from ...schemas.codec import encode
+from ...schemas.settings import SettingsOverrides
 from .errors import StoreError, StoreLocked, store_error
 
 APPLICATION_ID = 0x74666C64
@@ -27,6 +29,9 @@ FORMAT = 1
 
 PAGE_BYTES = 16_384
 """Events are about a kilobyte: larger pages than SQLite's 4 KiB keep them whole, a third less time per event."""
+
+SETTINGS_TABLE = "CREATE TABLE IF NOT EXISTS settings (scope TEXT PRIMARY KEY, overrides BLOB NOT NULL) WITHOUT ROWID"
+"""What each scope overrides; also in store.sql, for new files."""
 
 HEADER_BYTES = 17
 """Enough of a snapshot for its header (`projections.snapshot`)."""
@@ -66,6 +71,7 @@ class Batch(NamedTuple):
         positions: next offset of every source topic.
         requests: token and answer of each request in the batch.
         republished: offsets of the dead letters that the roots repeat.
+        scopes: what each scope overrides from now on; None: as before.
     """
 
     roots: Sequence[Root]
@@ -76,6 +82,7 @@ class Batch(NamedTuple):
     arrived_ms: int
     requests: Sequence[tuple[bytes, Answered]] = ()
     republished: Sequence[int] = ()
+    scopes: Mapping[str, SettingsOverrides] | None = None
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
@@ -138,7 +145,10 @@ class Store:
             run("PRAGMA journal_mode=WAL")
             run("PRAGMA synchronous=FULL")
             run("PRAGMA cache_size=-65536")
-            if run("PRAGMA user_version").fetchone()[0] == 0:
+            version = run("PRAGMA user_version").fetchone()[0]
+            if version:
+                run(SETTINGS_TABLE)  # a store of before there were settings has everything else
+            if version == 0:
                 schema = files(__package__).joinpath("store.sql").read_text()
                 self.connection.executescript(
                     f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; {schema} COMMIT;"
@@ -241,6 +251,9 @@ class Store:
             "INSERT INTO positions VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET next = excluded.next",
             [*batch.positions.items(), (OUTPUTS, batch.first_output + len(batch.outputs))],
         )
+        if batch.scopes is not None:
+            run("DELETE FROM settings")
+            many("INSERT INTO settings VALUES (?, ?)", ((scope, encode(own)) for scope, own in batch.scopes.items()))
         many("INSERT OR IGNORE INTO republished VALUES (?)", ((offset,) for offset in batch.republished))
         if batch.requests:
             many(

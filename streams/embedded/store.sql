@@ -58,6 +58,13 @@ CREATE TABLE republished (
     offset INTEGER PRIMARY KEY
 );
 
+-- What each user and workspace overrides, as of the last record of `settings`.
+CREATE TABLE settings (
+    scope     TEXT PRIMARY KEY,
+    overrides BLOB NOT NULL
+) WITHOUT ROWID;
+
+-- Facts about the store, such as the rules it was last folded under.
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL

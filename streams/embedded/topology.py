@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from ...projections.emit import Output
 from ...projections.processor import StageProcessor
+from ...projections.rule_source import TOPIC as SETTINGS
+from ...projections.rule_source import RuleSource, source_of
 from ...projections.topology import STAGE_OF_TOPIC, STAGES, make_processor
 from ...schemas.rules import Rules
 
@@ -37,17 +39,23 @@ class LocalTopology:
 
     Attributes:
         processors: by stage name.
-        next_offsets: next offset of every source topic.
+        next_offsets: next offset of every source topic, and of `settings`.
+        source: which rules hold for whom; records of `settings` change it.
     """
 
     def __init__(
-        self, rules: Rules, *, load: Load = lambda _stage, _key: None, next_offsets: dict[str, int] | None = None
+        self,
+        rules: Rules | RuleSource,
+        *,
+        load: Load = lambda _stage, _key: None,
+        next_offsets: dict[str, int] | None = None,
     ) -> None:
         """Start over stored states (`load` by stage name and key) at the given log positions."""
-        self.next_offsets = dict.fromkeys(STAGE_OF_TOPIC, 0)
+        self.source = source_of(rules)
+        self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
         self.next_offsets.update(next_offsets or {})
         self.processors: dict[str, StageProcessor] = {
-            stage.name: make_processor(stage, 0, rules, _bound(load, stage.name)) for stage in STAGES
+            stage.name: make_processor(stage, 0, self.source, _bound(load, stage.name)) for stage in STAGES
         }
 
     @property
@@ -65,7 +73,11 @@ class LocalTopology:
         """
         left: list[Output] = []
         for value in values:
-            self._fold(topic, LogRecord(key, value, self._take_offset(topic), timestamp), left)
+            record = LogRecord(key, value, self._take_offset(topic), timestamp)
+            if topic != SETTINGS:
+                self._fold(topic, record, left)
+            elif (letter := self.source.fold(record, 0)) is not None:
+                left.append(letter)
         return left
 
     def next_due(self) -> int | None:

@@ -10,10 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import msgspec
 import orjson
 
 from ...projections.emit import Output
-from ...projections.topology import DECISION_TOPICS
+from ...projections.snapshot import SnapshotCodec
+from ...projections.stage import KeyState
+from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
+from ...schemas.settings import SettingsOverrides
 from .errors import store_error
 from .store import FIRST_OFFSET, OUTPUTS, connect
 
@@ -83,6 +87,22 @@ class Views:
         """A fact about the store that the engine noted, such as the rules in force."""
         rows = self._all("SELECT value FROM meta WHERE name = ?", (name,))
         return orjson.loads(rows[0][0]) if rows else None
+
+    def scopes(self) -> dict[str, SettingsOverrides]:
+        """What each user and workspace overrides."""
+        if not self._all("SELECT 1 FROM sqlite_schema WHERE name = 'settings'"):
+            return {}  # a store that nobody has written since there are settings
+        rows = self._all("SELECT scope, overrides FROM settings ORDER BY scope")
+        return {scope: msgspec.json.decode(overrides, type=SettingsOverrides) for scope, overrides in rows}
+
+    def session(self, session_id: str) -> str:
+        """What a session overrides, as its state keeps it; empty when nothing, or when there is no such session."""
+        stage = STAGE_OF_TOPIC["events"]
+        rows = self._all("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, session_id.encode()))
+        if not rows:
+            return ""
+        codec: SnapshotCodec[KeyState] = SnapshotCodec(stage.state_type, stage.state_version)
+        return codec.decode(rows[0][0]).overrides
 
     def close(self) -> None:
         """Close the connection."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...projections.emit import Output
 from ...schemas.errors import TrustfoldError
 from ...schemas.topics import TOPICS
+from ..reload import LOOK_S, Files, Reloader
 from .engine import EmbeddedEngine, Receipt, Request
 
 log = logging.getLogger(__name__)
@@ -53,13 +54,15 @@ class Writer:
     """Owns the engine while it is served.
 
     Attributes:
+        reloader: takes changed rules.
         committed: rises with each commit; followers wait for it (`signal`).
         fault: why the last commit failed; None when it did not.
     """
 
-    def __init__(self, engine: EmbeddedEngine) -> None:
-        """Serve an open engine; `start` begins."""
+    def __init__(self, engine: EmbeddedEngine, files: Files | None = None) -> None:
+        """Serve an open engine, which takes its rules from `files`; `start` begins."""
         self.engine = engine
+        self.reloader = Reloader(files, engine.rebase, engine.note_fault)
         self.committed = 0
         self.fault: str | None = None
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
@@ -71,7 +74,7 @@ class Writer:
 
     def start(self) -> None:
         """Begin to write and to tick."""
-        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._tick())]
+        self._tasks = [asyncio.create_task(work) for work in (self._write(), self._tick(), self._look())]
 
     async def stop(self) -> None:
         """Finish what waits, then close the engine."""
@@ -165,6 +168,15 @@ class Writer:
                     forgotten = time.monotonic()
             except Exception as error:  # noqa: BLE001 - the next tick tries again
                 self._failed(error)
+
+    async def _look(self) -> None:
+        """Take changed rules between two batches."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.call(self.reloader.look)
+            except Exception:
+                log.exception("the rules could not be swapped; the next look tries again")
 
     def _fall_due(self) -> bool:
         due = self.engine.next_due()

@@ -6,8 +6,9 @@ environment in the attribute `app`, which is made at its first use.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import faust
 
@@ -23,7 +24,9 @@ from .ticks import run_ticks
 from .tuning import quieten, tune_collector
 
 if TYPE_CHECKING:
+    from ...projections.rule_source import RuleSource
     from ...schemas.rules import Rules
+    from ..reload import Files
 
 
 class TrustfoldApp(faust.App):
@@ -42,30 +45,42 @@ class TrustfoldApp(faust.App):
     async def on_stop(self) -> None:
         """Take the last checkpoint while everything still runs, then stop as Faust does."""
         await self.engine.stop()
+        if self.engine.follower is not None:
+            await cast("Any", self.tables).recovery.cancel()  # it may be reading the settings
+            await self.engine.follower.stop()
         await super().on_stop()
 
 
-def make_app(settings: KafkaSettings, rules: Rules | None = None, topology: Topology | None = None) -> TrustfoldApp:
+def make_app(
+    settings: KafkaSettings,
+    rules: Rules | RuleSource | None = None,
+    topology: Topology | None = None,
+    *,
+    files: Files | None = None,
+) -> TrustfoldApp:
     """Build the app; nothing connects before it is started.
 
     Args:
         settings: see KafkaSettings.
-        rules: rules of the folds; the defaults when None.
-        topology: stages to run; trustfold's own when None.
+        rules: rules of the folds, or a source of them; the defaults when None.
+        topology: stages to run; trustfold's own when None. Stages of others are handed `rules` as they are.
+        files: the files behind the rules, to be read again when they change.
 
     Raises:
         ConfigError: TLS files do not load.
     """
-    topology = topology or default_topology()
-    if rules is None:
-        from ...schemas.rules import Rules  # noqa: PLC0415 - a test topology may need none
-
-        rules = Rules()
     app = TrustfoldApp(settings.app_id, **_faust_settings(settings))
-    engine = app.engine = Engine(settings, rules, topology, LaneMetrics())
+    if topology is None:
+        from ...projections.rule_source import RuleSource, source_of  # noqa: PLC0415 - a test topology may need none
+
+        source = RuleSource() if rules is None else source_of(rules)
+        engine = app.engine = Engine(settings, source, default_topology(), LaneMetrics())
+        _follow_settings(app, source, files)
+    else:
+        engine = app.engine = Engine(settings, rules, topology, LaneMetrics())
     app.transport = BatchTransport(app.conf.broker_consumer, app)
     app.producer_transport = app.transport
-    tables = {stage.name: StateTable(app, settings, stage.name) for stage in topology.stages}
+    tables = {stage.name: StateTable(app, settings, stage.name) for stage in engine.topology.stages}
     for table in tables.values():
         app.tables.add(table)
     engine.bind(app, tables)
@@ -80,6 +95,26 @@ def make_app(settings: KafkaSettings, rules: Rules | None = None, topology: Topo
     app.task(outputs)
     app.task(partial(run_ticks, engine))
     return app
+
+
+def _follow_settings(app: TrustfoldApp, source: RuleSource, files: Files | None) -> None:
+    """Have the source follow the `settings` topic and the files behind its rules."""
+    from ..reload import LOOK_S, Reloader  # noqa: PLC0415
+    from .followed_settings import SettingsFollower  # noqa: PLC0415
+
+    engine = app.engine
+    engine.follower = SettingsFollower(engine.settings, source, engine.writer.put)
+    app.task(engine.run_settings)
+    if files is None:
+        return
+    reloader = Reloader(files, source.rebase)
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            reloader.look()
+
+    app.task(look)
 
 
 def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:

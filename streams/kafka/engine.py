@@ -52,6 +52,7 @@ class Engine:
         writer: sends outputs.
         changelogs: claims and reads them.
         checkpointer: takes checkpoints.
+        follower: reads the `settings` topic; None where the stages know no settings.
         failed: whether the worker is stopping because of a fault.
         on_failure: asks whoever runs the app to stop it in order, so that the group is told; without it the app crashes
             and the group waits for the session timeout.
@@ -73,6 +74,7 @@ class Engine:
         self._tables: dict[str, StateTable] = {}
         self._tenure: Tenure | None = None
         self._tenures = 0
+        self.follower: Any = None
         self.failed = False
         self.on_failure: Callable[[], None] | None = None
         self._looked_at = time.monotonic()
@@ -185,11 +187,13 @@ class Engine:
         self.metrics.assigned = 0
 
     async def recover(self, assigned: Iterable[TP]) -> None:
-        """Claim the changelogs of an assignment, read them back and make the processors.
+        """Read the settings, claim the changelogs of an assignment, read them back and make the processors.
 
         Raises:
             ConfigError: the topics are not co-partitioned, or a local store does not belong to the changelog.
         """
+        if self.follower is not None:
+            await self.follower.catch_up()
         owned = self._owned(assigned)
         for name, table in self._tables.items():
             table.keep_only({partition for stage, partition in owned if stage.name == name})
@@ -292,6 +296,13 @@ class Engine:
         """Send outputs until cancelled; a failure fails the worker."""
         try:
             await self.writer.run()
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await self.fail(error)
+
+    async def run_settings(self) -> None:
+        """Follow the settings until cancelled; a failure fails the worker."""
+        try:
+            await self.follower.follow()
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self.fail(error)
 

@@ -31,6 +31,8 @@ CHANGELOG_CONFIG = {
     "segment.bytes": str(64 * 1024 * 1024),
 }
 
+_WORKER = frozenset({Role.WORKER})
+
 REPLICATION = 3
 """Copies of each topic, where there are so many brokers."""
 
@@ -104,7 +106,7 @@ def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[Topi
             topic.config,
             topic.carries,
             keyed=topic.name in sources,
-            essential=topic.name in sources or Role.WORKER in topic.writers,
+            essential=not topic.writers.isdisjoint(_WORKER) or not topic.readers.isdisjoint(_WORKER),
         )
         for topic in TOPICS.values()
     ]

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...schemas.errors import ConfigError
@@ -23,7 +24,9 @@ from .topics import check_topics
 from .tuning import quieten
 
 if TYPE_CHECKING:
+    from ...projections.rule_source import RuleSource
     from ...schemas.rules import Rules
+    from ..reload import Files
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +47,19 @@ Started = Callable[[TrustfoldApp], None]
 
 def run_worker(
     settings: KafkaSettings,
-    rules: Rules | None = None,
+    rules: Rules | RuleSource | None = None,
     topology: Topology | None = None,
     *,
+    files: Files | None = None,
     on_started: Started | None = None,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
 
     Args:
         settings: see KafkaSettings.
-        rules: rules of the folds; the defaults when None.
+        rules: rules of the folds, or a source of them; the defaults when None.
         topology: stages to run; trustfold's own when None.
+        files: the files behind the rules, to be read again when they change.
         on_started: called once the first recovery is over, on the worker's event loop. Web servers and exporters
             start here; they find the engine and its metrics on the app.
 
@@ -63,14 +68,16 @@ def run_worker(
     """
     _start_log(settings.log_level)
     try:
-        return asyncio.run(_run(settings, rules, topology, on_started))
+        return asyncio.run(
+            _run(settings, partial(make_app, settings, rules, topology, files=files), topology, on_started)
+        )
     except ConfigError as error:
         log.critical("not started: %s", error)
         return REFUSED
 
 
 async def _run(
-    settings: KafkaSettings, rules: Rules | None, topology: Topology | None, on_started: Started | None
+    settings: KafkaSettings, make: Callable[[], TrustfoldApp], topology: Topology | None, on_started: Started | None
 ) -> int:
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -79,7 +86,7 @@ async def _run(
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
     for difference in await check_topics(settings, topology):
         log.warning("%s", difference)
-    app = make_app(settings, rules, topology)
+    app = make()
     app.in_worker = True
     failed = asyncio.Event()
     app.engine.on_failure = failed.set

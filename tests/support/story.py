@@ -15,6 +15,7 @@ from uuid import UUID
 
 import orjson
 from trustfold.projections.emit import Output
+from trustfold.projections.rule_source import RuleSource
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
@@ -34,7 +35,7 @@ class Story:
         workspace: str = "w1",
         user: str | None = None,
         model: str | None = None,
-        rules: Rules | None = None,
+        rules: Rules | RuleSource | None = None,
     ) -> None:
         self.rules = rules or Rules()
         self.session = session
@@ -172,6 +173,14 @@ class Story:
     def quality_command(self, kind: str, tool: str, **fields: Any) -> str:
         """An operator marks or restores a tool."""
         return self.event(kind, topic="commands", tool=tool, **fields)
+
+    def saves(self, scope: str, /, **overrides: Any) -> str:
+        """An operator saves what a scope (`user:ID`, `workspace:ID`) overrides, whole."""
+        return self.event("settings.changed", topic="settings", scope=scope, overrides=overrides)
+
+    def session_sets(self, **overrides: Any) -> str:
+        """The platform replaces what the session overrides."""
+        return self.event("session.settings_changed", settings=overrides)
 
     # --- what was decided -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from trustfold.config import ENVIRONMENT, Settings, load_rules
 from trustfold.errors import ConfigError
 from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
-from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode, Severity
+from trustfold.schemas.settings import SettingsOverrides
+from trustfold.schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode, Severity
 
 SEED = """
 {
@@ -53,12 +55,12 @@ def written(tmp_path: Path) -> Any:
 
 
 def fault(written: Any, text: str, name: str = "rules.json") -> str:
-    """What is said of a file that cannot be used, without its path."""
+    """What is said of a file that cannot be used, without its path and line."""
     with pytest.raises(ConfigError) as raised:
         written(text, name)
     said = str(raised.value)
     assert name in said
-    return said.split(f"{name}: ", 1)[1]
+    return re.split(rf"{re.escape(name)}(?::\d+)?: ", said, maxsplit=1)[1]
 
 
 def test_the_seeds_file_loads_unchanged(written: Any) -> None:
@@ -182,8 +184,22 @@ def test_the_environment_sets_every_setting() -> None:
             "TRUSTFOLD_BROKER": "k:1",
             "TRUSTFOLD_TOKEN": "t",
             "TRUSTFOLD_RULES": "r.toml",
+            "TRUSTFOLD_POLICIES": "p.json",
+            "TRUSTFOLD_WORKSPACE": "acme",
+            "TRUSTFOLD_USER": "ada",
+            "TRUSTFOLD_SESSION": "s1",
+            "TRUSTFOLD_ENABLED": "no",
             "TRUSTFOLD_THRESHOLD": "5",
             "TRUSTFOLD_WINDOW": "1800",
+            "TRUSTFOLD_PERSIST": "off",
+            "TRUSTFOLD_SESSION_ONLY": "1",
+            "TRUSTFOLD_NO_USER_PERSIST": "true",
+            "TRUSTFOLD_NO_WORKSPACE_PERSIST": "Yes",
+            "TRUSTFOLD_NUDGE_LEVEL": "gentle",
+            "TRUSTFOLD_NUDGE_ENABLED": "0",
+            "TRUSTFOLD_RECOVERY_MODE": "ask",
+            "TRUSTFOLD_MODEL_SWITCH_STRATEGY": "auto",
+            "TRUSTFOLD_PATTERN_DETECTION_ENABLED": "false",
         }
     )
     assert settings == Settings(
@@ -194,8 +210,30 @@ def test_the_environment_sets_every_setting() -> None:
         broker="k:1",
         token="t",
         rules_file=Path("r.toml"),
+        policies_file=Path("p.json"),
+        workspace="acme",
+        user="ada",
+        session="s1",
+        enabled=False,
         threshold=5,
         window=1800.0,
+        persist=False,
+        session_only=True,
+        no_user_persist=True,
+        no_workspace_persist=True,
+        nudge_level=NudgeLevel.GENTLE,
+        nudge_enabled=False,
+        recovery_mode=RecoveryMode.ASK,
+        model_switch_strategy=ModelSwitchStrategy.AUTO,
+        pattern_detection_enabled=False,
+    )
+    assert settings.environment() == SettingsOverrides(
+        nudge_enabled=False,
+        nudge_level=NudgeLevel.GENTLE,
+        recovery_mode=RecoveryMode.ASK,
+        model_switch_strategy=ModelSwitchStrategy.AUTO,
+        pattern_detection_enabled=False,
+        rules={"trust": {"default_rule": {"count_threshold": 5, "window_seconds": 1800.0}}, "enabled": False},
     )
     assert Settings.from_env(dict.fromkeys(ENVIRONMENT, "")) == Settings()
 
@@ -218,6 +256,8 @@ def test_threshold_and_window_lie_over_the_file(tmp_path: Path) -> None:
     [
         ("TRUSTFOLD_PORT", "http", "TRUSTFOLD_PORT is 'http', which is not a whole number"),
         ("TRUSTFOLD_WINDOW", "an hour", "TRUSTFOLD_WINDOW is 'an hour', which is not a number"),
+        ("TRUSTFOLD_ENABLED", "maybe", "TRUSTFOLD_ENABLED is 'maybe', which is not true or false"),
+        ("TRUSTFOLD_NUDGE_LEVEL", "loud", "TRUSTFOLD_NUDGE_LEVEL is 'loud', which is not one of off, gentle, direct"),
         ("TRUSTFOLD_THRESHOLD", "0", "TRUSTFOLD_THRESHOLD or TRUSTFOLD_WINDOW is out of range"),
     ],
 )

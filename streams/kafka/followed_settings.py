@@ -1,0 +1,98 @@
+"""The `settings` topic as every worker reads it: whole before it folds anything, then as it grows.
+
+No consumer group and no checkpoint: the topic is compacted and small, a start reads all of it again. A record that
+cannot be used becomes a dead letter; each worker that reads it says so under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ...projections.emit import Output
+from ...projections.rule_source import TOPIC, RuleSource
+from ...schemas.errors import ConfigError
+from .settings import KafkaSettings
+
+WAIT_MS = 500
+"""Longest wait for new records; also how long a recovery may wait for its turn."""
+
+
+class SettingsFollower:
+    """Applies records of the topic to a source of rules, between two batches of the folds.
+
+    Everything runs on the worker's one loop: a record takes effect while no batch is being folded.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, source: RuleSource, put: Callable[[Sequence[Output], int], None]
+    ) -> None:
+        """Follow for a source; `put` takes dead letters and the partition of their record."""
+        self._settings = settings
+        self._source = source
+        self._put = put
+        self._consumer: Any = None
+        self._places: list[TopicPartition] = []
+        self._lock = asyncio.Lock()
+
+    async def catch_up(self) -> None:
+        """Apply everything that the topic holds now.
+
+        Raises:
+            ConfigError: there is no such topic.
+        """
+        async with self._lock:
+            if self._consumer is None:
+                self._consumer = await self._start()
+            ends = await self._consumer.end_offsets(self._places)
+            while [place for place in self._places if await self._consumer.position(place) < ends[place]]:
+                await self._take()
+
+    async def follow(self) -> None:
+        """Apply records as they come, until stopped."""
+        while True:
+            async with self._lock:
+                if self._consumer is None:
+                    return
+                await self._take()
+
+    async def stop(self) -> None:
+        """Stop reading, once what was read last is applied."""
+        async with self._lock:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                await consumer.stop()
+
+    async def _start(self) -> Any:
+        name = self._settings.topic(TOPIC)
+        self._places = [TopicPartition(name, number) for number in await _partitions(self._settings, name)]
+        consumer = AIOKafkaConsumer(
+            **self._settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        consumer.assign(self._places)
+        await consumer.seek_to_beginning(*self._places)
+        return consumer
+
+    async def _take(self) -> None:
+        for place, records in (await self._consumer.getmany(timeout_ms=WAIT_MS)).items():
+            for record in records:
+                letter = self._source.fold(record, place.partition)
+                if letter is not None:
+                    self._put([letter], place.partition)
+
+
+async def _partitions(settings: KafkaSettings, topic: str) -> list[int]:
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        await admin.start()
+        (found,) = await admin.describe_topics([topic])
+    finally:
+        await admin.close()
+    if found["error_code"]:
+        raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it")
+    return [partition["partition"] for partition in found["partitions"]]
