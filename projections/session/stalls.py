@@ -6,7 +6,7 @@ follow, derives from the session and the due time (design 2, Time and order; dec
 
 The model owes a sign of life while a turn is open and no call is: after the turn's start, after a result. After a
 message the word may be with the user, so a message is followed by silence only where the publisher ends its turns.
-Where it is seen to leave them open, a silence is worth a hint and no more: the session may just be over.
+Where it is seen to leave them open, an open turn means nothing: the session may just be over.
 
 Only a deadline that the publisher states is a promise. The default one closes a call for the books; a call without a
 deadline of its own may wait for a person, or be another agent at work.
@@ -51,7 +51,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def watch(state: SessionState, event: ev.Event, at: int, rules: BehaviourRules) -> None:
     """After an event of the conversation: what will fall due if nothing comes after it."""
     owes = state.turn_open and not state.open_calls and not state.overdue
-    if owes and isinstance(event, ev.ModelText):
+    if owes and state.leaves_turns_open and not state.ends_turns:
+        owes = False
+    elif owes and isinstance(event, ev.ModelText):
         owes = state.ends_turns or bool(event.thought)
     elif owes and isinstance(event, ev.ToolCallFinished):
         owes = _was_answered(event)
@@ -166,9 +168,8 @@ def _earlier(one: int, other: int) -> int:
 
 
 def _silence_due(state: SessionState, rules: BehaviourRules) -> int:
-    told = state.silence_told
-    multiple = rules.stalled_turn.rung_after(told)
-    if not state.silent_since or not multiple or (told and state.leaves_turns_open and not state.ends_turns):
+    multiple = rules.stalled_turn.rung_after(state.silence_told)
+    if not state.silent_since or not multiple:
         return 0
     return state.silent_since + int(rules.max_silence_seconds * 1000) * multiple
 

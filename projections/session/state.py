@@ -242,7 +242,7 @@ class SessionState(KeyState):
         text_loop: digest of the block that the latest message repeated; 0 none.
         tools: tools called in this session and how often in this turn; those that do not exist are left out.
         ends_turns: the publisher ends its turns, so a message does not mean that the turn may be over.
-        leaves_turns_open: a turn began while another was open: that a turn is open means little here.
+        leaves_turns_open: a turn began while another was open: that a turn is open means nothing here.
         silent_since: since when the model owes a sign of life, milliseconds; 0 it owes none.
         silence_told: multiples of the longest silence told so far.
         turn_since: when the open turn began, milliseconds.

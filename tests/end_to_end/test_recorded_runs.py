@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,11 +53,16 @@ def test_a_recorded_run_replays_to_the_same_bytes(name: str, tmp_path: Path) -> 
 
 
 def test_healthy_coding_sessions_are_left_alone() -> None:
-    """306 recorded sessions of two coding projects raise next to no alarm about the model's behaviour."""
-    alarms = 0
+    """306 recorded sessions of two coding projects raise next to no alarm about the model's behaviour.
+
+    Silences are counted apart: each lasted for more than two minutes while it was the model's turn.
+    """
+    alarms: Counter[bool] = Counter()
     for name in ("entire_claude_code", "cipherbox_claude_code"):
         trace = TRACES / f"{name}.ndjson.gz"
         if not trace.exists():
             pytest.skip(f"{trace} is not here; set TRUSTFOLD_TRACES to the folder of recorded runs")
-        alarms += sum(orjson.loads(line)["type"] == "pattern.detected" for line in decisions_of(name).splitlines())
-    assert alarms <= 5
+        decisions = [orjson.loads(line) for line in decisions_of(name).splitlines()]
+        alarms.update(one["pattern"] == "stalled_turn" for one in decisions if one["type"] == "pattern.detected")
+    assert alarms[False] <= 8
+    assert alarms[True] <= 25

@@ -107,12 +107,15 @@ def test_after_a_refusal_the_word_is_with_the_user(kind: str) -> None:
     assert story.after(minutes=30).tick().patterns() == []
 
 
-def test_a_publisher_that_leaves_turns_open_gets_a_hint_and_no_more() -> None:
-    """Its session may just be over."""
+def test_where_turns_are_left_open_an_open_turn_means_nothing() -> None:
+    """The session may just be over."""
     story = in_a_turn()
     story.turn_starts()
     story.works("query_db", {"q": 1}, result="1")
-    assert story.after(minutes=60).tick().found("stalled_turn") == [("minor", 1)]
+    assert story.after(minutes=60).tick().patterns() == []
+    story.turn_ends()
+    story.turn_starts()
+    assert story.after(minutes=3).tick().found("stalled_turn") == [("minor", 1)]
 
 
 def test_the_evidence_is_in_the_log() -> None:
