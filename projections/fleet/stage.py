@@ -38,6 +38,11 @@ class FleetStage:
         """State key, id and time of a standing."""
         return event.key, event.id, event.time_ms
 
+    def scopes(self, state: FleetState, event: Standing) -> tuple[str, str, str]:
+        """A user's tool follows the user's settings; a model belongs to nobody, so only the environment's hold."""
+        user = event.user_id if isinstance(event, ToolStanding) else state.user.user_id if state.user else ""
+        return "", user, ""
+
     def fold(self, state: FleetState, event: Standing, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one standing; one that was written again after a crash changes nothing."""
         if event.origin >= 0 and event.origin <= state.origins.get(event.space, -1):
