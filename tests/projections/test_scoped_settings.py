@@ -190,7 +190,7 @@ def test_a_record_under_another_scopes_key_is_refused() -> None:
     [
         ({"rules": {"trust": {"max_fine_keys": 1}}}, "trust is shared by all sessions of a workspace"),
         ({"rules": {"behaviour": {"window_stepps": 9}}}, "did you mean 'window_steps'?"),
-        ({"rules": {"nudges": {"texts": {"a": "x" * MAX_SESSION_BYTES}}}}, "at most 16384; save them"),
+        ({"rules": {"behaviour": {"announce_phrases": ["x" * MAX_SESSION_BYTES]}}}, "at most 16384; save them"),
     ],
 )
 def test_a_session_that_sets_too_much_is_a_dead_letter(overrides: dict[str, Any], said: str) -> None:
