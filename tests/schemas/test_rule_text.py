@@ -95,7 +95,8 @@ def test_policies_in_our_own_form_say_the_same() -> None:
 def test_older_thresholds_become_ladders_and_classes() -> None:
     """A threshold moves the first step, and the others with it; lists of tools become their classes."""
     rules = rules_of(
-        '{"pattern_detection": {"repetitive_call_threshold": 6, "introspection_loop_threshold": 2, "enabled": false, "max_turn_duration_seconds": 120.0,'
+        '{"pattern_detection": {"repetitive_call_threshold": 6, "introspection_loop_threshold": 2, "enabled": false,'
+        ' "max_turn_duration_seconds": 120.0,'
         ' "read_only_tools": ["glob"], "action_tools": ["writeFile"]}}',
         "policies.json",
     )
