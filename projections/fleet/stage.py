@@ -38,6 +38,12 @@ class FleetStage:
         """State key, id and time of a standing."""
         return event.key, event.id, event.time_ms
 
+    def scopes(self, state: FleetState, event: Standing) -> tuple[str, str, str]:
+        """The user whose tool it is; what holds over many workspaces is not for one of them to say."""
+        if isinstance(event, ToolStanding):
+            return "", event.user_id, ""
+        return "", state.user.user_id if state.user is not None else "", ""
+
     def fold(self, state: FleetState, event: Standing, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one standing; one that was written again after a crash changes nothing."""
         if event.origin >= 0 and event.origin <= state.origins.get(event.space, -1):

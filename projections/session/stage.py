@@ -195,7 +195,7 @@ def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: in
     if rules.behaviour.enabled:
         sighting = announcements.silent_turn(state, event.id, rules.behaviour)
     behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
-    if behaviour.detecting(state, rules):
+    if rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=bool(getattr(event, "stalled", False)))
 
 
@@ -220,7 +220,7 @@ def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emi
 
 def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
     _user(state, event, at, rules, emit)  # type: ignore[arg-type]
-    if state.turn_open and behaviour.detecting(state, rules):
+    if state.turn_open and rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=False)
     state.turn_open = False
     state.guarantees = None

@@ -108,6 +108,16 @@ def test_circuits_follow_the_workspace() -> None:
     assert len(story.circuit("tool:search")) == 1
 
 
+def test_promotion_follows_the_user() -> None:
+    """A user for whom two workspaces are enough; for another it takes as many as ever."""
+    story = Story()
+    story.saves("user:ada", rules={"fleet": {"workspaces": 2}})
+    for number, (user, workspace) in enumerate([("bob", "w1"), ("bob", "w2"), ("ada", "w3"), ("ada", "w4")]):
+        enters(story, f"s{number}", workspace=workspace, user=user).fails("search", times=6)
+    promoted = story.all("trust.changed", scope="user")
+    assert [(one["user_id"], one["to"]) for one in promoted] == [("ada", "escalated")]
+
+
 def recovering(story: Story) -> Story:
     """A tool that has earned its trust back, but for the last word."""
     story.fails("search", times=3).after(minutes=60)
