@@ -56,14 +56,17 @@ _SWITCH = "the kill switch is the environment's: TRUSTFOLD_ENABLED"
 _CIRCUITS = "circuits are shared by everybody in a workspace; save them for the workspace"
 _SHARED = "{} shared by all sessions of a workspace; save it for the workspace, or for the user"
 
+_OVER_WORKSPACES = "what holds over several workspaces is their user's; save it for the user"
+
 OUT_OF_REACH: dict[Level, dict[str, str]] = {
-    Level.WORKSPACE: {"enabled": _SWITCH},
+    Level.WORKSPACE: {"enabled": _SWITCH, "fleet": _OVER_WORKSPACES},
     Level.USER: {"enabled": _SWITCH, "breakers": _CIRCUITS},
     Level.SESSION: {
         "enabled": _SWITCH,
         "breakers": _CIRCUITS,
         "trust": _SHARED.format("trust is"),
         "quality": _SHARED.format("the quality of tools is"),
+        "fleet": _OVER_WORKSPACES,
         "models": _SHARED.format("what is known of models is"),
     },
 }

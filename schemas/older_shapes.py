@@ -35,6 +35,7 @@ _LADDERS = {
     "introspection_loop_threshold": "introspection_loop",
     "max_reads_before_action": "read_only_loop",
 }
+_AS_THEY_ARE = ("enabled", "announce_phrases", "max_turn_duration_seconds")
 _CLASSES = {"introspection_tool_names": "introspection", "read_only_tools": "read", "action_tools": "action"}
 
 
@@ -156,10 +157,10 @@ def _detection(value: Any) -> dict[tuple[str, ...], Any]:
             if not isinstance(setting, list) or not all(isinstance(tool, str) for tool in setting):
                 raise Misfit((top, name), "expected a list of tool names")
             classes |= dict.fromkeys(setting, _CLASSES[name])
-        elif name in {"enabled", "announce_phrases"}:
+        elif name in _AS_THEY_ARE:
             found["behaviour", name] = setting
         else:
-            known = ", ".join((*_LADDERS, *_CLASSES, "enabled", "announce_phrases"))
+            known = ", ".join((*_LADDERS, *_CLASSES, *_AS_THEY_ARE))
             raise Misfit((top, name), f"there is no such threshold; there are {known}")
     return found | ({("tools", "classes"): classes} if classes else {})
 

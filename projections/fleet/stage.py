@@ -39,9 +39,10 @@ class FleetStage:
         return event.key, event.id, event.time_ms
 
     def scopes(self, state: FleetState, event: Standing) -> tuple[str, str, str]:
-        """A user's tool follows the user's settings; a model belongs to nobody, so only the environment's hold."""
-        user = event.user_id if isinstance(event, ToolStanding) else state.user.user_id if state.user else ""
-        return "", user, ""
+        """The user whose tool it is; what holds over many workspaces is not for one of them to say."""
+        if isinstance(event, ToolStanding):
+            return "", event.user_id, ""
+        return "", state.user.user_id if state.user is not None else "", ""
 
     def fold(self, state: FleetState, event: Standing, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one standing; one that was written again after a crash changes nothing."""

@@ -108,6 +108,16 @@ def test_circuits_follow_the_workspace() -> None:
     assert len(story.circuit("tool:search")) == 1
 
 
+def test_promotion_follows_the_user() -> None:
+    """A user for whom two workspaces are enough; for another it takes as many as ever."""
+    story = Story()
+    story.saves("user:ada", rules={"fleet": {"workspaces": 2}})
+    for number, (user, workspace) in enumerate([("bob", "w1"), ("bob", "w2"), ("ada", "w3"), ("ada", "w4")]):
+        enters(story, f"s{number}", workspace=workspace, user=user).fails("search", times=6)
+    promoted = story.all("trust.changed", scope="user")
+    assert [(one["user_id"], one["to"]) for one in promoted] == [("ada", "escalated")]
+
+
 def recovering(story: Story) -> Story:
     """A tool that has earned its trust back, but for the last word."""
     story.fails("search", times=3).after(minutes=60)
@@ -190,7 +200,7 @@ def test_a_record_under_another_scopes_key_is_refused() -> None:
     [
         ({"rules": {"trust": {"max_fine_keys": 1}}}, "trust is shared by all sessions of a workspace"),
         ({"rules": {"behaviour": {"window_stepps": 9}}}, "did you mean 'window_steps'?"),
-        ({"rules": {"nudges": {"texts": {"monologue.minor": "x" * MAX_SESSION_BYTES}}}}, "at most 16384; save them"),
+        ({"rules": {"behaviour": {"announce_phrases": ["x" * MAX_SESSION_BYTES]}}}, "at most 16384; save them"),
     ],
 )
 def test_a_session_that_sets_too_much_is_a_dead_letter(overrides: dict[str, Any], said: str) -> None:

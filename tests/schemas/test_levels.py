@@ -156,6 +156,7 @@ def test_a_part_that_does_not_fit_is_passed_over_and_the_rest_holds() -> None:
         (Level.SESSION, {"default_rule": {"count_threshold": 1}}, ("rules",)),
         (Level.SESSION, {"quality": {"low": 0.5}}, ("rules", "quality")),
         (Level.SESSION, {"models": {"min_failures": 1}}, ("rules", "models")),
+        (Level.WORKSPACE, {"fleet": {"workspaces": 2}}, ("rules", "fleet")),
         (Level.WORKSPACE, {"enabled": False}, ("rules", "enabled")),
         (Level.WORKSPACE, {"nudges": {"levle": "off"}}, ("rules", "nudges", "levle")),
         (Level.WORKSPACE, {"default_rule": {"count_threshold": 0}}, ("rules", "default_rule", "count_threshold")),

@@ -96,6 +96,7 @@ def test_older_thresholds_become_ladders_and_classes() -> None:
     """A threshold moves the first step, and the others with it; lists of tools become their classes."""
     rules = rules_of(
         '{"pattern_detection": {"repetitive_call_threshold": 6, "introspection_loop_threshold": 2, "enabled": false,'
+        ' "max_turn_duration_seconds": 120.0,'
         ' "read_only_tools": ["glob"], "action_tools": ["writeFile"]}}',
         "policies.json",
     )
@@ -103,6 +104,7 @@ def test_older_thresholds_become_ladders_and_classes() -> None:
     assert rules.behaviour.introspection_loop == Rules().behaviour.introspection_loop
     assert rules.tools.classes == {"glob": ToolClass.READ, "writeFile": ToolClass.ACTION}
     assert not rules.behaviour.enabled
+    assert rules.behaviour.max_turn_duration_seconds == 120
 
 
 FAULTS = [
