@@ -87,9 +87,10 @@ PHRASES: dict[str, dict[str, str]] = {
 }
 """Phrases that announce work, by language: text that each must hold, and the regular expression over lower-case text."""
 
-_OFFER = re.compile(
-    r"let me know|would you like|shall i|should i|do you want|if you'd like|please (?:provide|confirm|tell|share|let)"
-    r"|could you|can you|möchten sie|soll ich|¿|souhaitez|voulez-vous"
+_OFFERS = (
+    *("let me know", "would you like", "shall i", "should i", "do you want", "if you'd like", "could you", "can you"),
+    *("please provide", "please confirm", "please tell", "please share", "please let"),
+    *("möchten sie", "soll ich", "¿", "souhaitez", "voulez-vous"),
 )
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
@@ -127,8 +128,16 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
         if (at := lower.find(needle)) >= 0:
             for found in phrase.finditer(lower, max(0, at - _LONGEST_START)):
                 sentence = _sentence_at(lower, found.start(), found.end())
-                if not sentence.endswith(_QUESTION) and not _OFFER.search(sentence):
+                if not sentence.endswith(_QUESTION) and not _offers(sentence):
                     yield sentence
+
+
+def _offers(sentence: str) -> bool:
+    """Whether a sentence hands the word to the user."""
+    for words in _OFFERS:  # noqa: SIM110 - a generator costs more than all the looks
+        if words in sentence:
+            return True
+    return False
 
 
 def _sentence_at(text: str, start: int, end: int) -> str:

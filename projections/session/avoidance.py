@@ -8,7 +8,7 @@ it is to be used ("I'll use the Edit tool"); one that may not (`read_file`, `rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from ...schemas.events import ModelText
@@ -16,7 +16,6 @@ from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES
-from . import announcements
 from .patterns import Sighting
 from .state import MAX_NAMED_TOOLS, NamedTool, SessionState
 
@@ -24,9 +23,9 @@ MAX_TEXT_CHARS = 4000
 _UNMISTAKABLE = re.compile(r"_|[a-z][A-Z]|[A-Za-z]\d")
 
 
-def named(state: SessionState, event: ModelText, rules: BehaviourRules) -> list[Sighting]:
-    """The model has named tools: those the publisher says, and those of this session that its text names."""
-    found = [name_tool(state, tool, event.id, rules) for tool in _tools_of(state, event, rules)]
+def named(state: SessionState, event: ModelText, announcing: Iterable[str], rules: BehaviourRules) -> list[Sighting]:
+    """The model has named tools: those the publisher says, and those of this session in its `announcing` sentences."""
+    found = [name_tool(state, tool, event.id, rules) for tool in _tools_of(state, event, announcing)]
     return [sighting for sighting in found if sighting is not None]
 
 
@@ -54,13 +53,13 @@ def called(state: SessionState, tool_name: str) -> None:
     state.named_tools = [one for one in state.named_tools if one.tool_name != tool_name]
 
 
-def _tools_of(state: SessionState, event: ModelText, rules: BehaviourRules) -> Iterator[str]:
+def _tools_of(state: SessionState, event: ModelText, announcing: Iterable[str]) -> Iterator[str]:
     yield from dict.fromkeys(event.mentions[:MAX_NAMED_TOOLS])
     text = (event.text or "")[:MAX_TEXT_CHARS]
     tools = [tool for tool in state.tools if tool in text and tool not in event.mentions]
     if not tools:
         return
-    sentences = set(announcements.announcing(text, rules.announce_phrases))
+    sentences = set(announcing)
     for tool in tools:
         pattern = _mention(tool)
         if any(pattern.search(sentence) for sentence in sentences):

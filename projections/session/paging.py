@@ -28,6 +28,8 @@ MAX_DIGITS = 15
 _LARGEST: int = 10**MAX_DIGITS
 _NUMBER_VALUE = re.compile(rb"[:,\[]\s*\"?[0-9]")
 _ALONE = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])|(?<![\w.])\d{1,15}(?=p\b)")
+_ALONE_HINT = re.compile(rb"[0-9](?![0-9A-Za-oq-z_.])")
+"""What every number that stands alone ends with; a cheap look before the arguments are read again."""
 _PAGED = frozenset({ToolClass.READ, ToolClass.UNKNOWN})
 
 
@@ -39,7 +41,9 @@ def paging_loop(state: SessionState, event: ToolCallStarted, call: OpenCall, rul
     if len(raw) > MAX_ARGS_BYTES:
         return None
     shell = is_shell(call.tool_name)
-    if (call.tool_class is ToolClass.UNKNOWN) if shell else (_NUMBER_VALUE.search(raw) is None):
+    if shell and call.tool_class is ToolClass.UNKNOWN:
+        return None
+    if (_ALONE_HINT if shell else _NUMBER_VALUE).search(raw) is None:
         return None
     args = json_of(event.args)
     if not isinstance(args, dict):

@@ -50,6 +50,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def watch(state: SessionState, event: ev.Event, at: int, rules: BehaviourRules) -> None:
     """After an event of the conversation: what will fall due if nothing comes after it."""
+    state.last_sign = event.id
+    if state.open_calls and not state.overdue and rules.max_turn_duration_seconds is None:
+        state.silent_since = state.stall_due = 0  # a call is open, and nothing else is watched: the usual case
+        return
     owes = state.turn_open and not state.open_calls and not state.overdue
     if owes and state.leaves_turns_open and not state.ends_turns:
         owes = False
@@ -58,7 +62,6 @@ def watch(state: SessionState, event: ev.Event, at: int, rules: BehaviourRules) 
     elif owes and isinstance(event, ev.ToolCallFinished):
         owes = _was_answered(event)
     state.silent_since = at if owes else 0
-    state.last_sign = event.id
     state.stall_due = _next_due(state, rules)
 
 

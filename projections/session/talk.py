@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from ...schemas.events import ModelText
 from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
@@ -16,13 +19,16 @@ def heard(state: SessionState, event: ModelText, rules: BehaviourRules) -> list[
     """Everything that one more message shows. A thought can chant, but it is no message to anybody."""
     seen: list[Sighting | None] = []
     if not event.thought:
+        sentences: Iterator[str] = announcements.announcing(event.text or "", rules.announce_phrases)
         says = event.announces
         if says is None:
-            says = announcements.announces(event.text or "", rules.announce_phrases)
+            first = next(sentences, None)
+            says = first is not None
+            sentences = chain((first,), sentences) if first is not None else sentences
         if says:
             seen.append(announcements.announced(state, event.id, rules))
         if says or (event.mentions and event.text is None and event.announces is None):
-            seen += avoidance.named(state, event, rules)
+            seen += avoidance.named(state, event, sentences, rules)
         seen.append(monologue(state, event.id, rules))
     seen.append(text_loop(state, event, rules))
     return [sighting for sighting in seen if sighting is not None]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from zlib import crc32
 
 from ...schemas.events import ModelText
 from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
-from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES
 from .patterns import Sighting
 from .state import MAX_SAID, SessionState
@@ -63,25 +62,27 @@ def forget_texts(state: SessionState) -> None:
     state.text_loop = 0
 
 
-def _blocks(event: ModelText) -> Iterator[tuple[int, int]]:
-    """Digests of the blocks of a message, and how often each stands in it."""
+def _blocks(event: ModelText) -> list[tuple[int, int]]:
+    """Marks of the blocks of a message, and how often each stands in it."""
     if event.text is None:
-        if event.text_digest:
-            yield digest(event.text_digest.encode()), 1
-        return
+        return [(_mark(event.text_digest), 1)] if event.text_digest else []
     text = event.text[-MAX_TEXT_CHARS:]
     if "```" in text or "~~~" in text:
         text = _CODE.sub("", text)
-    counted = Counter(_prose(text))
-    for block in list(counted)[-MAX_SAID:]:
-        times = counted[block]
-        if len(block) > 4 * CHUNK_CHARS:
-            chunk = block[-CHUNK_CHARS:]
-            repeats = _count(chunk, block)
-            if repeats > times:
-                yield digest(chunk.encode(errors="replace")), repeats
-                continue
-        yield digest(block.encode(errors="replace")), times
+    prose = _prose(text)
+    counted = Counter(prose) if len(set(prose)) < len(prose) else dict.fromkeys(prose, 1)
+    blocks = []
+    for block, times in list(counted.items())[-MAX_SAID:]:
+        if len(block) > 4 * CHUNK_CHARS and (repeats := _count(block[-CHUNK_CHARS:], block)) > times:
+            blocks.append((_mark(block[-CHUNK_CHARS:]), repeats))
+        else:
+            blocks.append((_mark(block), times))
+    return blocks
+
+
+def _mark(block: str) -> int:
+    """A block among the few remembered ones: a checksum and its length tell it apart, and cost a third of a digest."""
+    return crc32(block.encode(errors="replace")) << 20 | min(len(block), 0xFFFFF)
 
 
 def _count(chunk: str, block: str) -> int:
@@ -92,12 +93,12 @@ def _count(chunk: str, block: str) -> int:
     return count
 
 
-def _prose(text: str) -> Iterator[str]:
+def _prose(text: str) -> list[str]:
     """Sentences of the lines that are prose, in lower case, without what stands at the margins."""
+    found: list[str] = []
     for line in text.splitlines():
         plain = line.strip()
         if len(plain) < MIN_BLOCK_CHARS or _STRUCTURE.match(plain):
             continue
-        for sentence in _SENTENCE_END.split(plain.lower()):
-            if len(sentence) >= MIN_BLOCK_CHARS:
-                yield sentence
+        found += [part for part in _SENTENCE_END.split(plain.lower()) if len(part) >= MIN_BLOCK_CHARS]
+    return found
