@@ -56,6 +56,7 @@ def read_only_loop(
     A read with news is work and starts the count of stale ones afresh; an unknown call with news breaks the row.
     """
     if call.tool_class is not ToolClass.READ:
+        state.explores = False
         if not failed and news:
             state.stale_reads = state.reads = 0
             state.read_ids = []
@@ -74,7 +75,7 @@ def read_only_loop(
         state.stale_reads += 1
         state.read_ids = [*state.read_ids[1 - MAX_CAUSES :], event_id]
     stale = rules.read_only_loop.step(state.stale_reads)
-    capped = rules.read_only_cap.step(state.reads)
+    capped = 0 if rules.cold_start_exempt and state.explores else rules.read_only_cap.step(state.reads)
     severity = max(stale, capped)
     if not severity:
         return None
