@@ -104,7 +104,7 @@ def call_finished(
         repetition.repetitive_calls(state, call, same, limits),
         streaks.introspection_loop(state, call, event.id, limits),
         streaks.planning_loop(state, call, event.id, limits),
-        streaks.read_only_loop(state, call, event.id, limits, failed=verdict.failed, news=news),
+        streaks.read_only_loop(state, call, event.id, limits, verdict, news=news),
     ]
     if verdict.failed or state.error_streaks:
         seen.append(failures.same_error_loop(state, call, verdict, event.id, limits))
@@ -167,6 +167,7 @@ def forget_streaks(state: SessionState) -> None:
     prerequisites.forgive(state)
     failures.forget_unknown(state)
     streaks.forget_reads(state)
+    state.explores = True
     state.error_streaks = []
     state.paging = []
     state.named_tools = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trustfold.projections.calls.fingerprints import digest
-from trustfold.projections.session import stage
+from trustfold.projections.session import behaviour
 from trustfold.projections.session.patterns import Sighting
 from trustfold.schemas.rules import Ladder
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
@@ -113,7 +113,7 @@ class Behaviour(Loops):
             [emit.cause],
             **({"required_tool": str(event["prerequisite_tool"])} if "prerequisite_tool" in event else {}),
         )
-        stage._conclude(state, self.world.session, [sighting], [], self.rules, emit)
+        behaviour.conclude(state, self.world.session, [sighting], [], self.rules, emit)
         self.world.outputs += emit.outputs
 
     def event_advance_clock(self, event: dict[str, Any]) -> None:

@@ -109,8 +109,8 @@ def area_of(case: Case) -> Area:
     module, name = AREAS[case.area]
     try:
         found = importlib.import_module(f".{module}", __package__)
-    except ModuleNotFoundError as error:
-        raise NotThere(f"{error.name}") from error
+    except ImportError as error:
+        raise NotThere(str(error)) from error
     made: Area = getattr(found, name)(case)
     return made
 

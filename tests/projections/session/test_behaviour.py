@@ -281,6 +281,18 @@ def test_the_user_starts_another_exploration() -> None:
     assert found(story, "read_only_loop") == []
 
 
+def test_the_same_answer_to_other_searches_is_no_news() -> None:
+    """Six searches worded anew that find the same nothing are a loop; one that finds something is work."""
+    story = Story()
+    for number in range(7):
+        story.works("grep", {"pattern": f"word {number}"}, result="no matches")
+    assert found(story, "read_only_loop") == [("minor", 6)]
+    story = Story()
+    for number in range(12):
+        story.works("grep", {"pattern": f"word {number}"}, result=f"line {number}" if number % 4 == 3 else "no matches")
+    assert found(story, "read_only_loop") == []
+
+
 def test_an_action_ends_reading() -> None:
     """Reads, an edit, reads: no loop."""
     story = Story()
