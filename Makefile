@@ -111,6 +111,14 @@ docs: $(VENV)/dev ## Check the documents: links lead somewhere
 bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 	@$(BIN)/python tests/bench $(ARGS)
 
+.PHONY: quality
+quality: $(VENV)/dev ## Measure: how good detection is, on recorded runs of real agents
+	@$(BIN)/python tests/quality $(ARGS)
+
+.PHONY: peers
+peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
+	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)
+
 .PHONY: clean
 clean: ## Remove the environment, builds and caches
 	rm -rf $(VENV) build dist *.egg-info

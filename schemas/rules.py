@@ -72,6 +72,7 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
         block_after: counted failures without a success while escalated that block the key; None: never.
         notify_user: False marks the escalation silent; it is still emitted.
         model_error_weight: what one `invalid_input` failure counts (a model error, not the tool's).
+        transient_weight: what one `transient` failure counts, where the filter has it (a rate limit passes).
     """
 
     count_threshold: Threshold | None = 3
@@ -86,6 +87,7 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
     block_after: Count | None = 10
     notify_user: bool = True
     model_error_weight: Ratio = 0.5
+    transient_weight: Ratio = 0.5
 
     def overlaid(self, patch: EscalationPatch) -> EscalationRule:
         """This rule with every field that the patch sets."""
@@ -213,6 +215,11 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
         max_silence_seconds: seconds in which a model whose turn it is must do something.
         max_turn_duration_seconds: seconds that a turn may take as a whole; None: as long as it likes.
         call_budget: calls in one turn, all together and of each tool.
+        cold_start_exempt: reads before the first other call since the user spoke are exploration, and not capped.
+        error_retry_by_tool: takes the place of `error_retry_loop` for the tools named.
+
+    Raises:
+        ValueError: when a single lap would make a cycle.
     """
 
     enabled: bool = True
@@ -239,6 +246,14 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
     stalled_call: Ladder = Ladder(minor=1, moderate=2, severe=4)
     max_silence_seconds: Seconds = 120
     max_turn_duration_seconds: Seconds | None = None
+    cold_start_exempt: bool = False
+    error_retry_by_tool: dict[str, Ladder] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what any two calls would fulfil."""
+        if self.alternating_loop.enabled and self.alternating_loop.minor < 2:
+            msg = f"alternating_loop needs at least 2 laps to be a cycle, not {self.alternating_loop.minor}"
+            raise ValueError(msg)
 
 
 class NudgeRules(RulesBase, kw_only=True, frozen=True):

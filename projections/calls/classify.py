@@ -106,6 +106,11 @@ _SEARCHES = tuple(
 )
 
 
+_SECURITY = re.compile(
+    r"\b(?:security (?:violation|policy|concern|risk|alert|error)|malicious|injection|exploit|privilege escalation)\b"
+)
+
+
 class Failure(NamedTuple):
     """What is known of a failure, whoever reported it: the event's error or the raw result.
 
@@ -151,6 +156,11 @@ def by_message(message: str) -> Severity | None:
                     return severity
                 break
     return None
+
+
+def speaks_of_security(message: str) -> bool:
+    """Whether a message speaks of a security concern; by itself that says nothing (design 3, Failure classification)."""
+    return _SECURITY.search(message[:MAX_MESSAGE_CHARS].lower()) is not None
 
 
 def classify(failure: Failure, *, status: str, dangerous: bool, override: Severity | None = None) -> Severity:

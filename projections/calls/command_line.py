@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
-from .security import danger_of
+from .security import danger_of, is_suspect
 from .shell import MAX_COMMAND_CHARS, SimpleCommand, simple_commands
 from .tool_class import class_of_commands
 
@@ -23,11 +23,13 @@ class CommandLine(NamedTuple):
             where it does not look like one, for what is misread may be an argument, and so a secret.
         tool_class: action if any command acts, read only if every command reads.
         danger: what is dangerous about it, in a few words; empty if nothing is.
+        suspect: it is dangerous if its failure says so too.
     """
 
     word: str
     tool_class: ToolClass
     danger: str
+    suspect: bool
 
 
 def read(line: str) -> CommandLine:
@@ -38,7 +40,7 @@ def read(line: str) -> CommandLine:
 @lru_cache(maxsize=4096)
 def _read(line: str) -> CommandLine:
     commands = simple_commands(line)
-    return CommandLine(_word(commands), class_of_commands(commands), danger_of(line, commands))
+    return CommandLine(_word(commands), class_of_commands(commands), danger_of(line, commands), is_suspect(commands))
 
 
 def _word(commands: list[SimpleCommand]) -> str:

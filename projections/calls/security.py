@@ -91,6 +91,14 @@ def danger_of(line: str, commands: Iterable[SimpleCommand]) -> str:
     return ""
 
 
+def is_suspect(commands: Iterable[SimpleCommand]) -> bool:
+    """Whether a command line is dangerous if its refusal says so: run as root, evaluated, or after credentials."""
+    return any(
+        command.privileged or command.name == "eval" or any(_CREDENTIALS.search(word) for word in command.words[1:])
+        for command in commands
+    )
+
+
 def _may_harm(command: SimpleCommand) -> bool:
     """A cheap look first: nearly every command is innocent and must not cost more."""
     name = command.name

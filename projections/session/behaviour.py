@@ -80,14 +80,15 @@ def call_finished(
     limits = rules.behaviour
     if rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
         prerequisites.call_succeeded(state, call.tool_name, rules)
-    cycle = repetition.alternating_loop(state, limits) if step_done else None
     if verdict.neutral:
+        cycle = repetition.alternating_loop(state, limits) if step_done else None
         if cycle is not None:
             fresh = blame.newly_seen(state, [cycle])
             conclude(state, event.session_id, [cycle], [], rules, emit)
             blame.tell_tool(state, event, call, verdict, fresh, rules, emit)
         return
     same = repetition.remember(state, call, verdict, event.id, limits)
+    cycle = repetition.alternating_loop(state, limits) if step_done else None  # its evidence ends with this call
     news = repetition.is_news(same, verdict)
     progress = news and not verdict.failed and call.tool_class is ToolClass.ACTION
     if progress:
@@ -103,7 +104,7 @@ def call_finished(
         repetition.repetitive_calls(state, call, same, limits),
         streaks.introspection_loop(state, call, event.id, limits),
         streaks.planning_loop(state, call, event.id, limits),
-        streaks.read_only_loop(state, call, event.id, limits, failed=verdict.failed, news=news),
+        streaks.read_only_loop(state, call, event.id, limits, verdict, news=news),
     ]
     if verdict.failed or state.error_streaks:
         seen.append(failures.same_error_loop(state, call, verdict, event.id, limits))
@@ -166,6 +167,7 @@ def forget_streaks(state: SessionState) -> None:
     prerequisites.forgive(state)
     failures.forget_unknown(state)
     streaks.forget_reads(state)
+    state.explores = True
     state.error_streaks = []
     state.paging = []
     state.named_tools = []

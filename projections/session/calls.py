@@ -67,6 +67,7 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
         plugin_name=event.plugin_name or "",
         tier=(event.model_tier or "") if recursive else "",
         scenario=(getattr(event, "scenario", None) or "")[:MAX_SCENARIO],
+        suspect=line is not None and line.suspect,
     )
 
 

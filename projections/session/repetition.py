@@ -88,7 +88,7 @@ def error_retry_loop(
         known.count += 1
         known.event_ids.append(event_id)
         del known.event_ids[:-MAX_CAUSES]
-    severity = rules.error_retry_loop.step(known.count)
+    severity = rules.error_retry_by_tool.get(known.tool_name, rules.error_retry_loop).step(known.count)
     if not severity:
         return None
     tools = [known.tool_name] * min(known.count, MAX_CAUSES)

@@ -48,7 +48,12 @@ MAX_CYCLE = 6
 
 
 class OpenCall(msgspec.Struct, array_like=True):
-    """A call that has started and not finished, with all its finish will need."""
+    """A call that has started and not finished, with all its finish will need.
+
+    Attributes:
+        dangerous: if it fails, it failed at something that no agent should do.
+        suspect: the same, if its failure says so.
+    """
 
     call_id: str
     event_id: str
@@ -67,6 +72,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     tier: str = ""
     scenario: str = ""
     deadline_stated: bool = False
+    suspect: bool = False
 
 
 class Done(msgspec.Struct, array_like=True):
@@ -232,6 +238,7 @@ class SessionState(KeyState):
         cycle_tail: fingerprints of the latest steps, newest last.
         overrides: settings that the session overrides, as JSON; empty when none.
         nudge_level, nudge_enabled, detection_enabled, model_switch: taken over by `overrides`; they keep their places.
+        explores: nothing but reads since the user spoke.
         cycle_runs: for periods 1 to 6, how many steps in a row equalled the step one period earlier.
         guarantees: what its execution has spent; absent while no limits apply to it.
         failed_calls: of `calls`, those that failed.
@@ -328,3 +335,4 @@ class SessionState(KeyState):
     muted: list[tuple[str, int]] = []
     turn_stalled: bool = False
     overrides: str = ""
+    explores: bool = True

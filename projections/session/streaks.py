@@ -7,6 +7,7 @@ from ...schemas.vocabulary import Pattern, ToolClass
 from ..emit import MAX_CAUSES
 from .patterns import Sighting
 from .state import OpenCall, SessionState
+from .verdicts import Verdict
 
 
 def introspection_loop(state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules) -> Sighting | None:
@@ -49,17 +50,20 @@ def planning_loop(state: SessionState, call: OpenCall, event_id: str, rules: Beh
 
 
 def read_only_loop(
-    state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules, *, failed: bool, news: bool
+    state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules, verdict: Verdict, *, news: bool
 ) -> Sighting | None:
     """Reads since the last action that bring nothing new; beyond a cap, reads in a row whatever they bring.
 
-    A read with news is work and starts the count of stale ones afresh; an unknown call with news breaks the row.
+    A read with news is work and starts the count of stale ones afresh; an unknown call with news breaks the row. What
+    another read has just brought is no news: a search that is only worded anew finds the same nothing.
     """
     if call.tool_class is not ToolClass.READ:
-        if not failed and news:
+        state.explores = False
+        if not verdict.failed and news:
             state.stale_reads = state.reads = 0
             state.read_ids = []
         return None
+    news = news and not _brought_before(state, verdict.result)
     if state.read_step == call.step and state.reads:
         if news:  # one of a batch is enough to make the step news
             state.stale_reads = 0
@@ -74,7 +78,7 @@ def read_only_loop(
         state.stale_reads += 1
         state.read_ids = [*state.read_ids[1 - MAX_CAUSES :], event_id]
     stale = rules.read_only_loop.step(state.stale_reads)
-    capped = rules.read_only_cap.step(state.reads)
+    capped = 0 if rules.cold_start_exempt and state.explores else rules.read_only_cap.step(state.reads)
     severity = max(stale, capped)
     if not severity:
         return None
@@ -83,6 +87,11 @@ def read_only_loop(
         Pattern.READ_ONLY_LOOP, severity, 0, count,
         [call.tool_name], state.read_ids or [event_id], "act on what has been read",
     )  # fmt: skip
+
+
+def _brought_before(state: SessionState, result: int) -> bool:
+    """Whether a call of the window before the latest gave this result."""
+    return result in [done.result for done in state.window[:-1]]
 
 
 def reading_on(state: SessionState, rules: BehaviourRules) -> bool:

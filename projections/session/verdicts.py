@@ -11,7 +11,7 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Severity, Status
 from ..calls import fingerprints
-from ..calls.classify import Failure, classify, failure_in_result
+from ..calls.classify import Failure, classify, failure_in_result, speaks_of_security
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
 from .state import OpenCall, SessionState
@@ -79,8 +79,9 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type)
     if reason or event.from_cache:
         return Verdict("neutral", None, None, 0, expected=False, denied=reason == "denied")
+    dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     severity = classify(
-        failure, status=str(status), dangerous=call.dangerous, override=(error.severity or None) if error else None
+        failure, status=str(status), dangerous=dangerous, override=(error.severity or None) if error else None
     )
     if error is None and raw:
         digest = fingerprints.result_fingerprint(raw, parsed)

@@ -214,7 +214,7 @@ def _fail(
         return _move(record, Move.SECURITY, rule, at, 1, None)
     repeated_auth = outcome.severity is Severity.REPEATED_AUTH or _auth_failed(record, outcome, rule, at)
     if counted:
-        weight = rule.model_error_weight if outcome.severity is Severity.INVALID_INPUT else 1.0
+        weight = _weight(outcome.severity, rule)
         record.failures.append(Failure(at, weight, ordinal, outcome.cause))
         del record.failures[:-MAX_FAILURES]
         _prune(record, rule, at)
@@ -235,6 +235,12 @@ def _fail(
         elif record.state is _R:
             changes = _move(record, Move.RELAPSE, rule, at, 1, None)
     return changes
+
+
+def _weight(severity: Severity | None, rule: EscalationRule) -> float:
+    if severity is Severity.INVALID_INPUT:
+        return rule.model_error_weight
+    return rule.transient_weight if severity is Severity.TRANSIENT else 1.0
 
 
 def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:

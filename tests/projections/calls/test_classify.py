@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
+from story import Story
 from trustfold.projections.calls import command_line, tool_class
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
@@ -97,6 +99,24 @@ def test_a_result_may_report_a_failure(result: Any, failed: bool) -> None:
 def test_refusals_and_cancellations_are_neutral(kind: str, reason: str) -> None:
     """They say nothing about the tool."""
     assert neutral_reason(kind) == reason
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "severity"),
+    [
+        ("eval x", "Security violation: malicious command detected", "security"),
+        ("sudo tail /var/log/auth.log", "refused by security policy", "security"),
+        ("cat /root/.ssh/id_rsa", "possible privilege escalation", "security"),
+        ("eval x", "x: command not found", "not_found"),
+        ("npm test", "SQL injection test failed", "server_error"),
+        ("git log", "security violation", "server_error"),
+    ],
+)
+def test_suspect_commands_need_a_word_of_security(command: str, message: str, severity: str) -> None:
+    """Neither the wording nor the command blocks anything by itself; both together do."""
+    story = Story().fails("bash", {"command": command}, with_="", message=message)
+    told = [orjson.loads(output.value or b"{}") for output in story.outputs if output.topic == "outcomes"]
+    assert told[0]["severity"] == severity
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from story import Story
+from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
 
@@ -150,6 +152,16 @@ def test_refusals_and_cancelled_siblings_are_not_failures() -> None:
     assert story.patterns() == []
 
 
+def test_a_tool_may_have_a_ladder_of_its_own() -> None:
+    """One tool is retried more patiently; the others are not."""
+    patient = Ladder(minor=6, moderate=8, severe=10)
+    rules = Rules(behaviour=BehaviourRules(error_retry_by_tool={"web_search": patient}))
+    story = Story(rules=rules).fails("web_search", {"q": "x"}, times=5).fails("bash", {"command": "make"}, times=3)
+    assert [one["tool_sequence"][0] for one in story.all("pattern.detected", pattern="error_retry_loop")] == ["bash"]
+    story.fails("web_search", {"q": "x"})
+    assert found(story, "error_retry_loop")[-1] == ("minor", 6)
+
+
 # --- alternating_loop ---------------------------------------------------------------------------------------------
 
 
@@ -161,6 +173,25 @@ def test_cycles_of_two_to_six_calls(period: int) -> None:
         for number in range(period):
             story.works("query_db", {"q": number}, result=f"r{number}")
     assert found(story, "alternating_loop") == [("minor", 3)]
+
+
+def test_the_evidence_of_a_cycle_is_all_of_it() -> None:
+    """Every call of the laps told, the one that completed them last."""
+    story = Story()
+    for _ in range(3):
+        story.works("query_db", {"q": 1}, result="one").works("query_db", {"q": 2}, result="two")
+    told = story.decided("pattern.detected", pattern="alternating_loop")
+    finishes = [
+        record["id"] for _, value in story.records if (record := orjson.loads(value))["type"].endswith("finished")
+    ]
+    assert told["caused_by"] == finishes
+    assert told["tool_sequence"] == ["query_db"] * 6
+
+
+def test_a_cycle_takes_at_least_two_laps() -> None:
+    """With one lap any two calls would be a loop; such a rule is refused."""
+    with pytest.raises(ValueError, match="2 laps"):
+        BehaviourRules(alternating_loop=Ladder(minor=1, moderate=2, severe=3))
 
 
 def test_one_call_repeated_is_no_cycle() -> None:
@@ -219,6 +250,47 @@ def test_endless_reading_is_flagged_anyway() -> None:
     for number in range(40):
         story.works("read_file", {"path": f"/src/{number}.py"}, result=f"content {number}")
     assert found(story, "read_only_loop") == [("minor", 40)]
+
+
+@pytest.mark.parametrize(("exempt", "alarms"), [(True, []), (False, [("minor", 8)])])
+def test_reading_before_anything_else_may_be_exempt(exempt: bool, alarms: list[tuple[str, int]]) -> None:
+    """A turn that has only read so far explores; after the first other call the cap holds."""
+    rules = Rules(
+        behaviour=BehaviourRules(cold_start_exempt=exempt, read_only_cap=Ladder(minor=8, moderate=20, severe=30))
+    )
+    story = Story(rules=rules)
+    story.user_says()
+    for number in range(12):
+        story.works("read_file", {"path": f"/src/{number}.py"}, result=f"content {number}")
+    assert found(story, "read_only_loop") == alarms
+    story.works("edit_file", {"path": "/x"})
+    for number in range(8):
+        story.works("read_file", {"path": f"/docs/{number}.md"}, result=f"text {number}")
+    assert found(story, "read_only_loop") == [*alarms, ("minor", 8)]
+
+
+def test_the_user_starts_another_exploration() -> None:
+    """Who asks for something else lets the model look around again."""
+    rules = Rules(
+        behaviour=BehaviourRules(cold_start_exempt=True, read_only_cap=Ladder(minor=8, moderate=20, severe=30))
+    )
+    story = Story(rules=rules).works("edit_file", {"path": "/x"})
+    story.user_says()
+    for number in range(12):
+        story.works("read_file", {"path": f"/src/{number}.py"}, result=f"content {number}")
+    assert found(story, "read_only_loop") == []
+
+
+def test_the_same_answer_to_other_searches_is_no_news() -> None:
+    """Six searches worded anew that find the same nothing are a loop; one that finds something is work."""
+    story = Story()
+    for number in range(7):
+        story.works("grep", {"pattern": f"word {number}"}, result="no matches")
+    assert found(story, "read_only_loop") == [("minor", 6)]
+    story = Story()
+    for number in range(12):
+        story.works("grep", {"pattern": f"word {number}"}, result=f"line {number}" if number % 4 == 3 else "no matches")
+    assert found(story, "read_only_loop") == []
 
 
 def test_an_action_ends_reading() -> None:

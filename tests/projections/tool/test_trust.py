@@ -9,7 +9,7 @@ from story import Story
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.schemas.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
-from trustfold.schemas.vocabulary import RecoveryMode, TrustState
+from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 KEY = "deploy"
 
@@ -71,6 +71,14 @@ def test_a_model_error_counts_half() -> None:
     story = Story().fails(KEY, with_="invalid_input", times=5)
     assert story.moves(KEY) == []
     assert story.fails(KEY, with_="invalid_input").moves(KEY) == [("trusted", "escalated")]
+
+
+def test_a_rate_limit_counts_half_where_it_counts() -> None:
+    """It passes by itself: six of them escalate, and only where the filter has them."""
+    assert Story().fails(KEY, with_="transient", times=20).moves(KEY) == []
+    story = ruled(severity_filter=frozenset({Severity.TRANSIENT}))
+    assert story.fails(KEY, with_="transient", times=5).moves(KEY) == []
+    assert story.fails(KEY, with_="transient").moves(KEY) == [("trusted", "escalated")]
 
 
 def test_severities_outside_the_filter_are_neutral() -> None:

@@ -1,0 +1,174 @@
+"""Nudges: when a pattern is told to the model, how strongly, and what came of it; together with the loops behind them.
+
+A peer's `pattern` has already been detected. It enters where our detectors report what they have seen, at a call of
+the tool, and from there on everything is the fold's own. Our cooldown counts calls: a second of a peer's is a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trustfold.projections.calls.fingerprints import digest
+from trustfold.projections.session import behaviour
+from trustfold.projections.session.patterns import Sighting
+from trustfold.schemas.rules import Ladder
+from trustfold.schemas.vocabulary import NudgeLevel, Pattern
+
+from .calls import nth_word
+from .case import UnknownWord
+from .loops import Loops
+from .world import SEVERITIES
+
+_FIELDS = frozenset("ev type severity tool count times policy_id prerequisite_tool key turn model".split())
+
+
+class Behaviour(Loops):
+    """Cases of `pattern`, `prerequisite`, `loop`, `chanting` and `nudge`."""
+
+    def prepare(self) -> None:
+        """Thresholds first, then what is said about nudges."""
+        super().prepare()
+        self.others = 0
+        self.seconds_are_calls = False
+        self.ladder: Ladder | None = None
+        self.emitted: list[int] = []
+
+    # --- config -------------------------------------------------------------------------------------------------------
+
+    def config_level(self, value: str) -> None:
+        """Strongest nudge allowed."""
+        self.change("nudges", level=NudgeLevel(value))
+
+    config_nudge_level = config_level
+
+    def config_enabled(self, value: bool) -> None:
+        """Whether models are spoken to."""
+        self.change("nudges", enabled=value)
+
+    config_nudge_enabled = config_enabled
+
+    def config_cooldown_s(self, value: float) -> None:
+        """As many calls as seconds; at least one, as every pattern comes with a call."""
+        self.seconds_are_calls = True
+        self.change("nudges", cooldown_calls=max(1, round(value)))
+
+    config_cooldown_seconds = config_cooldown_s
+
+    def config_cooldown_calls(self, value: int) -> None:
+        """Calls between two nudges."""
+        self.change("nudges", cooldown_calls=value)
+
+    def config_effective_window_calls(self, value: int) -> None:
+        """Calls in which the pattern must not repeat."""
+        self.change("nudges", effective_within_calls=value)
+
+    config_effective_within_calls = config_effective_window_calls
+
+    def config_templates(self, value: dict[str, str]) -> None:
+        """Own texts."""
+        self.change("nudges", texts=value)
+
+    config_texts = config_templates
+
+    def config_bucket(self, value: int) -> None:
+        """Warnings at multiples of a number: our severity steps."""
+        self.ladder = Ladder(minor=value, moderate=2 * value, severe=3 * value)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def event_pattern(self, event: dict[str, Any]) -> None:
+        """A pattern has been detected, at some severity."""
+        unknown = sorted(event.keys() - _FIELDS)
+        if unknown:
+            raise UnknownWord(f"field {unknown[0]!r} of event 'pattern'")
+        severity = SEVERITIES.index(event.get("severity", "minor"))
+        for _ in range(int(event.get("times", 1))):
+            self._see(str(event["type"]), severity, event)
+
+    def event_loop_warning(self, event: dict[str, Any]) -> None:
+        """A loop has reached a count; the severity follows from it."""
+        ladder = self.ladder or self.rules.behaviour.repetitive_calls
+        before = len(self.world.decisions("pattern.detected"))
+        severity = ladder.step(int(event["count"]))
+        if severity:
+            self._see("repetitive_calls", severity, event)
+        if len(self.world.decisions("pattern.detected")) > before:
+            self.emitted.append(int(event["count"]))
+
+    def _see(self, name: str, severity: int, event: dict[str, Any]) -> None:
+        if name not in set(Pattern):
+            raise UnknownWord(f"pattern {name!r}")
+        self._other_call()
+        processor = self.world.processor("session")
+        state, emit = self.world.session_state(), processor._emit
+        emit.outputs = []
+        emit.begin(f"sighting {self.others}", self.world.now_ms)
+        tool = str(event.get("tool", "tool"))
+        sighting = Sighting(
+            Pattern(name),
+            severity,
+            digest(f"{event.get('key', tool)}".encode()),
+            int(event.get("count", 1)),
+            [tool],
+            [emit.cause],
+            **({"required_tool": str(event["prerequisite_tool"])} if "prerequisite_tool" in event else {}),
+        )
+        behaviour.conclude(state, self.world.session, [sighting], [], self.rules, emit)
+        self.world.outputs += emit.outputs
+
+    def event_advance_clock(self, event: dict[str, Any]) -> None:
+        """Time passes; where the cooldown is told in seconds, so do calls."""
+        self.calls.take(event)
+        if self.seconds_are_calls:
+            for _ in range(int(event.get("seconds", 0))):
+                self._other_call()
+
+    def _other_call(self) -> None:
+        """A call that is no part of any pattern."""
+        self.others += 1
+        word = nth_word(self.others)
+        self.calls.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
+
+    def op_set_level(self, event: dict[str, Any]) -> None:
+        """The session sets another level."""
+        self.world.event("session.settings_changed", settings={"nudge_level": event.get("level", event.get("value"))})
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def see_text(self) -> str | None:
+        """The latest text."""
+        told = self.world.decisions("nudge.issued")
+        return str(told[-1]["message"]) if told else None
+
+    see_message = see_text
+
+    def see_texts(self) -> list[str]:
+        """All texts."""
+        return [one["message"] for one in self.world.decisions("nudge.issued")]
+
+    def see_severities(self) -> list[str]:
+        """Severity of the pattern at each nudge."""
+        return [one["severity"] for one in self.world.decisions("nudge.issued")]
+
+    def see_lanes(self) -> list[str]:
+        """Where each nudge belongs."""
+        return [one["lane"] for one in self.world.decisions("nudge.issued")]
+
+    def see_effective(self) -> int | None:
+        """Nudges that worked; null before any nudge."""
+        return sum(one["effective"] for one in self.world.decisions("nudge.judged")) if self.see_nudges() else None
+
+    def see_ineffective(self) -> int:
+        """Nudges that did not."""
+        return sum(not one["effective"] for one in self.world.decisions("nudge.judged"))
+
+    def see_effectiveness(self) -> float | None:
+        """Share that worked; null before any was judged."""
+        judged = self.world.decisions("nudge.judged")
+        return sum(one["effective"] for one in judged) / len(judged) if judged else None
+
+    see_nudge_effectiveness = see_effectiveness
+
+    def see_emitted_at(self) -> list[int]:
+        """Counts at which something was told."""
+        return self.emitted

@@ -1,0 +1,428 @@
+"""Circuit breakers: results of calls, admissions, orders; and what a reader of the circuit concludes.
+
+A peer's `outcome` is a call through its breaker. Like a guard of ours, the adapter asks for the probe before it makes
+a call through a half-open circuit, and makes none that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from trustfold.projections.tool import breaker as fold
+from trustfold.projections.tool.layers import breaker_policy
+from trustfold.projections.tool.state import BreakerRecord
+from trustfold.schemas.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from trustfold.schemas.vocabulary import BreakerState
+
+from .area import Area
+from .case import NotThere, UnknownWord
+
+_SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
+"""Peers of seed 5: their breakers guard model tiers, by the policy `recursive`."""
+
+_LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
+_OUTCOME_FIELDS = frozenset(
+    """ev ok times scope http_status error_class error error_type exception status severity
+    duration_s duration_ms duration elapsed_s latency_s slow ignored""".split()
+)
+
+
+def _sets(field: str, factor: float = 1) -> Callable[[Breakers, Any], None]:
+    def read(self: Breakers, value: Any) -> None:
+        self.set[field] = value if factor == 1 or value is None else value * factor
+
+    return read
+
+
+def _default(field: str) -> Callable[[Breakers], Any]:
+    return lambda self: getattr(self.policy, field)
+
+
+class Breakers(Area):
+    """Cases of `breaker`."""
+
+    def prepare(self) -> None:
+        """Start from the shipped policy; what a peer has no word for is off as soon as it sets a threshold."""
+        self.recursive = self.case.peer in _SEED_5
+        self.policy: BreakerPolicy = RECURSIVE_POLICY if self.recursive else TOOL_POLICY
+        self.set: dict[str, Any] = {}
+        self.ignored: list[str] = []
+        self.leases: dict[str, list[str]] = {}
+        self.admissions: list[bool] = []
+        self.probes = 0
+        self.scopes: list[str] = []
+        named = dict.fromkeys(event["scope"] for event in self.case.given if "scope" in event)
+        self.only_name = next(iter(named)) if len(named) == 1 else None
+
+    def conclude_config(self) -> None:
+        """One policy for every circuit of the case."""
+        if self.set:
+            thresholds = {"consecutive_failures", "rate_threshold", "slow_rate_threshold"} & self.set.keys()
+            silent = {"consecutive_failures": None, "rate_threshold": None} if thresholds else {}
+            defaults = {"close_after": 1, "backoff": 1.0}
+            fields = {**silent, **defaults, **self.set}
+            self.policy = msgspec.convert(msgspec.to_builtins(self.policy) | fields, BreakerPolicy)
+        made = BreakerRules(tool=self.policy, recursive=self.policy, read_only=self.policy, mutating=self.policy)
+        self.change_breakers(made)
+
+    def change_breakers(self, made: BreakerRules) -> None:
+        """Use these breaker rules."""
+        self.rules = msgspec.structs.replace(self.rules, breakers=made)
+
+    # --- config -------------------------------------------------------------------------------------------------------
+
+    config_consecutive_failures = config_failure_threshold = config_fail_max = _sets("consecutive_failures")
+    config_rate_threshold = config_failure_rate = config_failure_ratio = config_failure_rate_threshold = _sets(
+        "rate_threshold"
+    )
+    config_rate_min_calls = config_min_calls = config_min_throughput = config_minimum_calls = _sets("rate_min_calls")
+    config_rate_window_calls = config_window_calls = config_sliding_window_calls = _sets("rate_window_calls")
+    config_window_s = config_sampling_s = config_sampling_duration_s = _sets("window_s")
+    config_recovery_timeout_s = config_reset_timeout_s = config_open_cooldown_s = config_open_wait_s = _sets("open_s")
+    config_cooldown_s = config_break_s = config_break_duration_s = config_open_s = _sets("open_s")
+    config_close_after_successes = config_success_threshold = config_close_after = _sets("close_after")
+    config_half_open_max_wait_s = config_probe_timeout_s = config_lease_s = _sets("lease_s")
+    config_slow_call_s = _sets("slow_call_ms", 1000)
+    config_slow_rate = config_slow_rate_threshold = config_slow_call_rate = _sets("slow_rate_threshold")
+    config_backoff = config_backoff_factor = _sets("backoff")
+    config_backoff_cap = _sets("backoff_cap")
+
+    def config_half_open_permits(self, value: int) -> None:
+        """One probe is in flight for the whole fleet; a peer's permits are the successes that close."""
+        self.set["close_after"] = value
+
+    def config_half_open_max_probes(self, value: int) -> None:
+        """One probe at a time is what a circuit grants."""
+        if value != 1:
+            raise UnknownWord(f"half_open_max_probes {value}: one probe is granted at a time")
+
+    def config_ignore(self, value: list[str]) -> None:
+        """Errors that say nothing: informational failures."""
+        self.ignored = list(value)
+
+    config_ignored = config_excluded = config_exclude = config_ignore_exceptions = config_ignore
+
+    def config_policy(self, value: str) -> None:
+        """A shipped policy by its name."""
+        self.recursive = value in {"recursive", "model_tier"}
+        name = "recursive" if self.recursive else value
+        if name not in BreakerRules.__struct_fields__:
+            raise UnknownWord(f"policy {value!r}")
+        self.policy = getattr(BreakerRules(), name)
+
+    config_preset = config_class = config_tool_class = config_policy
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def event_outcome(self, event: dict[str, Any]) -> None:
+        """Results of calls through a breaker."""
+        unknown = sorted(event.keys() - _OUTCOME_FIELDS)
+        if unknown:
+            raise UnknownWord(f"field {unknown[0]!r} of event 'outcome'")
+        for _ in range(int(event.get("times", 1))):
+            self._call(event)
+
+    def event_outcome_sequence(self, event: dict[str, Any]) -> None:
+        """Results by letters, S and F."""
+        for letter in event["pattern"]:
+            if letter not in _LETTERS:
+                raise UnknownWord(f"{letter!r} in a sequence of outcomes")
+            self._call({"scope": event.get("scope"), **_LETTERS[letter]})
+
+    def event_metrics(self, event: dict[str, Any]) -> None:
+        """So many calls, that share of them failed; the failures first."""
+        calls = int(event["throughput"])
+        failed = round(calls * event["failure_rate"])
+        for number in range(calls):
+            self._call({"ok": number >= failed})
+
+    def _call(self, event: dict[str, Any]) -> None:
+        scope = self._scope(event.get("scope"))
+        call_id = None
+        waiting = self.leases.get(scope)
+        if waiting:
+            call_id = waiting.pop(0)
+        elif self._state(scope) is BreakerState.HALF_OPEN:
+            call_id = self._ask(scope)
+            if call_id is None:
+                return
+        self.calls.call(self._as_call(scope, event), call_id=call_id)
+
+    def _as_call(self, scope: str, event: dict[str, Any]) -> dict[str, Any]:
+        kind, _, name = scope.partition(":")
+        made: dict[str, Any] = {"ev": "tool_call", "tool": "call" if kind == "service" else name, "args": {}}
+        made |= {"service": name} if kind == "service" else {}
+        if kind == "tier":
+            made |= {"tool": "recurse", "recursion_depth": 1}
+            self.world.tier = name
+        error_class = event.get("exception") or event.get("error_class") or event.get("error_type")
+        ok = bool(event.get("ok"))
+        made |= {"ok": ok, "http_status": event.get("http_status"), "error_class": None if ok else error_class}
+        if not ok:
+            made["error"] = event.get("error") or "it failed"
+            made["status"] = event.get("status")
+            judged = event.get("severity") or (None if error_class or event.get("http_status") else "server_error")
+            made["severity"] = judged
+        if error_class in self.ignored or event.get("error") in self.ignored or event.get("ignored"):
+            made["expected_failure"] = True
+        slow = (self.policy.slow_call_ms or 0) / 1000
+        named = (event[name] for name in ("duration_s", "duration", "elapsed_s", "latency_s") if name in event)
+        made["duration_s"] = next(named, slow if event.get("slow") else event.get("duration_ms", 0) / 1000)
+        return {name: value for name, value in made.items() if value is not None}
+
+    def op_admit(self, event: dict[str, Any]) -> None:
+        """Somebody asks to make a call."""
+        scope = self._scope(event.get("scope"))
+        for _ in range(int(event.get("times", 1))):
+            call_id = self._ask(scope)
+            self.admissions.append(call_id is not None)
+            if call_id is not None and self._state(scope) is not BreakerState.CLOSED:
+                self.leases.setdefault(scope, []).append(call_id)
+
+    op_allow = op_acquire = op_try = op_request = op_admit
+
+    def op_check_recovery(self, event: dict[str, Any]) -> None:
+        """Somebody looks whether the wait is over; the state follows from the time, whoever looks."""
+
+    op_schedule_recovery_test = op_tick = op_poll = op_check_recovery
+
+    def op_force_open(self, event: dict[str, Any]) -> None:
+        """An operator stops all traffic."""
+        self.world.command("breaker.force_open", key=self._scope(event.get("scope")))
+
+    op_isolate = op_open = op_trip = op_force_open
+
+    def op_reset(self, event: dict[str, Any]) -> None:
+        """An operator closes the circuit."""
+        self.world.command("breaker.close", key=self._scope(event.get("scope")))
+
+    op_close = op_reset
+
+    def op_disable(self, event: dict[str, Any]) -> None:
+        """An operator switches the circuit off."""
+        self.world.command("breaker.disable", key=self._scope(event.get("scope")))
+
+    def op_observe(self, event: dict[str, Any]) -> None:
+        """An operator lets it compute, and never block."""
+        self.world.command("breaker.observe", key=self._scope(event.get("scope")))
+
+    op_metrics_only = op_shadow = op_observe
+
+    def op_set_state(self, event: dict[str, Any]) -> None:
+        """The circuit is brought into a state, as it would get there; half-open, a probe is under way."""
+        scope, wanted = self._scope(event.get("scope")), str(event["state"]).replace("-", "_")
+        if wanted == "closed":
+            self.op_reset(event)
+        elif wanted in {"forced_open", "isolated"}:
+            self.op_force_open(event)
+        elif wanted == "disabled":
+            self.op_disable(event)
+        elif wanted in {"metrics_only", "observe"}:
+            self.op_observe(event)
+        elif wanted in {"open", "half_open"}:
+            limit = max(self.policy.consecutive_failures or 0, self.policy.rate_min_calls)
+            for _ in range(limit):
+                if self._state(scope) is BreakerState.CLOSED:
+                    self._call({"ok": False, "scope": event.get("scope")})
+            if wanted == "half_open":
+                self.world.pass_time(self.policy.open_s)
+                self.op_admit({"scope": event.get("scope")})
+                self.admissions.clear()
+        else:
+            raise UnknownWord(f"state {wanted!r} of a breaker")
+
+    def op_release(self, event: dict[str, Any]) -> None:
+        """A probe is given up without a result."""
+        scope = self._scope(event.get("scope"))
+        for call_id in self.leases.pop(scope, []):
+            made = self._as_call(scope, {"ok": True})
+            self.calls.call({**made, "status": "cancelled"}, call_id=call_id)
+
+    op_cancel = op_release_permission = op_release
+
+    def op_fallback(self, event: dict[str, Any]) -> None:
+        """What a caller gets in place of a result."""
+        raise NotThere("the answer in place of a refused call is the guard's")
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def see_state(self) -> str:
+        """State of the circuit, as time has left it."""
+        record = self._record(self._only_scope())
+        return str(record.mode if record.mode == "disabled" else record.state)
+
+    def see_allow(self) -> bool:
+        """Whether a call may be made."""
+        return self._allows(self._only_scope())
+
+    see_allowed = see_allow
+
+    def see_next_call_status(self) -> str:
+        """Status of a call that is tried now."""
+        return "success" if self.see_allow() else "circuit_open"
+
+    def see_trips(self) -> bool:
+        """Whether the circuit has opened."""
+        return self._record(self._only_scope()).opened_total > 0
+
+    def see_open_count(self) -> int:
+        """How often it has opened."""
+        return self._record(self._only_scope()).opened_total
+
+    def see_admitted(self) -> int:
+        """How many of those that asked may call."""
+        return sum(self.admissions)
+
+    def see_rejected(self) -> int:
+        """How many may not."""
+        return len(self.admissions) - sum(self.admissions)
+
+    see_denied = see_refused = see_rejected
+
+    def see_failure_count(self) -> int:
+        """Failures in a row."""
+        return len(self._record(self._only_scope()).consecutive)
+
+    see_consecutive_failures = see_consecutive = see_fail_counter = see_failure_count
+
+    def see_success_counter(self) -> int:
+        """Successful probes in a row."""
+        return self._record(self._only_scope()).successes
+
+    see_success_count = see_successes = see_success_counter
+
+    def see_failure_rate(self) -> float:
+        """Failed share of the measured calls, as last told: opening does not forget them."""
+        told = self.world.decisions("breaker.changed", to="open")
+        record = self._record(self._only_scope())
+        return (
+            float(told[-1]["failure_rate"])
+            if told and record.state is BreakerState.OPEN
+            else fold.failure_rate(record)[0]
+        )
+
+    def see_measured(self) -> int:
+        """Measured calls in the window."""
+        return fold.failure_rate(self._record(self._only_scope()))[1]
+
+    see_throughput = see_calls = see_buffered_calls = see_measured
+
+    def see_total_failures(self) -> int:
+        """Calls that failed, ever."""
+        return sum(one["verdict"] == "failure" for one in self._told())
+
+    def see_total_successes(self) -> int:
+        """Calls that worked, ever."""
+        return sum(one["verdict"] == "success" for one in self._told())
+
+    def see_total_calls(self) -> int:
+        """Calls, ever."""
+        return len(self._told())
+
+    def see_metrics(self) -> dict[str, Any]:
+        """Figures of the circuit."""
+        return {
+            "total_calls": self.see_total_calls(),
+            "total_failures": self.see_total_failures(),
+            "total_successes": self.see_total_successes(),
+            "failure_count": self.see_failure_count(),
+            "failure_rate": self.see_failure_rate(),
+            "open_count": self.see_open_count(),
+            "measured": self.see_measured(),
+            "state": self.see_state(),
+        }
+
+    def _told(self) -> list[dict[str, Any]]:
+        scope = self._only_scope()
+        return [one for one in self.world.outcomes() if one["scope"] == scope]
+
+    def see_metrics_reset(self) -> bool:
+        """Whether nothing of the past counts."""
+        return self.see_measured() == 0 and self.see_failure_count() == 0
+
+    def see_trigger(self) -> str | None:
+        """What moved it last."""
+        return self._record(self._only_scope()).trigger or None
+
+    see_reason = see_trigger
+
+    def see_open_remaining_s(self) -> float:
+        """Seconds until it may be probed."""
+        return max(0.0, (self._record(self._only_scope()).open_until - self.world.now_ms) / 1000)
+
+    def see_transitions(self) -> list[list[str]]:
+        """Everything it went through."""
+        return [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")]
+
+    def see_scopes(self) -> dict[str, dict[str, Any]]:
+        """Each circuit by its name."""
+        named = self.expected["scopes"]
+        return {
+            name: {"state": str(self._record(scope).state), "allow": self._allows(scope)}
+            for name, scope in ((name, self._scope(name)) for name in named)
+        }
+
+    def see_fallback(self) -> None:
+        """What a caller gets in place of a result."""
+        raise NotThere("the answer in place of a refused call is the guard's")
+
+    see_failure_threshold = see_fail_max = _default("consecutive_failures")
+    see_recovery_timeout_s = see_reset_timeout_s = see_open_cooldown_s = see_open_wait_s = see_cooldown_s = _default(
+        "open_s"
+    )
+    see_success_threshold = see_close_after_successes = _default("close_after")
+    see_rate_threshold = see_failure_ratio = _default("rate_threshold")
+    see_rate_min_calls = see_min_calls = see_min_throughput = _default("rate_min_calls")
+    see_rate_window_calls = _default("rate_window_calls")
+    see_window_s = _default("window_s")
+
+    # --- the circuit --------------------------------------------------------------------------------------------------
+
+    def _scope(self, name: str | None) -> str:
+        name = name or self.only_name
+        if name is None:
+            scope = "tier:default" if self.recursive else "tool:guarded"
+        elif name.startswith(("tool:", "service:", "tier:")):
+            scope = name
+        elif name.startswith("mcp:"):
+            scope = f"service:{name[4:]}"
+        else:
+            scope = f"tier:{name}" if self.recursive else f"tool:{name}"
+        if scope not in self.scopes:
+            self.scopes.append(scope)
+        return scope
+
+    def _only_scope(self) -> str:
+        if len(self.scopes) > 1:
+            raise UnknownWord(f"one state of {len(self.scopes)} circuits; expect `scopes`")
+        return self.scopes[0] if self.scopes else self._scope(None)
+
+    def _record(self, scope: str) -> BreakerRecord:
+        """The circuit as of now: what time alone has done is derived, by the fold's own function, from a copy."""
+        state = self.world.tool_state(scope)
+        if state is None:
+            return BreakerRecord()
+        record = msgspec.msgpack.decode(msgspec.msgpack.encode(state.breaker), type=BreakerRecord)
+        policy = breaker_policy(self.rules.breakers, scope, record.tool_class)
+        while fold.next_by_time(record, policy, self.world.now_ms):
+            pass
+        return record
+
+    def _state(self, scope: str) -> BreakerState:
+        return self._record(scope).state
+
+    def _allows(self, scope: str) -> bool:
+        record = self._record(scope)
+        if record.mode != "enforce" or record.state is BreakerState.CLOSED:
+            return True
+        return record.state is BreakerState.HALF_OPEN and record.lease is None
+
+    def _ask(self, scope: str) -> str | None:
+        """Ask for the probe; the id of the call that may be made, or None."""
+        self.probes += 1
+        call_id = f"probe{self.probes}"
+        self.world.event("breaker.probe_requested", breaker_key=scope, guard_id=f"guard{self.probes}", call_id=call_id)
+        granted = self.world.decisions("breaker.probe_granted", call_id=call_id)
+        return call_id if granted else None

@@ -1,0 +1,379 @@
+"""Translation of what an agent does: calls, messages, turns, time. The same for every area.
+
+A call in one piece (`tool_call`) becomes a start and a finish. A bare `tool_started` is a call whose result the peer
+never looked at: it is finished with a result that is the same whenever the call is the same. A `tool_finished` belongs
+to the earliest bare start of its tool, or stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from trustfold.projections.calls import command_line
+from trustfold.projections.calls.keys import is_shell, shell_command
+from trustfold.projections.calls.tool_class import class_by_args, class_by_name
+from trustfold.schemas.vocabulary import ToolClass
+
+from .case import UnknownWord
+from .world import World
+
+CALL_FIELDS = frozenset(
+    """ev tool args ok error error_type error_class severity http_status status result times vary call_id
+    session workspace user plugin service model duration_s duration_ms cost_usd from_cache cached annotations
+    expected_failure code deadline_s recursion_depth scenario read_only denied attempts thought""".split()
+)
+_SIMPLE_FIELDS = {
+    "user_message": {"text"},
+    "model_text": {"text", "times", "chunk", "vary"},
+    "thought": {"text", "times"},
+    "turn_start": {"turn"},
+    "turn_end": {"turn", "stalled"},
+    "advance_clock": {"seconds", "minutes", "hours"},
+    "nudge_injected": {"text", "role", "type", "times"},
+    "stream_retry": set(),
+    "session_start": {"session", "settings"},
+    "session_end": {"session", "reason"},
+    "model_active": {"model", "available"},
+    "permission": {"tool", "args", "granted", "call_id", "times"},
+}
+EVENTS = frozenset({"tool_call", "tool_started", "tool_finished", *_SIMPLE_FIELDS})
+"""Kinds of events that `Calls` translates."""
+
+ERROR_CLASSES = {
+    **dict.fromkeys(("transport", "connection", "network", "rate_limit", "rate_limited", "unavailable"), "transient"),
+    **dict.fromkeys(("output_validation", "validation", "response_validation"), "validation"),
+    **dict.fromkeys(("application", "tool_error", "client", "caller", "bad_request"), "invalid_input"),
+    **dict.fromkeys(("server", "internal"), "server_error"),
+    **dict.fromkeys(("auth", "forbidden", "unauthorized"), "permission"),
+}  # fmt: skip
+"""Classes of errors by which a peer names what is one of our severities."""
+
+_REFUSALS = frozenset({"blocked", "denied", "refused", "rejected", "vetoed"})
+_STATUS = {"ok": "success", "failed": "error", "failure": "error", "canceled": "cancelled", "aborted": "cancelled"}
+
+
+def nth_word(number: int) -> str:
+    """A word that is another one for each number, and no number: `b`, `c`, … `ba`."""
+    letters = ""
+    while True:
+        number, rest = divmod(number, 26)
+        letters = chr(ord("a") + rest) + letters
+        if not number:
+            return letters
+
+
+def varied(event: dict[str, Any], number: int) -> dict[str, Any]:
+    """The `number`-th repetition of an event: the part named by `vary` differs, without growing steadily."""
+    parts = event.get("vary")
+    made = dict(event)
+    if parts is None:
+        return made
+    for part in [parts] if isinstance(parts, str) else parts:
+        match part:
+            case "args":
+                made["args"] = _other_args(event.get("args") or {}, number)
+            case "result":
+                made["result"] = _other(event.get("result", "result"), number)
+            case "error":
+                made["error"] = f"{event.get('error') or 'error'} ({nth_word(number)})"
+            case "volatile":
+                made["result"] = _volatile(event.get("result"), number)
+            case "text":
+                made["text"] = f"{event.get('text', '')} {nth_word(number)}"
+            case "thought":
+                pass  # what the model thinks before a call is no part of the call
+            case _:
+                raise UnknownWord(f"vary {part!r}")
+    return made
+
+
+def _other(value: Any, number: int) -> Any:
+    if isinstance(value, dict):
+        return {**value, "part": nth_word(number)}
+    return f"{value} {nth_word(number)}"
+
+
+def _other_args(args: dict[str, Any], number: int) -> dict[str, Any]:
+    if not number:
+        return args
+    word = nth_word(number)
+    for name, value in args.items():
+        if isinstance(value, str):
+            path = name.endswith(("path", "file", "filename")) or value.startswith("/")
+            return {**args, name: f"{value}{'-' if path else ' '}{word}"}
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {**args, name: (value + 1 + number * 7919) % 9973 + 10_000}
+    return {**args, "variant": word}
+
+
+def _volatile(result: Any, number: int) -> Any:
+    """The same result, run again: another time, process, directory and id."""
+    noise = {
+        "duration_ms": 100 + 37 * number,
+        "pid": 4000 + 11 * number,
+        "cwd": f"/tmp/run-{nth_word(number)}",
+        "session_id": str(UUID(int=number + 1)),
+        "timestamp": f"2026-01-05T10:{number % 60:02d}:00Z",
+    }
+    if isinstance(result, dict):
+        return {**result, **noise}
+    text = "" if result is None else str(result)
+    return f"{text} [pid {noise['pid']}] finished at {noise['timestamp']} in {noise['duration_ms']} ms, {noise['cwd']}"
+
+
+class Calls:
+    """Writes an agent's doings into a world.
+
+    Attributes:
+        made: calls made so far.
+        after_call: called after each call, for those who watch.
+        unknown_acts: to the peer every tool acts that it does not know to read; its platform declares them so.
+    """
+
+    def __init__(self, world: World, given: list[dict[str, Any]]) -> None:
+        """Translate for a world; the whole of `given` tells which starts have finishes of their own."""
+        self.world = world
+        self.made = 0
+        self.texts: list[str] = []
+        self.after_call: Callable[[], None] = lambda: None
+        self.unknown_acts = False
+        self._open: list[tuple[str, dict[str, Any]]] = []
+        self._paired = _starts_with_finishes(given)
+        self._streamed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
+        self._replayed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
+        self._last_result: dict[str, dict[str, Any]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Translate one event of `given`, with its repetitions."""
+        kind = event["ev"]
+        _check_fields(event)
+        if self.texts and not (kind == "model_text" and event.get("chunk")):
+            self.say_streamed()
+        for number in range(int(event.get("times", 1))):
+            self._one(kind, varied(event, number), event)
+
+    def say_streamed(self) -> None:
+        """A streamed message is complete: its fragments are one message."""
+        text, self.texts = "".join(self.texts), []
+        if text:
+            self.world.event("model.text", text=text)
+
+    def _one(self, kind: str, event: dict[str, Any], original: dict[str, Any]) -> None:
+        if kind not in {"tool_started", "stream_retry"}:
+            self._streamed, self._replayed = [], []
+        if kind == "tool_started":
+            self._bare_start(event, paired=id(original) in self._paired)
+        else:
+            getattr(self, f"_{kind}")(event)
+
+    def _tool_call(self, event: dict[str, Any]) -> None:
+        self.call(event)
+
+    def _stream_retry(self, _event: dict[str, Any]) -> None:
+        self._replayed, self._streamed = self._streamed, []
+
+    def _user_message(self, _event: dict[str, Any]) -> None:
+        self.world.event("user.message")
+
+    def _model_text(self, event: dict[str, Any]) -> None:
+        text = str(event.get("text", ""))
+        if event.get("chunk"):
+            self.texts.append(text)
+        else:
+            self.world.event("model.text", text=text)
+
+    def _thought(self, event: dict[str, Any]) -> None:
+        self.world.event("model.text", text=str(event.get("text", "")), thought=True)
+
+    def _turn_start(self, event: dict[str, Any]) -> None:
+        self.world.event("turn.started", turn_index=event.get("turn"))
+
+    def _turn_end(self, event: dict[str, Any]) -> None:
+        self.world.event("turn.ended", turn_index=event.get("turn"), stalled=event.get("stalled"))
+
+    def _advance_clock(self, event: dict[str, Any]) -> None:
+        seconds = event.get("seconds", 0) + 60 * event.get("minutes", 0) + 3600 * event.get("hours", 0)
+        self.world.pass_time(seconds)
+
+    def _nudge_injected(self, _event: dict[str, Any]) -> None:
+        """Our own nudges are outputs: no platform publishes one as an event of its agent."""
+
+    def _session_start(self, event: dict[str, Any]) -> None:
+        self.world.session = str(event.get("session", self.world.session))
+        self.world.event("session.started", settings=event.get("settings"))
+
+    def _session_end(self, event: dict[str, Any]) -> None:
+        self.world.event("session.ended", reason=event.get("reason"))
+
+    def _model_active(self, event: dict[str, Any]) -> None:
+        self.world.model = str(event["model"])
+
+    def _permission(self, event: dict[str, Any]) -> None:
+        self.made += 1
+        self.world.event(
+            "permission.resolved",
+            call_id=str(event.get("call_id", f"p{self.made}")),
+            tool_name=event["tool"],
+            granted=bool(event.get("granted", True)),
+        )
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def call(self, event: dict[str, Any], *, call_id: str | None = None) -> str:
+        """A whole call; returns its id."""
+        call_id = self._start(event, call_id=call_id)[0]
+        self._end(call_id, event)
+        return call_id
+
+    def again(self, event: dict[str, Any]) -> None:
+        """The call of a tool with these arguments, coming out as it came out last."""
+        known = self._last_result.get(_signature(event))
+        self.call({**known, "ev": "tool_call"} if known else {**event, "ev": "tool_call", "ok": True})
+
+    def _start(self, event: dict[str, Any], *, call_id: str | None = None) -> tuple[str, bytes]:
+        world = self.world
+        self.made += 1
+        call_id = call_id or str(event.get("call_id") or f"c{self.made}")
+        world.session = str(event.get("session", world.session))
+        world.workspace = str(event.get("workspace", world.workspace))
+        world.user = event.get("user", world.user)
+        world.model = event.get("model", world.model)
+        annotations = event.get("annotations")
+        if annotations is None and "read_only" in event:
+            annotations = {"readOnlyHint": bool(event["read_only"])}
+        if annotations is None and self.unknown_acts and _class_of(event) is ToolClass.UNKNOWN:
+            annotations = {"readOnlyHint": False}
+        deadline = event.get("deadline_s")
+        record = world.event(
+            "tool_call.started",
+            call_id=call_id,
+            tool_name=str(event["tool"]),
+            args=event.get("args") or {},
+            plugin_name=event.get("plugin"),
+            service=event.get("service"),
+            annotations=annotations,
+            scenario=event.get("scenario"),
+            recursion_depth=event.get("recursion_depth"),
+            deadline_ms=None if deadline is None else round(1000 * deadline),
+        )
+        return call_id, record
+
+    def _end(self, call_id: str, event: dict[str, Any]) -> bytes:
+        status, error, result = ending(event)
+        if status != "cancelled":
+            self._last_result[_signature(event)] = event
+        duration = event.get("duration_ms", 1000 * event.get("duration_s", 0))
+        record = self.world.event(
+            "tool_call.finished",
+            call_id=call_id,
+            tool_name=str(event["tool"]),
+            status=status,
+            error=error,
+            result=result,
+            duration_ms=round(duration) or None,
+            cost_usd=event.get("cost_usd"),
+            attempts=event.get("attempts"),
+            from_cache=event.get("from_cache", event.get("cached")),
+            expected_failure=event.get("expected_failure"),
+            service=event.get("service"),
+        )
+        self.after_call()
+        return record
+
+    def _bare_start(self, event: dict[str, Any], *, paired: bool) -> None:
+        signature = _signature(event)
+        if self._replayed and self._replayed[0][0] == signature:
+            _, known, records = self._replayed.pop(0)
+            for record in records:  # the transport delivers again what it has delivered before
+                self.world.repeat(record)
+            self._streamed.append((signature, known, records))
+            return
+        call_id, started = self._start(event)
+        if paired:
+            self._open.append((call_id, event))
+            return
+        finished = self._end(call_id, {**event, "ok": True})
+        self._streamed.append((signature, event, (started, finished)))
+
+    def _tool_finished(self, event: dict[str, Any]) -> None:
+        for place, (call_id, start) in enumerate(self._open):
+            if _belong(start, event):
+                del self._open[place]
+                self._end(call_id, {**start, **event})
+                return
+        self.call(event)
+
+
+def _class_of(event: dict[str, Any]) -> ToolClass:
+    """What the tool does, as far as its name or command tells."""
+    tool, args = str(event["tool"]), event.get("args") or {}
+    if is_shell(tool):
+        return command_line.read(shell_command(args)).tool_class
+    named = class_by_name(tool)
+    return class_by_args(args) if named is ToolClass.UNKNOWN else named
+
+
+def ending(event: dict[str, Any]) -> tuple[str, dict[str, Any] | None, Any]:
+    """Status, error and result of a call, as our contract has them."""
+    result = event.get("result")
+    error_class = event.get("error_class")
+    error: dict[str, Any] | None = None
+    ok = event.get("ok", not event.get("error") and (event.get("http_status") or 0) < 400)
+    if event.get("denied") or (isinstance(result, dict) and _is_refusal(result)):
+        return "cancelled", None, None
+    if not ok or event.get("error") is not None or error_class:
+        told = event.get("error")
+        error = {
+            "message": told if isinstance(told, str) else (told or {}).get("message"),
+            "type": event.get("error_type") or (told.get("type") if isinstance(told, dict) else error_class),
+            "http_status": event.get("http_status"),
+            "code": event.get("code"),
+            "severity": event.get("severity") or ERROR_CLASSES.get(str(error_class)),
+        }
+        error = {name: value for name, value in error.items() if value is not None}
+    status = event.get("status")
+    if status is None:
+        status = "success" if ok else "timeout" if error_class == "timeout" else "error"
+    if error is None and result is None and status == "success":
+        result = f"answer to {_signature(event)}"
+    return _STATUS.get(str(status), str(status)), error or None, result
+
+
+def _is_refusal(result: dict[str, Any]) -> bool:
+    return str(result.get("status", "")).lower() in _REFUSALS or "deniedReason" in result
+
+
+def _signature(event: dict[str, Any]) -> str:
+    args = event.get("args") or {}
+    return f"{event['tool']} {sorted(args.items(), key=lambda item: str(item[0]))}"
+
+
+def _belong(start: dict[str, Any], finish: dict[str, Any]) -> bool:
+    if "call_id" in finish or "call_id" in start:
+        return start.get("call_id") == finish.get("call_id")
+    return start["tool"] == finish["tool"] and finish.get("args", start.get("args")) == start.get("args")
+
+
+def _starts_with_finishes(given: list[dict[str, Any]]) -> set[int]:
+    """Identities of the bare starts that have a finish of their own further down."""
+    paired: set[int] = set()
+    waiting: list[dict[str, Any]] = []
+    for event in given:
+        if event.get("ev") == "tool_started" and event.get("times", 1) == 1:
+            waiting.append(event)
+        elif event.get("ev") == "tool_finished":
+            found = next((start for start in waiting if _belong(start, event)), None)
+            if found is not None:
+                waiting.remove(found)
+                paired.add(id(found))
+    return paired
+
+
+def _check_fields(event: dict[str, Any]) -> None:
+    kind = event["ev"]
+    allowed = CALL_FIELDS if kind.startswith("tool_") else _SIMPLE_FIELDS[kind] | {"ev"}
+    unknown = sorted(event.keys() - allowed)
+    if unknown:
+        raise UnknownWord(f"field {unknown[0]!r} of event {kind!r}")

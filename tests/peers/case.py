@@ -1,0 +1,101 @@
+"""A case of the peer suite: what happens, under which configuration, and what must come of it.
+
+A case tells what one peer does. Where that is a defect or a detail of the peer's, the case carries in `ours` what must
+come of it here; `note` in `ours` is for people and checks nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FIELDS = frozenset("""id peer source_file capability given config expect ours basis adopt checked why""".split())
+FORMAT = "abstract behavioural cases, v1"
+
+
+class UnknownWord(Exception):
+    """The case uses a word that the adapter does not know; it must not pass by being overlooked."""
+
+
+class NotThere(Exception):
+    """The case needs a part of trustfold that does not exist."""
+
+
+class Case(NamedTuple):
+    """One case.
+
+    Attributes:
+        capability: what it is about, `area.detail`.
+        given: what happens, in order.
+        config: the peer's settings.
+        wanted: what must come of it here, by name.
+        peer: whose behaviour it tells.
+        own: `wanted` tells ours in our own words, not the peer's.
+        unwanted: the peer's defect, where nothing says what comes in its place: it must not come out.
+    """
+
+    id: str
+    capability: str
+    given: list[dict[str, Any]]
+    config: dict[str, Any]
+    wanted: dict[str, Any]
+    peer: str
+    own: bool = False
+    unwanted: dict[str, Any] | None = None
+
+    @property
+    def area(self) -> str:
+        """First word of the capability."""
+        return self.capability.partition(".")[0]
+
+
+def read_cases(path: Path) -> list[dict[str, Any]]:
+    """Cases of a file, unread.
+
+    Raises:
+        ValueError: it is no file of cases.
+    """
+    document = json.loads(path.read_text(encoding="utf-8"))
+    cases = document.get("cases") if isinstance(document, dict) else document
+    if not isinstance(cases, list):
+        raise ValueError(f"{path}: no list of cases")  # noqa: TRY004 - the file's fault, not a caller's
+    if isinstance(document, dict) and document.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"{path}: format {document['format']!r}; this adapter reads {FORMAT!r}")
+    return cases
+
+
+def read_case(document: dict[str, Any]) -> Case:
+    """One case.
+
+    Raises:
+        UnknownWord: it has a field or a verdict the format does not know.
+    """
+    unknown = sorted(document.keys() - FIELDS)
+    if unknown:
+        raise UnknownWord(f"field {unknown[0]!r} of the case")
+    wanted, own = _wanted(document)
+    return Case(
+        id=str(document["id"]),
+        capability=str(document["capability"]),
+        given=list(document.get("given") or []),
+        config=dict(document.get("config") or {}),
+        wanted=wanted,
+        peer=str(document.get("peer") or ""),
+        own=own,
+        unwanted=dict(document.get("expect") or {}) if document.get("adopt") == "no" and not wanted else None,
+    )
+
+
+def _wanted(document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """What must come of it here: `expect`, unless `ours` says otherwise; and whether that is in our own words."""
+    adopt = document.get("adopt", "yes")
+    expect = dict(document.get("expect") or {})
+    ours = {name: value for name, value in (document.get("ours") or {}).items() if name not in {"note", "why"}}
+    if adopt == "yes":
+        return {**expect, **ours}, False
+    if adopt == "adapt":
+        return ours or expect, bool(ours)
+    if adopt == "no":
+        return ours, True
+    raise UnknownWord(f"adopt {adopt!r}")

@@ -1,0 +1,338 @@
+"""Behaviour of a model: patterns, loops, prerequisites, chanting; and what each peer's verdict is in our patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
+from trustfold.projections.session.state import ActivePattern
+
+from . import loop_rules
+from .area import Area
+from .case import UnknownWord
+from .loop_rules import LoopRules
+from .world import SEVERITIES
+
+_REPETITIVE, _CYCLE, _RETRY = "repetitive_calls", "alternating_loop", "error_retry_loop"
+_TEXT, _READS = "text_loop", "read_only_loop"
+
+DETECTORS: dict[str, frozenset[str]] = {
+    name: frozenset(patterns.split())
+    for names, patterns in {
+        "generic_repeat known_poll_no_progress": _REPETITIVE,
+        "global_circuit_breaker": f"{_REPETITIVE} {_CYCLE} {_RETRY} unknown_tool",
+        "ping_pong": _CYCLE,
+        "unknown_tool_repeat": "unknown_tool",
+        "argument_churn": "paging_loop same_error_loop",
+        "identical_call_streak no_progress idempotent_no_progress": _REPETITIVE,
+        "identical_cycle": _CYCLE,
+        "exact_failure repeated_exact_failure same_call_failure": _RETRY,
+        "same_tool_failure": "same_error_loop",
+        "consecutive_identical_tool_calls global_tool_call_duplicate identical_tool_calls": _REPETITIVE,
+        "alternating_tool_call_pattern alternating_pattern": _CYCLE,
+        "read_file_loop shell_inspection_loop": _READS,
+        "chanting chanting_identical_sentences content_loop repetitive_thoughts": _TEXT,
+        "tool_call_loop": f"{_REPETITIVE} {_CYCLE}",
+        "monologue": "monologue",
+    }.items()
+    for name in names.split()
+}
+"""What peers call their detectors → our patterns."""
+
+_LEVELS = (None, "warning", "warning", "critical")
+_VERDICTS = ("ok", "soft", "soft", "hard")
+
+
+def patterns_of(name: str) -> frozenset[str]:
+    """Patterns behind a name, a peer's or ours.
+
+    Raises:
+        UnknownWord: nobody calls one of ours that.
+    """
+    found = DETECTORS.get(name.lower())
+    if found is not None:
+        return found
+    if name in loop_rules.DETECTORS:
+        return frozenset({name})
+    raise UnknownWord(f"detector {name!r}")
+
+
+class Loops(Area):
+    """What is detected, and how peers speak of it."""
+
+    def prepare(self) -> None:
+        """Thresholds are collected first."""
+        asked = any(event.get("name") == "evaluate" and "tool" in event for event in self.case.given)
+        self.thresholds = LoopRules(counts_before=asked)
+        self.refused = ""
+        config = self.case.config
+        try:
+            for name, value in config.items():
+                if name in loop_rules.WORDS:
+                    loop_rules.WORDS[name](self.thresholds, value)
+            self.rules = self.thresholds.apply(self.rules)
+        except ValueError as error:
+            self.refused = str(error)
+        except TypeError as error:
+            raise UnknownWord(f"a setting that trustfold does not have yet ({error})") from None
+        self.by_call: list[int] = []
+        self.announced: list[str | None] = []
+        self.cleared_at: int | None = None
+        self.turn_from = 0
+        self.episodes = 0
+        self.first: int | None = None
+        self.quiet = True
+
+    def _word(self, kind: str, name: str, what: str) -> Callable[[Any], Any]:
+        if kind == "config" and name in loop_rules.WORDS:
+            return lambda _value: None  # has been read
+        return super()._word(kind, name, what)
+
+    def play(self) -> None:
+        """Watch every call."""
+        if self.refused and "config_error" not in self.expected:
+            raise UnknownWord(f"a config that our rules refuse: {self.refused}")
+        self.calls.after_call = self._look
+        self.calls.unknown_acts = self.thresholds.of_the_seed
+        if not self.refused:
+            super().play()
+
+    def after(self, event: dict[str, Any]) -> None:
+        """Messages can be loops too; turns are told apart."""
+        self._count_episodes()
+        if event.get("ev") in {"turn_end", "turn_start"} and self.world.outputs:
+            self._turn_over(event)
+
+    def _look(self) -> None:
+        self.by_call.append(self._seen_now())
+        if self.first is None and self.by_call[-1]:
+            self.first = len(self.by_call)
+        self._count_episodes()
+
+    def _seen_now(self) -> int:
+        return max((active.severity for active in self.world.active()), default=0)
+
+    def _count_episodes(self) -> None:
+        now = self._seen_now()
+        self.episodes += bool(now) and self.quiet
+        self.quiet = not now
+
+    def _turn_over(self, event: dict[str, Any]) -> None:
+        if event["ev"] == "turn_end":
+            told = self._detected("announce_no_action", since=self.turn_from)
+            self.announced.append(told[-1]["severity"] if told else None)
+        self.turn_from = len(self.world.outputs)
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def op_evaluate(self, event: dict[str, Any]) -> None:
+        """Somebody asks about a call that is about to be made: it is made, and comes out as it did last."""
+        if "tool" in event:
+            self.calls.again({name: value for name, value in event.items() if name != "name"})
+
+    def op_planned_calls(self, event: dict[str, Any]) -> None:
+        """Calls that were only planned; nobody publishes those."""
+
+    def op_clear_detection(self, event: dict[str, Any]) -> None:
+        """The peer forgets its alarm and lets the run go on; what is told from here on is new."""
+        self.cleared_at = len(self.world.outputs)
+
+    op_clear = op_disable_for_session = op_clear_detection
+
+    def op_same_signature(self, event: dict[str, Any]) -> None:
+        """Whether two sets of arguments are the same call."""
+        one, other = (call_fingerprint(event["tool"], canonical(event[name])) for name in ("a", "b"))
+        self.same = one == other
+
+    def op_reset(self, event: dict[str, Any]) -> None:
+        """A new prompt."""
+        self.calls.take({"ev": "user_message", "text": ""})
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def check_config_error(self, wanted: bool) -> str:
+        """Whether the rules refuse the config."""
+        if bool(self.refused) is wanted:
+            return ""
+        return f"the rules refuse it: {self.refused}" if self.refused else "the rules take it"
+
+    def check_patterns(self, wanted: list[list[Any]]) -> str:
+        """Patterns as reported, once per severity; a pattern that is not asked about is beside the point."""
+        found = [[one["pattern"], one["severity"], one["repetitions"]] for one in self._detected()]
+        expected = _once_per_severity(wanted)
+        for name, *_ in expected:
+            patterns_of(name)
+        asked = {name for name, *_ in expected} or self._named()
+        told = [one for one in found if one[0] in asked]
+        if _by_name(told) == _by_name(expected):
+            return ""
+        if self.case.own and expected and _by_name(self._open(asked)) == _by_name(expected):
+            return ""
+        return f"patterns are {told!r}, not {expected!r}"
+
+    def _open(self, asked: Collection[str]) -> list[list[Any]]:
+        """The same pattern as it stands at the end, for those who tell one open pattern whose severity rises."""
+        return [
+            [one.pattern, SEVERITIES[one.severity], one.count] for one in self.world.active() if one.pattern in asked
+        ]
+
+    def _named(self) -> frozenset[str]:
+        """Patterns a case can speak about."""
+        return frozenset(loop_rules.DETECTORS) - {"prerequisite_violated"}
+
+    def see_policy_patterns(self) -> list[list[str]]:
+        """Violated policies and how badly."""
+        return [
+            [self._policy_of(one["fingerprint"]), one["severity"]] for one in self._detected("prerequisite_violated")
+        ]
+
+    def _policy_of(self, fingerprint: str) -> str:
+        from trustfold.projections.session.prerequisites import policy_fingerprint
+
+        names = {f"{policy_fingerprint(name):016x}": name for name in self.thresholds.policies}
+        return names.get(fingerprint, fingerprint)
+
+    def check_loops(self, wanted: int | list[str]) -> str:
+        """Alarms by number (loops at the same time are one), or by the peer's names."""
+        if isinstance(wanted, int):
+            return "" if self.episodes == wanted else f"loops are {self.episodes}, not {wanted}: {self._names()}"
+        found = set(self._names())
+        expected = [patterns_of(name) for name in wanted]
+        missed = [name for name, patterns in zip(wanted, expected, strict=True) if not patterns & found]
+        beyond = found - frozenset().union(*expected)
+        return f"loops are {sorted(found)}, not {wanted}" if missed or beyond else ""
+
+    def see_loops_after_clear(self) -> int:
+        """Alarms after the peer has forgotten its own."""
+        return len(self._detected(since=self.cleared_at or 0))
+
+    def see_stuck(self) -> bool:
+        """Whether the session is in a loop now."""
+        return self._seen_now() >= self.thresholds.stuck_from
+
+    def see_halted(self) -> bool:
+        """Whether a loop has become so severe that it ends the run."""
+        return self.thresholds.hard_stop and any(one["severity"] == "severe" for one in self._detected())
+
+    def see_nudge(self) -> bool:
+        """Whether the model has been told, and is not stuck."""
+        return bool(self.world.decisions("nudge.issued")) and not self.see_stuck()
+
+    def see_nudges_total(self) -> int:
+        """How often the model has been told."""
+        return len(self.world.decisions("nudge.issued"))
+
+    def see_nudges(self) -> list[str]:
+        """How it was told."""
+        return [one["nudge_type"] for one in self.world.decisions("nudge.issued")]
+
+    def see_level(self) -> str | None:
+        """The peer's word for the severity of what goes on now."""
+        return _LEVELS[self._seen_now()]
+
+    def check_detector(self, wanted: str | None) -> str:
+        """What goes on now, by the peer's name."""
+        names = {active.pattern for active in self.world.active()}
+        if wanted is None:
+            return f"detector is {sorted(names)}, not none" if names else ""
+        return "" if patterns_of(wanted) & names else f"detector is {sorted(names)}, not {wanted!r}"
+
+    check_code = check_detector
+
+    def check_notice(self, wanted: str | None) -> str:
+        """What has been told, by the peer's name."""
+        names = set(self._names())
+        if wanted is None:
+            return f"notices are {sorted(names)}" if names else ""
+        return "" if patterns_of(wanted) & names else f"notices are {sorted(names)}, not {wanted!r}"
+
+    def see_count(self) -> int | None:
+        """Calls in the worst of what goes on now; of a cycle, those of all laps."""
+        worst = self._worst()
+        if worst is None:
+            return None
+        if worst.pattern == _CYCLE:
+            return worst.count * (self.see_period() or 1)
+        return worst.count - self.thresholds.counts_before
+
+    def see_laps(self) -> int | None:
+        """Laps of the cycle."""
+        told = self._detected(_CYCLE)
+        return int(told[-1]["repetitions"]) if told else None
+
+    def see_period(self) -> int | None:
+        """Calls in one lap of the cycle that is going on."""
+        runs = self.world.session_state().cycle_runs
+        return next((period for period in range(2, len(runs) + 1) if runs[period - 1] >= period), None)
+
+    def see_allow(self) -> list[bool]:
+        """After each call, whether the next like it may be made."""
+        return [not severity for severity in self.by_call]
+
+    def see_verdicts(self) -> list[str]:
+        """What was said at each call; once per severity."""
+        known, verdicts = 0, []
+        for severity in self.by_call:
+            verdicts.append(_VERDICTS[severity] if severity > known else "ok")
+            known = severity
+        return verdicts
+
+    def see_first_at_call(self) -> int | None:
+        """Call at which the first alarm came."""
+        return self.first
+
+    def see_open_announcements(self) -> int:
+        """Announcements that no action has followed."""
+        return self.world.session_state().announced
+
+    def see_announce_severity_by_turn(self) -> list[str | None]:
+        """What was said about announcements in each turn."""
+        return self.announced
+
+    def see_same(self) -> bool:
+        """Whether the two calls are one."""
+        return self.same
+
+    def see_warned(self) -> bool:
+        """Whether anything has been told at all."""
+        return bool(self._detected())
+
+    def see_severity(self) -> str | None:
+        """Severity of the worst that goes on."""
+        return SEVERITIES[self._seen_now()]
+
+    def see_evidence(self) -> list[str]:
+        """Signs that are no alarm by themselves; none is told on its own."""
+        return []
+
+    # --- detections ---------------------------------------------------------------------------------------------------
+
+    def _detected(self, pattern: str | None = None, since: int = 0) -> list[dict[str, Any]]:
+        told = self.world.decisions("pattern.detected")
+        if since:
+            before = sum(output.type == "pattern.detected" for output in self.world.outputs[:since])
+            told = told[before:]
+        return [one for one in told if pattern in {None, one["pattern"]}]
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(one["pattern"] for one in self._detected()))
+
+    def _worst(self) -> ActivePattern | None:
+        return max(self.world.active(), key=lambda active: (active.severity, active.count), default=None)
+
+
+def _by_name(patterns: list[list[Any]]) -> list[list[Any]]:
+    """Patterns in an order of their own: those of one event stand in no order."""
+    return sorted(patterns, key=lambda one: str(one[0]))
+
+
+def _once_per_severity(wanted: list[list[Any]]) -> list[list[Any]]:
+    """A pattern is reported once per severity step: of a peer's reports at every call, the first of each step."""
+    kept: list[list[Any]] = []
+    counts: dict[tuple[Any, ...], int] = {}
+    for name, severity, count in wanted:
+        if counts.get((name, severity), count) >= count:  # a repeat with a higher count only goes on
+            kept.append([name, severity, count])
+        counts[name, severity] = count
+    return kept

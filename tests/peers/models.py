@@ -1,0 +1,130 @@
+"""Models: who copes with what, when another one is suggested, and how a model behaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trustfold.schemas.vocabulary import ModelSwitchStrategy
+
+from . import loop_rules
+from .area import Area
+from .case import UnknownWord
+from .loop_rules import LoopRules
+
+
+class Models(Area):
+    """Cases of `model`."""
+
+    def prepare(self) -> None:
+        """Nobody is asked about yet."""
+        self.asked: tuple[str, str] | None = None
+        self.thresholds = LoopRules(counts_before=False)
+        for name, word in loop_rules.WORDS.items():
+            if name in self.case.config and not hasattr(self, f"config_{name}"):
+                word(self.thresholds, self.case.config[name])
+        self.rules = self.thresholds.apply(self.rules)
+
+    def _word(self, kind: str, name: str, what: str):
+        if kind == "config" and name in loop_rules.WORDS and not hasattr(self, f"config_{name}"):
+            return lambda _value: None
+        return super()._word(kind, name, what)
+
+    # --- config -------------------------------------------------------------------------------------------------------
+
+    def config_strategy(self, value: str) -> None:
+        """What is done when another model does better."""
+        self.change("models", strategy=ModelSwitchStrategy(value))
+
+    config_model_switch_strategy = config_strategy
+
+    def config_failure_threshold(self, value: int) -> None:
+        """Failures of the model's own making before anything is suggested."""
+        self.change("models", min_failures=value)
+
+    def config_min_success_rate_diff(self, value: float) -> None:
+        """Least difference of the rates."""
+        self.change("models", min_difference=value)
+
+    def config_min_attempts(self, value: int) -> None:
+        """How much must be known of the other model: the bounds of its rate say so by themselves."""
+        if not isinstance(value, int) or value < 0:
+            raise UnknownWord(f"min_attempts {value!r}")
+
+    def config_preferred_models(self, value: list[str]) -> None:
+        """Whom to take of equals."""
+        self.change("models", preferred_models=tuple(value))
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def op_profile(self, event: dict[str, Any]) -> None:
+        """Somebody asks for the profile of a model on a key."""
+        self.asked = str(event["model"]), str(event["key"])
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def see_profile(self) -> dict[str, Any] | None:
+        """What is known of a model on a key, as published."""
+        wanted = self.expected.get("profile") or {}
+        model, key = self.asked or (wanted.get("model"), wanted.get("key"))
+        for told in self.world.published().values():
+            if told.get("kind") == "model" and told.get("model") == model and told.get("key") == key:
+                return {"failures": 0, "attempts": 0, "success_rate": None, **told}
+        return None
+
+    def see_success_rate(self) -> float | None:
+        """Its success rate; null where nothing is known."""
+        profile = self.see_profile()
+        return profile["success_rate"] if profile else None
+
+    def see_attempts(self) -> int:
+        """Its calls."""
+        profile = self.see_profile()
+        return profile["attempts"] if profile else 0
+
+    def see_suggestion(self) -> dict[str, Any] | None:
+        """The switch that is suggested."""
+        told = self.world.decisions("model_switch.suggested")
+        if not told:
+            return None
+        return {"from": told[-1]["current_model"], "to": told[-1]["suggested_model"], "key": told[-1]["failure_key"]}
+
+    def see_suggestions(self) -> int:
+        """How often one was suggested."""
+        return len(self.world.decisions("model_switch.suggested"))
+
+    see_suggestions_total = see_suggestions
+
+    def see_switched(self) -> bool:
+        """Whether the platform is to switch by itself."""
+        return bool(self.world.decisions("model_switch.suggested", strategy="auto"))
+
+    def see_stall_rate(self) -> float:
+        """Stalled turns by turns."""
+        told = self._behaviour()
+        return told.get("stall_rate") or 0.0
+
+    def see_stalled_turns(self) -> int:
+        """Stalled turns."""
+        return self._behaviour().get("stalled_turns") or 0
+
+    def see_most_common_pattern(self) -> str | None:
+        """The pattern it shows most often."""
+        return self._behaviour().get("most_common_pattern")
+
+    def see_nudge_effectiveness(self) -> float | None:
+        """Share of nudges that helped it."""
+        return self._behaviour().get("nudge_effectiveness")
+
+    def see_pattern_counts(self) -> dict[str, int]:
+        """Its patterns."""
+        return self._behaviour().get("pattern_counts") or {}
+
+    def _behaviour(self) -> dict[str, Any]:
+        """How the model behaves, as published; its turn is over by now."""
+        self.world.event("turn.ended")
+        found = [
+            told
+            for told in self.world.published().values()
+            if told.get("kind") == "model" and (told.get("turns") is not None or told.get("pattern_counts"))
+        ]
+        return found[-1] if found else {}

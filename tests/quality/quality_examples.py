@@ -1,0 +1,81 @@
+"""What stands around an alarm, or in a session that failed in silence: for reading by eye."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from quality_measure import Alarm, Measure
+from quality_sessions import Ending, Source
+
+WIDTH = 150
+AROUND = 14
+"""Calls shown before an alarm, or at the end of a silent session."""
+
+
+def alarms(measure: Measure, endings: dict[tuple[str, str], Ending], ending: Ending | None, count: int) -> list[Alarm]:
+    """A sample of the alarms of sessions that ended so, the same at each run, spread over patterns."""
+    by_pattern: dict[str, list[Alarm]] = {}
+    for (source, name), session in measure.sessions.items():
+        if ending is None or endings.get((source, name), Ending.UNKNOWN) is ending:
+            for alarm in session.alarms:
+                by_pattern.setdefault(alarm.pattern, []).append(alarm)
+    chance = random.Random(1)
+    pools = [chance.sample(found, len(found)) for _, found in sorted(by_pattern.items())]
+    chosen: list[Alarm] = []
+    while len(chosen) < count and any(pools):
+        chosen += [pool.pop() for pool in pools if pool]
+    return chosen[:count]
+
+
+def silent(measure: Measure, endings: dict[tuple[str, str], Ending], count: int) -> list[tuple[str, str]]:
+    """A sample of the failed sessions with at least five calls and without an alarm."""
+    found = [
+        key
+        for key, session in measure.sessions.items()
+        if endings.get(key) is Ending.FAILED and not session.alarms and session.calls >= 5
+    ]
+    return random.Random(2).sample(found, min(count, len(found)))
+
+
+def context(source: Source, session: str, last_line: int | None = None, around: int = AROUND) -> list[str]:
+    """The session's doings up to a line of the source, the latest last."""
+    lines = list(_told(source, session, last_line))
+    return lines[-around:]
+
+
+def _told(source: Source, session: str, last_line: int | None) -> Iterator[str]:
+    calls: dict[str, str] = {}
+    name = session.encode()
+    for number, line in enumerate(source.lines()):
+        if last_line is not None and number > last_line:
+            return
+        if name not in line:
+            continue
+        event: dict[str, Any] = orjson.loads(line)
+        if event["session_id"] != session:
+            continue
+        match event["type"]:
+            case "tool_call.started":
+                args = orjson.dumps(event.get("args") or {}).decode()
+                calls[event["call_id"]] = f"{event['tool_name']} {_short(args, WIDTH)}"
+            case "tool_call.finished":
+                started = calls.pop(event["call_id"], event["tool_name"])
+                yield f"  {started}\n      -> {event['status']}: {_short(_result(event), WIDTH)}"
+            case "model.text":
+                yield f"  says: {_short(event.get('text') or '', WIDTH)}"
+            case "user.message":
+                yield "  USER"
+
+
+def _result(event: dict[str, Any]) -> str:
+    error = event.get("error")
+    result = event.get("result")
+    return str(error.get("message") if isinstance(error, dict) else "" if result is None else result)
+
+
+def _short(text: str, width: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else f"{flat[: width // 2]} … {flat[-width // 3 :]}"
