@@ -7,7 +7,7 @@ patterns seen, nudges judged, one nudge.
 from __future__ import annotations
 
 from ...schemas import events as ev
-from ...schemas.rules import Rules
+from ...schemas.rules import BehaviourRules, Rules
 from ...schemas.vocabulary import Pattern, Status, ToolClass
 from ..emit import Emitter
 from . import (
@@ -29,7 +29,7 @@ from . import (
 from .calls import is_our_timeout
 from .paging import paging_loop
 from .patterns import Sighting
-from .state import ActivePattern, OpenCall, SessionState
+from .state import ActivePattern, Done, OpenCall, SessionState
 from .verdicts import Verdict
 
 
@@ -98,26 +98,46 @@ def call_finished(
         streaks.forget_reads(state)
     if news and state.said:
         text_loop.forget_texts(state)
-    seen = [
-        repetition.error_retry_loop(state, call, verdict, event.id, limits),
-        cycle,
-        repetition.repetitive_calls(state, call, same, limits),
-        streaks.introspection_loop(state, call, event.id, limits),
-        streaks.planning_loop(state, call, event.id, limits),
-        streaks.read_only_loop(state, call, event.id, limits, verdict, news=news),
-    ]
+    sightings = _seen_in(state, event, call, verdict, same, limits, news=news)
+    if cycle is not None:
+        sightings.append(cycle)
+    gone = _broken_out_of(state, call, sightings, rules, progress=progress) if state.active else []
+    if gone or sightings or state.pending_nudges:
+        fresh = blame.newly_seen(state, sightings)
+        conclude(state, event.session_id, sightings, gone, rules, emit)
+        blame.tell_tool(state, event, call, verdict, fresh, rules, emit)
+
+
+def _seen_in(
+    state: SessionState,
+    event: ev.ToolCallFinished,
+    call: OpenCall,
+    verdict: Verdict,
+    same: list[Done],
+    limits: BehaviourRules,
+    *,
+    news: bool,
+) -> list[Sighting]:
+    """What the detectors of single calls see. One that has nothing to count or to forget is not asked."""
+    kind = call.tool_class
+    seen: list[Sighting | None] = []
+    if verdict.failed or state.retries:
+        seen.append(repetition.error_retry_loop(state, call, verdict, event.id, limits))
+    if same:
+        seen.append(repetition.repetitive_calls(state, call, same, limits))
+    if kind is ToolClass.INTROSPECTION or state.introspection_count:
+        seen.append(streaks.introspection_loop(state, call, event.id, limits))
+    if kind is ToolClass.PLANNING or state.planning_count:
+        seen.append(streaks.planning_loop(state, call, event.id, limits))
+    if kind is ToolClass.READ or state.reads or state.explores:
+        seen.append(streaks.read_only_loop(state, call, event.id, limits, verdict, news=news))
     if verdict.failed or state.error_streaks:
         seen.append(failures.same_error_loop(state, call, verdict, event.id, limits))
     if verdict.failed:
         seen.append(failures.unknown_tool(state, event, call, limits))
         if is_our_timeout(event):
             seen.append(stalls.overdue(state, call, event.id, limits))
-    sightings = [sighting for sighting in seen if sighting is not None]
-    gone = _broken_out_of(state, call, sightings, rules, progress=progress) if state.active else []
-    if gone or sightings or state.pending_nudges:
-        fresh = blame.newly_seen(state, sightings)
-        conclude(state, event.session_id, sightings, gone, rules, emit)
-        blame.tell_tool(state, event, call, verdict, fresh, rules, emit)
+    return [sighting for sighting in seen if sighting is not None] if seen else []
 
 
 def _broken_out_of(

@@ -30,7 +30,7 @@ MAX_REPEATS = 100
 
 _CODE = re.compile(r"^\s*(```|~~~).*?(?:^\s*\1|\Z)", re.MULTILINE | re.DOTALL)
 _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─━│┃┌├└╭╰═║]")
-_SENTENCE_END = re.compile(r"(?<=[.!?;:…。！？])\s+")
+_SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 
 
 def text_loop(state: SessionState, event: ModelText, rules: BehaviourRules) -> Sighting | None:
