@@ -40,10 +40,17 @@ def read(line: str) -> CommandLine:
 @lru_cache(maxsize=4096)
 def _read(line: str) -> CommandLine:
     commands = simple_commands(line)
-    return CommandLine(_word(commands), class_of_commands(commands), danger_of(line, commands), is_suspect(commands))
+    danger = danger_of(line, commands)
+    return CommandLine(_word(commands), class_of_commands(commands), danger, is_suspect(line, commands))
 
 
 def _word(commands: list[SimpleCommand]) -> str:
-    names = [name for command in commands if (name := command.name)]
-    word = next((name for name in names if name not in _SETTERS), names[0] if names else "")
-    return word if _PLAIN_WORD.match(word) else ""
+    fallback = ""
+    for command in commands:
+        name = command.name
+        if name and name not in _SETTERS:
+            break
+        fallback = fallback or name
+    else:
+        name = fallback
+    return name if _PLAIN_WORD.match(name) else ""

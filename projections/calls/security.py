@@ -22,6 +22,8 @@ _CREDENTIALS = re.compile(
     r"(?:^|/)(?:\.ssh(?:/|$)|\.aws/credentials|\.netrc|\.git-credentials|\.pgpass|\.kube/config|\.docker/config\.json"
     r"|\.gnupg(?:/|$))|^/etc/(?:passwd|shadow|sudoers(?:\.d)?|gshadow)(?:/|$)"
 )
+_NEAR_CREDENTIALS = (".ssh", ".aws", ".netrc", ".git-c", ".pgpass", ".kube", ".docker", ".gnupg", "/etc")
+"""One of these stands in every path that `_CREDENTIALS` finds; a cheap look first."""
 _DOWNLOADERS = frozenset({"curl", "wget", "fetch"})
 _INTERPRETERS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "python", "python3", "perl", "ruby", "node", "php"})
 _DESTRUCTIVE = frozenset({"rm", "shred", "wipefs", "fdisk", "dd", "chmod", "chown", "mkfs", "userdel", "passwd"})
@@ -91,12 +93,15 @@ def danger_of(line: str, commands: Iterable[SimpleCommand]) -> str:
     return ""
 
 
-def is_suspect(commands: Iterable[SimpleCommand]) -> bool:
+def is_suspect(line: str, commands: Iterable[SimpleCommand]) -> bool:
     """Whether a command line is dangerous if its refusal says so: run as root, evaluated, or after credentials."""
-    return any(
-        command.privileged or command.name == "eval" or any(_CREDENTIALS.search(word) for word in command.words[1:])
-        for command in commands
-    )
+    near_credentials = any(needle in line for needle in _NEAR_CREDENTIALS)
+    for command in commands:
+        if command.privileged or command.name == "eval":
+            return True
+        if near_credentials and any(_CREDENTIALS.search(word) for word in command.words[1:]):
+            return True
+    return False
 
 
 def _may_harm(command: SimpleCommand) -> bool:

@@ -65,17 +65,14 @@ class SimpleCommand(NamedTuple):
         writes: paths that its redirections write to.
         privileged: it ran under sudo or doas.
         piped: it reads from the command before it.
+        name: command word without its directory (`/usr/bin/git` → `git`).
     """
 
     words: tuple[str, ...]
     writes: tuple[str, ...]
     privileged: bool
     piped: bool
-
-    @property
-    def name(self) -> str:
-        """Command word without its directory (`/usr/bin/git` → `git`)."""
-        return self.words[0].rpartition("/")[2] if self.words else ""
+    name: str = ""
 
 
 def _unquote(word: str) -> str:
@@ -190,4 +187,5 @@ def _command(words: list[str], writes: list[str], depth: int, *, piped: bool) ->
         return [*inner, SimpleCommand((), tuple(writes), privileged, piped)] if writes else inner
     if not plain and not writes:
         return []
-    return [SimpleCommand(tuple(plain), tuple(writes), privileged, piped)]
+    name = plain[0].rpartition("/")[2] if plain else ""
+    return [SimpleCommand(tuple(plain), tuple(writes), privileged, piped, name)]

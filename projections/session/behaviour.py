@@ -26,7 +26,7 @@ from . import (
     talk,
     text_loop,
 )
-from .calls import is_our_timeout
+from .calls import Args, is_our_timeout
 from .paging import paging_loop
 from .patterns import Sighting
 from .state import ActivePattern, Done, OpenCall, SessionState
@@ -34,7 +34,12 @@ from .verdicts import Verdict
 
 
 def call_begun(
-    state: SessionState, event: ev.ToolCallStarted | ev.ToolCallFinished, call: OpenCall, rules: Rules, emit: Emitter
+    state: SessionState,
+    event: ev.ToolCallStarted | ev.ToolCallFinished,
+    call: OpenCall,
+    args: Args,
+    rules: Rules,
+    emit: Emitter,
 ) -> None:
     """A call has begun, whatever comes of it: talk is over, and some things are seen from the call alone."""
     if state.announced and call.tool_class is not ToolClass.INTROSPECTION:
@@ -53,7 +58,7 @@ def call_begun(
             sightings += prerequisites.call_started(state, call.tool_name, event.id, rules)
         if isinstance(event, ev.ToolCallStarted):
             call.deadline_stated = bool(event.deadline_ms)
-            paging = paging_loop(state, event, call, limits)
+            paging = paging_loop(state, event.id, call, args, limits)
             if paging is not None:
                 sightings.append(paging)
     break_out(state, event.session_id, sightings, rules, emit)

@@ -29,11 +29,18 @@ MAX_SCENARIO = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -> OpenCall:
+Args = dict[str, Any]
+"""Arguments of a call; those that are no object stand under `args`."""
+
+
+def args_of(event: ToolCallStarted) -> Args:
+    """Arguments of a call; empty where there are none or they are private."""
+    args = json_of(event.args) or {}
+    return args if isinstance(args, dict) else {"args": args}
+
+
+def describe(event: ToolCallStarted | ToolCallFinished, args: Args, at: int, rules: Rules) -> OpenCall:
     """All that follows from a call's own event: key, class, fingerprint, danger, deadline."""
-    args = (json_of(event.args) if isinstance(event, ToolCallStarted) else None) or {}
-    if not isinstance(args, dict):
-        args = {"args": args}
     name, service = event.tool_name, getattr(event, "service", None) or ""
     private_digest = getattr(event, "args_digest", None)
     key = keys.call_key(name, args, service)
@@ -72,7 +79,7 @@ def describe(event: ToolCallStarted | ToolCallFinished, at: int, rules: Rules) -
 
 
 def _class_of(
-    event: ToolCallStarted | ToolCallFinished, args: dict[str, Any], line: CommandLine | None, rules: Rules
+    event: ToolCallStarted | ToolCallFinished, args: Args, line: CommandLine | None, rules: Rules
 ) -> tuple[ToolClass, bool]:
     """Class of a call, and whether configuration or annotations declare it."""
     configured = rules.tools.classes.get(event.tool_name)
@@ -89,7 +96,7 @@ def _class_of(
     return named, False
 
 
-def _is_dangerous(tool_name: str, args: dict[str, Any], line: CommandLine | None, rules: Rules) -> bool:
+def _is_dangerous(tool_name: str, args: Args, line: CommandLine | None, rules: Rules) -> bool:
     own = rules.calls.security_patterns
     if line is not None:
         return bool(line.danger) or (bool(own) and security.matches_any(keys.shell_command(args), own))
@@ -99,13 +106,13 @@ def _is_dangerous(tool_name: str, args: dict[str, Any], line: CommandLine | None
     return bool(own) and security.matches_any(fingerprints.canonical(args).decode(), own)
 
 
-def open_call(state: SessionState, event: ToolCallStarted, at: int, rules: Rules) -> OpenCall | None:
+def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall | None:
     """Remember a started call; None when it is a repeated start, or a late one whose finish came first."""
     for lone in state.lone_calls:
         if lone[0] == event.call_id and epoch_ms(event.time) <= lone[1]:
             state.lone_calls.remove(lone)  # its finish came first and has been folded as both
             return None
-    call = describe(event, at, rules)
+    call = describe(event, args, at, rules)
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
@@ -145,7 +152,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
-    call = describe(event, at, rules)
+    call = describe(event, {}, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
     close_step(state)

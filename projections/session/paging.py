@@ -8,45 +8,33 @@ from __future__ import annotations
 
 import re
 from operator import le
-from typing import Any
 
-from msgspec import UNSET
-
-from ...schemas.events import ToolCallStarted, json_of
 from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern, ToolClass
 from ..calls.fingerprints import canonical, digest
 from ..calls.keys import is_shell
 from ..emit import MAX_CAUSES
+from .calls import Args
 from .patterns import Sighting
 from .state import MAX_PAGINGS, OpenCall, Paging, SessionState
 
-MAX_ARGS_BYTES = 512
-"""Calls with longer arguments carry content; pages are asked for in few words."""
+MAX_TEXT_CHARS = 512
+"""Calls with a longer argument carry content; pages are asked for in few words."""
 
 MAX_DIGITS = 15
 _LARGEST: int = 10**MAX_DIGITS
-_NUMBER_VALUE = re.compile(rb"[:,\[]\s*\"?[0-9]")
 _ALONE = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])|(?<![\w.])\d{1,15}(?=p\b)")
-_ALONE_HINT = re.compile(rb"[0-9](?![0-9A-Za-oq-z_.])")
-"""What every number that stands alone ends with; a cheap look before the arguments are read again."""
 _PAGED = frozenset({ToolClass.READ, ToolClass.UNKNOWN})
 
 
-def paging_loop(state: SessionState, event: ToolCallStarted, call: OpenCall, rules: BehaviourRules) -> Sighting | None:
+def paging_loop(
+    state: SessionState, event_id: str, call: OpenCall, args: Args, rules: BehaviourRules
+) -> Sighting | None:
     """The same call with one argument growing steadily; other calls may lie between, progress and the user end it."""
-    if call.tool_class not in _PAGED or event.args is UNSET:
-        return None
-    raw = memoryview(event.args)
-    if len(raw) > MAX_ARGS_BYTES:
+    if call.tool_class not in _PAGED or not args:
         return None
     shell = is_shell(call.tool_name)
     if shell and call.tool_class is ToolClass.UNKNOWN:
-        return None
-    if (_ALONE_HINT if shell else _NUMBER_VALUE).search(raw) is None:
-        return None
-    args = json_of(event.args)
-    if not isinstance(args, dict):
         return None
     shape, numbers = _shape(call.tool_name, args, shell=shell)
     if not numbers:
@@ -54,7 +42,7 @@ def paging_loop(state: SessionState, event: ToolCallStarted, call: OpenCall, rul
     pages = state.paging
     known = next((page for page in pages if page.shape == shape), None)
     if known is None:
-        pages.append(Paging(shape, numbers, call.tool_name, [event.id]))
+        pages.append(Paging(shape, numbers, call.tool_name, [event_id]))
         del pages[:-MAX_PAGINGS]
         return None
     grown = _have_grown(known.numbers, numbers)
@@ -62,10 +50,10 @@ def paging_loop(state: SessionState, event: ToolCallStarted, call: OpenCall, rul
     pages.remove(known)
     pages.append(known)  # the latest series last: the one unused longest goes first
     if not grown:
-        known.count, known.event_ids = 1, [event.id]
+        known.count, known.event_ids = 1, [event_id]
         return None
     known.count += 1
-    known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event.id]
+    known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event_id]
     severity = rules.paging_loop.step(known.count)
     if not severity:
         return None
@@ -75,32 +63,30 @@ def paging_loop(state: SessionState, event: ToolCallStarted, call: OpenCall, rul
     )  # fmt: skip
 
 
-def _shape(tool_name: str, args: dict[str, Any], *, shell: bool) -> tuple[int, list[int]]:
+def _shape(tool_name: str, args: Args, *, shell: bool) -> tuple[int, list[int]]:
     """Fingerprint of a call without its numbers, and the numbers in the order of their names.
 
     A number is an argument, text that is one, a list of numbers (`view_range`: its first), or, in a shell's command,
     one that stands alone (`sed -n 1,200p`: its first).
     """
-    numbers: list[int] = []
-    rest: dict[str, Any] = {}
-    for name in sorted(args):
-        value = rest[name] = args[name]
+    numbers: dict[str, int] = {}
+    masked: Args = {}
+    for name, value in args.items():
         if type(value) is int:
-            numbers.append(value)
-            rest[name] = "#"
-        elif isinstance(value, str):
-            if len(value) <= MAX_DIGITS and value.isascii() and value.isdigit():
-                numbers.append(int(value))
-                rest[name] = "#"
+            numbers[name], masked[name] = value, "#"
+        elif type(value) is str:
+            if len(value) > MAX_TEXT_CHARS:
+                return 0, []
+            if value[:1].isdigit() and len(value) <= MAX_DIGITS and value.isascii() and value.isdigit():
+                numbers[name], masked[name] = int(value), "#"
             elif shell and (found := _ALONE.search(value)) is not None:
-                numbers.append(int(found.group()))
-                rest[name] = _ALONE.sub("#", value)
+                numbers[name], masked[name] = int(found.group()), _ALONE.sub("#", value)
         elif isinstance(value, list) and value and all(type(one) is int for one in value):
-            numbers.append(value[0])
-            rest[name] = "#"
+            numbers[name], masked[name] = value[0], "#"
     if not numbers:
-        return 0, numbers
-    return digest(tool_name.encode() + b"\x00" + canonical(rest)), [_within(number) for number in numbers]
+        return 0, []
+    mark = digest(tool_name.encode() + b"\x00" + canonical(args | masked))
+    return mark, [_within(numbers[name]) for name in sorted(numbers)]
 
 
 def _within(number: int) -> int:

@@ -29,7 +29,7 @@ from . import (
     stalls,
     talk,
 )
-from .calls import append_timeouts, close_call, is_our_timeout, open_call
+from .calls import append_timeouts, args_of, close_call, is_our_timeout, open_call
 from .identity import mark_of, remember, seen_before
 from .reports import reported_outcomes
 from .state import SessionState
@@ -66,8 +66,8 @@ class SessionStage:
         mark = mark_of(event.id)
         if seen_before(state, mark):
             return
-        due = self.due_at(state)
-        if due is not None and due <= at and not _is_echo(event):
+        deadline, stall = state.next_deadline, state.stall_due
+        if ((deadline and deadline <= at) or (stall and stall <= at)) and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
         if event.workspace_id:
             state.workspace_id = event.workspace_id
@@ -133,9 +133,10 @@ def _is_echo(event: ev.Event) -> bool:
 
 
 def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
-    call = open_call(state, event, at, rules)
+    args = args_of(event)
+    call = open_call(state, event, args, at, rules)
     if call is not None:
-        behaviour.call_begun(state, event, call, rules, emit)
+        behaviour.call_begun(state, event, call, args, rules, emit)
         if event.recursion_depth or state.guarantees is not None or rules.guarantees.sessions == "all":
             guarantees.call_started(state, event, at, rules, emit)
 
@@ -156,7 +157,7 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
     if state.guarantees is not None or call.event_id == event.id:
         guarantees.call_finished(state, event, at, rules, emit, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
-        behaviour.call_begun(state, event, call, rules, emit)
+        behaviour.call_begun(state, event, call, {}, rules, emit)
     step_done = repetition.finish_in_step(state, call, verdict)
     if rules.behaviour.enabled:
         behaviour.call_finished(state, event, call, verdict, rules, emit, step_done=step_done)

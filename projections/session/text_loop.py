@@ -1,7 +1,7 @@
 """Detector of chanting: the same text block over and over, in one message or across messages (design 3, text_loop).
 
 A block is a sentence or a line of prose. Code, tables, lists, headings, quotes and rules repeat by nature and are
-exempt. Only digests are kept; news from a call and the user's word start the count afresh.
+exempt. Only checksums are kept; news from a call and the user's word start the count afresh.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MIN_BLOCK_CHARS = 20
 CHUNK_CHARS = 50
 """A long block without sentences is searched for repeats of its last characters."""
 
+LONG_BLOCK_CHARS = 4 * CHUNK_CHARS
 MAX_REPEATS = 100
 
 _CODE = re.compile(r"^\s*(```|~~~).*?(?:^\s*\1|\Z)", re.MULTILINE | re.DOTALL)
@@ -63,26 +64,23 @@ def forget_texts(state: SessionState) -> None:
 
 
 def _blocks(event: ModelText) -> list[tuple[int, int]]:
-    """Marks of the blocks of a message, and how often each stands in it."""
+    """Checksums of the blocks of a message, and how often each stands in it; few are remembered, so these will do."""
     if event.text is None:
-        return [(_mark(event.text_digest), 1)] if event.text_digest else []
+        return [(crc32(event.text_digest.encode()), 1)] if event.text_digest else []
     text = event.text[-MAX_TEXT_CHARS:]
     if "```" in text or "~~~" in text:
         text = _CODE.sub("", text)
     prose = _prose(text)
-    counted = Counter(prose) if len(set(prose)) < len(prose) else dict.fromkeys(prose, 1)
+    if len(set(prose)) == len(prose) and max(map(len, prose), default=0) <= LONG_BLOCK_CHARS:
+        return [(crc32(block.encode(errors="replace")), 1) for block in prose[-MAX_SAID:]]  # the usual case
     blocks = []
-    for block, times in list(counted.items())[-MAX_SAID:]:
-        if len(block) > 4 * CHUNK_CHARS and (repeats := _count(block[-CHUNK_CHARS:], block)) > times:
-            blocks.append((_mark(block[-CHUNK_CHARS:]), repeats))
+    for block, times in list(Counter(prose).items())[-MAX_SAID:]:
+        chunk = block[-CHUNK_CHARS:]
+        if len(block) > LONG_BLOCK_CHARS and (repeats := _count(chunk, block)) > times:
+            blocks.append((crc32(chunk.encode(errors="replace")), repeats))
         else:
-            blocks.append((_mark(block), times))
+            blocks.append((crc32(block.encode(errors="replace")), times))
     return blocks
-
-
-def _mark(block: str) -> int:
-    """A block among the few remembered ones: a checksum and its length tell it apart, and cost a third of a digest."""
-    return crc32(block.encode(errors="replace")) << 20 | min(len(block), 0xFFFFF)
 
 
 def _count(chunk: str, block: str) -> int:

@@ -66,6 +66,11 @@ class BatchConsumer(driver.Consumer):
     def _new_consumer_thread(self) -> LaneThread:
         return LaneThread(self, loop=self.loop, beacon=self.beacon)
 
+    def release(self) -> None:
+        """Close the loop of a thread that was never started: mode closes those of threads that ran."""
+        if not self._thread._thread_started.is_set():
+            self._thread.thread_loop.close()
+
     @property
     def engine(self) -> Any:
         """The engine this consumer feeds."""

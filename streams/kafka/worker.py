@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...schemas.errors import ConfigError
 from .app import TrustfoldApp, make_app
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
     from ...schemas.rules import Rules
     from ..reload import Files
+    from .lane import BatchConsumer
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,8 @@ async def _run(
         for task in (starting, stop, fault, crash):
             task.cancel()
         await asyncio.gather(starting, stop, fault, crash, return_exceptions=True)
+        if app._consumer is not None:  # not `consumer`, which would make one
+            cast("BatchConsumer", app._consumer).release()
     return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
 
 
