@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 from ...schemas.vocabulary import Severity
@@ -180,7 +181,9 @@ def classify(failure: Failure, *, status: str, dangerous: bool, override: Severi
 
 
 def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < inf:
+        return None  # neither codes nor statuses: infinity stands for a number beyond double precision
+    return int(value)
 
 
 def failure_in_result(result: Any) -> Failure | None:

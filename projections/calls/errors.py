@@ -18,7 +18,7 @@ _CANCELLED = frozenset(
     """siblingerror siblingcancelled aborted aborterror cancelled canceled cancellederror cancellationerror interrupted
     keyboardinterrupt userinterrupt userabort circuitopen toolloop blockedbyguard callnotpermitted""".split()
 )
-_EXIT_CODE = re.compile(r"exit_?(?:code|status)?[ _:]?(-?\d+)$", re.IGNORECASE)
+_EXIT_CODE = re.compile(r"exit_?(?:code|status)?[ _:]?(-?[0-9]{1,10})$", re.IGNORECASE)
 
 
 @lru_cache(maxsize=2048)
