@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 from ...schemas.vocabulary import Severity
-from .errors import exit_code_of, normal_exit_code
+from .errors import MAX_TYPE_CHARS, exit_code_of, normal_exit_code
 
 MAX_MESSAGE_CHARS = 2000
 """Only this much of a message is searched for phrases."""
@@ -174,13 +175,15 @@ def classify(failure: Failure, *, status: str, dangerous: bool, override: Severi
     if failure.http_status is not None and (found := by_http_status(failure.http_status)) is not None:
         return found
     for name in (failure.type, failure.code or exit_code_of(failure.type)):
-        if name and (found := _by_type(name)) is not None:
+        if 0 < len(name) <= MAX_TYPE_CHARS and (found := _by_type(name)) is not None:
             return found
     return (by_message(failure.message) if failure.message else None) or Severity.SERVER_ERROR
 
 
 def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < inf:
+        return None  # neither codes nor statuses: infinity stands for a number beyond double precision
+    return int(value)
 
 
 def failure_in_result(result: Any) -> Failure | None:

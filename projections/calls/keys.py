@@ -43,6 +43,8 @@ _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="})
 _ESCAPED = re.compile(r"\\([|=\\])")
+_CREDENTIALS = re.compile(r"(://)[^/]*@")
+_QUERY = re.compile(r"[?#]")
 _SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
 SCOPES = ("tool:", "service:", "tier:")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -105,8 +107,15 @@ def tool_key(tool_name: str) -> str:
 @lru_cache(maxsize=8192)
 def parent_directory(path: str) -> str:
     """Parent directory of a path after normalisation; `.` for a bare file name."""
+    return posixpath.dirname(normal_path(path)) or "."
+
+
+def normal_path(path: str) -> str:
+    """A path after normalisation; of a URL only scheme, host and path, for the rest may be a secret."""
     plain = path.strip().replace("\\", "/")
-    return posixpath.dirname(posixpath.normpath(plain)) or "."
+    if "://" in plain:
+        plain = _CREDENTIALS.sub(r"\1", _QUERY.split(plain, 1)[0])
+    return posixpath.normpath(plain)
 
 
 @lru_cache(maxsize=8192)
@@ -202,8 +211,7 @@ def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> Call
     if kind == "file" and (path := _text(args, _PATH_ARGS)):
         return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):
-        normal = posixpath.normpath(path.replace("\\", "/"))
-        return CallKey(_one(tool_name, "path_prefix", normal), "", "")
+        return CallKey(_one(tool_name, "path_prefix", normal_path(path)), "", "")
     if kind == "http" and (url := _text(args, ("url", "uri", "endpoint"))):
         domain, prefix = split_url(url)
         if domain:

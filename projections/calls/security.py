@@ -12,7 +12,7 @@ from functools import lru_cache
 from .shell import SimpleCommand
 
 _FUNCTION = re.compile(r"\(\s*\)\s*\{")
-_FORK_BOMB = re.compile(r"(\S+)\s*\(\s*\)\s*\{[^}]*\1\s*\|\s*\1\s*&")
+_FORK_BOMB = re.compile(r"(\S{1,32})\s*\(\s*\)\s*\{[^}]{0,100}\1\s*\|\s*\1\s*&")
 _ROOTS = re.compile(
     r"""^(?:/+\*?|~/?\*?|\$\{?HOME\}?/?\*?|/(?:home|root|Users)(?:/[^/]+)?/?\*?
         |/(?:etc|usr|bin|sbin|lib|lib64|boot|var|dev|sys|proc|opt)/?\*?|[A-Za-z]:\\?\*?|\.\.?/?\*?(?<=/\*\*))$""",

@@ -20,6 +20,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from .errors import MAX_TYPE_CHARS
+
 MAX_MESSAGE_CHARS = 600
 """The fault is named at the start of a message; lists of the tools that do exist may follow for pages."""
 
@@ -48,7 +50,7 @@ def _is_type(word: str) -> bool:
 
 def is_unknown_tool(tool_name: str, error_type: str, code: str, message: str) -> bool:
     """Whether a failed call was answered by "there is no such tool"."""
-    if code == "-32601" or (error_type and _is_type(error_type)) or (code and _is_type(code)):
+    if code == "-32601" or _is_type(error_type[:MAX_TYPE_CHARS]) or _is_type(code[:MAX_TYPE_CHARS]):
         return True
     head = message[:MAX_MESSAGE_CHARS]
     if _PLAIN.search(head):

@@ -29,7 +29,7 @@ CHUNK_CHARS = 50
 LONG_BLOCK_CHARS = 4 * CHUNK_CHARS
 MAX_REPEATS = 100
 
-_CODE = re.compile(r"^\s*(```|~~~).*?(?:^\s*\1|\Z)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^[^\S\n]*(```|~~~).*?(?:^[^\S\n]*\1|\Z)", re.MULTILINE | re.DOTALL)
 _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─━│┃┌├└╭╰═║]")
 _SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 

@@ -210,9 +210,8 @@ def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -
     record.successes = 0
     record.lease = None
     if after is _O:
-        factor = min(policy.backoff_cap, policy.backoff**record.reopened)
         record.opened_at = at
-        record.open_until = at + int(policy.open_s * 1000 * factor)
+        record.open_until = at + int(policy.open_s * 1000 * _backoff(record, policy))
         record.reopened += 1
         record.opened_total += 1
     elif after is _C:
@@ -223,6 +222,14 @@ def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -
         record.opened_at = at
         record.open_until = 0
     return [Change(before, after, trigger, at)]
+
+
+def _backoff(record: BreakerRecord, policy: BreakerPolicy) -> float:
+    """Factor on the time that a circuit stays open; the cap where the power leaves the range of numbers."""
+    try:
+        return min(policy.backoff_cap, policy.backoff**record.reopened)
+    except OverflowError:
+        return policy.backoff_cap
 
 
 def failure_rate(record: BreakerRecord) -> tuple[float, int]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from math import nan
+from time import process_time
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from story import Story
-from trustfold.projections.calls import command_line, tool_class
+from trustfold.projections.calls import classify as classification
+from trustfold.projections.calls import command_line, errors, tool_class
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, mask, result_fingerprint
+from trustfold.schemas.events import json_of
 from trustfold.schemas.vocabulary import Severity, ToolClass
 
 
@@ -265,3 +270,35 @@ def test_fingerprints_ignore_key_order_and_volatile_fields() -> None:
     one, other = {"out": "x", "pid": 1, "duration_ms": 5}, {"duration_ms": 9, "pid": 2, "out": "x"}
     assert result_fingerprint(b"", one) == result_fingerprint(b"", other)
     assert result_fingerprint(b"", one) != result_fingerprint(b"", {"out": "y"})
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000, "9" * 30, "NaN"])
+@pytest.mark.parametrize("field", ["status_code", "exit_code", "http_status"])
+def test_numbers_that_no_status_can_be_are_none(field: str, number: str) -> None:
+    """A result is any JSON; numbers beyond double precision stand in it as infinity."""
+    failure = failure_in_result({field: json_of(msgspec.Raw(number.encode()))} if number != "NaN" else {field: nan})
+    assert failure is None or failure.type == ""
+
+
+def test_an_exit_code_of_any_length_is_read() -> None:
+    """What is too long to be one is no code."""
+    assert classify(Failure(type="exit_code_" + "1" * 5000), status="error", dangerous=False) == "server_error"
+
+
+@pytest.mark.parametrize("line", ["a" * 1990 + "(){" + "a" * 1990, "(" * 1990 + "(){" + "(" * 1990, "a(){" * 1000])
+def test_a_command_line_is_read_in_time_that_grows_with_its_length(line: str) -> None:
+    """The look for fork bombs goes back and forth within a name and a short body only."""
+    begun = process_time()
+    assert command_line.read(line).danger == ""
+    assert process_time() - begun < 0.5
+
+
+def test_texts_in_place_of_error_types_are_not_kept() -> None:
+    """A publisher may put anything where a type belongs; caches hold short words only."""
+    text = "It went wrong. " * 1000
+    assert classify(Failure(type=text, code=text), status="error", dangerous=False) == "server_error"
+    assert neutral_reason(text) == ""
+    before = [cached.cache_info().currsize for cached in (classification._by_type, errors._neutral_reason)]
+    classify(Failure(type=text + "1", code=text + "1"), status="error", dangerous=False)
+    neutral_reason(text + "1")
+    assert [cached.cache_info().currsize for cached in (classification._by_type, errors._neutral_reason)] == before

@@ -128,3 +128,20 @@ def test_a_path_segment_that_could_be_a_token_is_left_out() -> None:
     """Some APIs carry the credential in the first segment of the path."""
     key = call_key("http_request", {"url": "https://api.telegram.org/bot123456:AAHsecret/sendMessage"})
     assert key.fine == "http_request|domain=api.telegram.org"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://ada:s3cret@example.com/docs/a.txt",
+        "postgres://ada:p@s3cret@db.example.com/orders",
+        "https://example.com/docs/a.txt?token=s3cret/and/more",
+        "https://example.com/docs/a.txt#s3cret/and/more",
+    ],
+)
+@pytest.mark.parametrize("tool", ["read_file", "grep"])
+def test_a_url_given_as_a_path_leaves_its_secrets_behind(tool: str, url: str) -> None:
+    """File tools read URLs too; credentials and queries stand in no key."""
+    fine = call_key(tool, {"path": url}).fine
+    assert "s3cret" not in fine
+    assert "example.com" in fine

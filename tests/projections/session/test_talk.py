@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import msgspec
 import pytest
 from story import Story
@@ -165,3 +167,12 @@ def test_what_is_remembered_of_texts_is_bounded() -> None:
     for message in range(20):
         story.thinks(" ".join(f"Sentence {number} of message {message} says it." for number in range(100)))
     assert len(story.state().said) == 64
+
+
+@pytest.mark.parametrize("text", ["```\nx\n```\n{}.", "~~~{}.", "```{}."])
+def test_a_message_is_read_in_time_that_grows_with_its_length(text: str) -> None:
+    """Twenty thousand empty lines beside a block of code must not hold up the partition for seconds."""
+    story, begun = Story(), process_time()
+    story.says(text.format("\n" * 19_900))
+    _ = story.outputs
+    assert process_time() - begun < 0.5

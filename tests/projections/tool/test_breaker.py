@@ -239,3 +239,14 @@ def test_a_bare_name_with_a_colon_is_a_tools() -> None:
     story = Story().fails("srv:read", times=5)
     story.event("breaker.probe_requested", breaker_key="srv:read", guard_id="g", call_id="p")
     assert story.decided("breaker.probe_denied")["breaker_key"] == "tool:srv:read"
+
+
+def test_a_circuit_that_never_closes_keeps_its_longest_opening() -> None:
+    """However often it opens again: a tool that is gone for weeks must not take the fold with it."""
+    record, longest = BreakerRecord(since=1), int(TOOL_POLICY.open_s * TOOL_POLICY.backoff_cap) * 1000
+    breaker.move(record, breaker.Move.CONSECUTIVE, TOOL_POLICY, 1000)
+    for _ in range(2000):
+        at = record.open_until
+        assert breaker.next_by_time(record, TOOL_POLICY, at)
+        breaker.move(record, breaker.Move.PROBE_FAILED, TOOL_POLICY, at)
+    assert record.open_until - record.opened_at == longest
