@@ -62,7 +62,7 @@ def watch(state: SessionState, event: ev.Event, at: int, rules: BehaviourRules) 
     elif owes and isinstance(event, ev.ToolCallFinished):
         owes = _was_answered(event)
     state.silent_since = at if owes else 0
-    state.stall_due = _next_due(state, rules)
+    state.stall_due = _next_due(state, at, rules)
 
 
 def _was_answered(event: ev.ToolCallFinished) -> bool:
@@ -149,7 +149,7 @@ def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules)
         if 0 < _call_due(late, rules) <= at:
             late.multiple = rules.stalled_call.rung_after(late.multiple)
             seen.append(_late_call(late, event_id, rules))
-    state.stall_due = _next_due(state, rules)
+    state.stall_due = _next_due(state, at, rules)
     return [sighting for sighting in seen if sighting is not None]
 
 
@@ -157,13 +157,14 @@ def _due_id(session_id: str, due: int) -> str:
     return output_id(f"{session_id}@{due}", _TYPE, 0)
 
 
-def _next_due(state: SessionState, rules: BehaviourRules) -> int:
+def _next_due(state: SessionState, at: int, rules: BehaviourRules) -> int:
+    """When something is to be told next, later than `at`: under other rules it may have been due long ago."""
     due = _silence_due(state, rules) if state.silent_since else 0
     if rules.max_turn_duration_seconds is not None:
         due = _earlier(due, _turn_due(state, rules))
     for late in state.overdue:
         due = _earlier(due, _call_due(late, rules))
-    return due
+    return max(due, at + 1) if due else 0
 
 
 def _earlier(one: int, other: int) -> int:

@@ -226,3 +226,17 @@ def test_detectors_can_be_switched_off() -> None:
     story = in_a_turn(stalled_turn=off)
     assert story.after(minutes=60).tick().patterns() == []
     assert [output for output in story.outputs if output.type == "time.passed"] == []
+
+
+def test_a_stall_that_other_rules_see_in_the_past_is_told_now() -> None:
+    """Rules set within a turn cannot change what was told before them: no two outputs share an id."""
+    story = in_a_turn().after(minutes=3).tick()
+    assert story.found("stalled_turn") == [("minor", 1)]
+    story.session_sets(rules={"behaviour": {"max_turn_duration_seconds": 120}})
+    set_at = story.now
+    story.works("query_db", {"q": 1}, result="1")
+    story.after(seconds=1).tick()
+    first, *later = [output for output in story.outputs if output.type == "pattern.detected"]
+    assert later
+    assert first.id not in {output.id for output in later}
+    assert all(output.time_ms > set_at.timestamp() * 1000 for output in later)
