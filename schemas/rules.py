@@ -19,6 +19,7 @@ from .vocabulary import ModelSwitchStrategy, NudgeLevel, QualitySeverity, Recove
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Threshold = Annotated[int, Meta(ge=1, le=100)]
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+Wait = Annotated[float, Meta(ge=0, le=31_536_000)]
 Ratio = Annotated[float, Meta(gt=0, le=1)]
 
 DEFAULT_FILTER = frozenset(
@@ -50,7 +51,7 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
     window_seconds: Seconds | UnsetType = UNSET
     severity_filter: frozenset[Severity] | UnsetType = UNSET
     escalation_duration_seconds: Seconds | UnsetType = UNSET
-    cooldown_seconds: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    cooldown_seconds: Wait | UnsetType = UNSET
     success_count_to_recover: Count | UnsetType = UNSET
     block_after: Count | UnsetType | None = UNSET
     notify_user: bool | UnsetType = UNSET
@@ -82,7 +83,7 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
     window_seconds: Seconds = 3600
     severity_filter: frozenset[Severity] = DEFAULT_FILTER
     escalation_duration_seconds: Seconds = 1800
-    cooldown_seconds: Annotated[float, Meta(ge=0)] = 900
+    cooldown_seconds: Wait = 900
     success_count_to_recover: Count = 3
     block_after: Count | None = 10
     notify_user: bool = True

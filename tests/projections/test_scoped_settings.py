@@ -285,3 +285,11 @@ def test_settings_among_events_give_the_same_again_and_after_a_restart(lines: li
     source.replace(first.source.scopes())
     second = LocalTopology(source, load=lambda stage, key: kept.get((stage, key)), next_offsets=first.next_offsets)
     assert outputs + folded(second, inputs[cut:]) == whole
+
+
+def test_a_cooldown_without_end_is_refused() -> None:
+    """Times that no calendar holds would make every call of the scope a dead letter."""
+    patch = {"trust": {"default_rule": {"cooldown_seconds": 1e12}}}
+    source = RuleSource(Rules())
+    with pytest.raises(Misfit, match="31536000"):
+        source.set("workspace:w1", SettingsOverrides(rules=patch))
