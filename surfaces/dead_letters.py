@@ -15,7 +15,7 @@ from rich.text import Text
 from ..schemas.errors import ConfigError
 from .output import ExitCode, console, data, note
 from .targets import Letter, target_of, target_options
-from .words import BAD, QUIET
+from .words import BAD, QUIET, counted
 
 EXCERPT = 60
 """Characters of a record shown in the list; --json has all of it."""
@@ -45,7 +45,8 @@ def list_letters(
         return
     console().print(_table(letters))
     reasons = Counter(str(letter.body["reason"]) for letter in letters)
-    note(f"{len(letters):,} dead letters: {', '.join(f'{name} {count:,}' for name, count in reasons.most_common())}")
+    listed = ", ".join(f"{name} {count:,}" for name, count in reasons.most_common())
+    note(f"{counted(len(letters), 'dead letter')}: {listed}")
 
 
 @dead_letters.command()

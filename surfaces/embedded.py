@@ -43,7 +43,10 @@ def up(
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.server import make_app
     except ImportError as missing:
-        raise ConfigError(f"the server is not installed here ({missing}); pip install 'trustfold[web]'") from missing
+        raise ConfigError(
+            f"the server is not installed here ({missing}); "
+            "pip install 'trustfold[web]', or in a checkout `make install`"
+        ) from missing
     settings = Settings.from_env()
     temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)

@@ -20,7 +20,9 @@ try:
     from ..streams.kafka.topics import check_topics, create_topics, plan
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
-    raise ConfigError(f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]'") from missing
+    raise ConfigError(
+        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
+    ) from missing
 
 _bootstrap = click.option(
     "--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]"

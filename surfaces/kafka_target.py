@@ -31,7 +31,9 @@ try:
 
     from ..streams.kafka.settings import KafkaSettings
 except ImportError as missing:
-    raise ConfigError(f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]'") from missing
+    raise ConfigError(
+        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
+    ) from missing
 
 TIMEOUT_S = 30.0
 """Seconds without a record, or without an acknowledgement, after which we give up."""

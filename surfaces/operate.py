@@ -8,19 +8,20 @@ from typing import Any
 
 import click
 
+from ..config import Settings
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
 from .orders import ask, envelope, tell
 from .output import note
-from .targets import Record, keys_for_completion, target_of, target_options
+from .targets import Record, stuck_keys_for_completion, target_of, target_options
 
 EVERYTHING = "all"
 
 
 @click.command()
-@click.argument("key", shell_complete=keys_for_completion)
+@click.argument("key", shell_complete=stuck_keys_for_completion)
 @target_options
-@click.option("--workspace", metavar="ID", help="Workspace of the key, where several have it.")
+@click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]")
 @click.option("--reason", metavar="TEXT", help="Why; kept in history.")
 @click.option("--yes", is_flag=True, help="Do not ask before resetting everything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
@@ -40,7 +41,7 @@ def reset(
     Older failures never count again.
     """
     target = target_of(store, url, bootstrap)
-    states = _chosen(target.overview().states, key, workspace)
+    states = _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
     if key == EVERYTHING:
         if not states:
             note("nothing to reset: every tool is trusted, every circuit closed")
@@ -53,9 +54,9 @@ def reset(
 
 
 @click.command()
-@click.argument("key", shell_complete=keys_for_completion)
+@click.argument("key", shell_complete=stuck_keys_for_completion)
 @target_options
-@click.option("--workspace", metavar="ID", help="Workspace of the key, where several have it.")
+@click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]")
 @click.option("--reason", metavar="TEXT", help="Why; kept in history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
 def recover(
@@ -70,7 +71,11 @@ def recover(
 ) -> None:
     """Restore the trust of KEY, which is escalated or recovering. Does not unblock: that takes `reset`."""
     target = target_of(store, url, bootstrap)
-    states = [one for one in _chosen(target.overview().states, key, workspace) if one["kind"] == "trust"]
+    states = [
+        one
+        for one in _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
+        if one["kind"] == "trust"
+    ]
     stuck = next((one for one in states if one["key"] == key and one["state"] in {"blocked", "removed"}), None)
     if stuck is not None:
         way = f"`trustfold reset '{key}'` unblocks it" if stuck["state"] == "blocked" else "it has to be restored first"
@@ -99,7 +104,8 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
         known = sorted({str(one["key"]) for one in here})
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists what is known"
-        raise ConfigError(f"nothing is held against {key!r}; {hint}")
+        where = f" in workspace {workspace}" if workspace else ""
+        raise ConfigError(f"nothing is held against {key!r}{where}; {hint}")
     places = sorted({str(one.get("workspace_id", "")) for one in found})
     if len(places) > 1:
         raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")

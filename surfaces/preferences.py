@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import Any
 
 import click
 
 from ..schemas.errors import ConfigError
 from ..schemas.levels import Level, set_by, table
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .output import note, write_json
+from .output import console, note, write_json
+from .quality_view import models_table
 from .scopes import SAVED, Place, place_of, scope_options
 from .targets import Known
 
 
+def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completion of the words: a value, then perhaps `save`, then a level."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        given = context.params.get("words") or ()
+        if given and given[-1] == "save":
+            known = ["workspace", "user"]
+        elif given:
+            known = ["save"] if given[-1] in set(kind) else []
+        else:
+            known = [*kind, "save"]
+        return [word for word in known if word.startswith(incomplete)]
+
+    return complete
+
+
 @click.command()
-@click.argument("words", nargs=-1, metavar="[auto|ask] [save workspace|user]")
+@click.argument("words", nargs=-1, metavar="[auto|ask] [save workspace|user]", shell_complete=_words_of(RecoveryMode))
 @scope_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
@@ -28,7 +46,9 @@ def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> N
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[off|gentle|direct|full] [save workspace|user]")
+@click.argument(
+    "words", nargs=-1, metavar="[off|gentle|direct|full] [save workspace|user]", shell_complete=_words_of(NudgeLevel)
+)
 @scope_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
@@ -40,15 +60,29 @@ def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[suggest|auto|disabled] [save workspace|user]")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[suggest|auto|disabled] [save workspace|user]",
+    shell_complete=_words_of(ModelSwitchStrategy),
+)
 @scope_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Say what is done when another model does better with a tool.
 
-    For the session named, or saved for a workspace or a user. Without a word: what is in effect.
+    For the session named, or saved for a workspace or a user. Without a word: what is in effect, and how each model
+    did with each tool.
     """
-    _prefer("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place_of(**where))
+    place = place_of(**where)
+    if words:
+        _prefer("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
+        return
+    states = place.target.overview().states
+    profiles = [one for one in states if one["kind"] == "model" and one.get("success_rate") is not None]
+    _show("model_switch_strategy", place.known(), as_json=as_json, **({"profiles": profiles} if as_json else {}))
+    if profiles and not as_json:
+        console().print(models_table(profiles))
 
 
 def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
@@ -58,6 +92,8 @@ def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bo
         _show(name, known, as_json=as_json)
         return
     if value is None:
+        if not place.who.session:
+            raise ConfigError(f"save which {name}? Name the value, or the --session whose value is to be saved")
         value = set_by(known.levels.get(Level.SESSION)).get(name)
         if value is None:
             raise ConfigError(f"{place.scope(Level.SESSION)} does not set {name}; name the value to save")
@@ -89,10 +125,10 @@ def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tu
     raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, then perhaps save workspace|user")
 
 
-def _show(name: str, known: Known, *, as_json: bool) -> None:
+def _show(name: str, known: Known, *, as_json: bool, **more: Any) -> None:
     (row,) = [row for row in table(known.base, known.levels) if row.name == name]
     if as_json:
-        write_json({"setting": name, "value": row.value, "source": row.level})
+        write_json({"setting": name, "value": row.value, "source": row.level} | more)
         return
     click.echo(f"{name}: {row.value} ({row.level})")
     if known.unknown:

@@ -40,6 +40,28 @@ def quality_table(states: Sequence[Record], now: datetime) -> RenderableType:
     return table
 
 
+def models_table(states: Sequence[Record]) -> RenderableType:
+    """How each model did with each tool and target, a tool's worst model first."""
+    several = len({state.get("workspace_id") for state in states}) > 1
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    if several:
+        table.add_column("Workspace", overflow="fold")
+    table.add_column("Tool/Parameters", overflow="fold", min_width=16)
+    table.add_column("Model", overflow="fold", min_width=12)
+    for name in ("Calls", "Failed", "Success"):
+        table.add_column(name, no_wrap=True, justify="right")
+    for state in sorted(states, key=lambda one: (one["key"], one["success_rate"] or 0.0)):
+        row = [
+            Text(str(state["key"])),
+            Text(str(state.get("model") or "all")),
+            Text(str(state.get("attempts") or 0)),
+            Text(f"{state.get('failures') or 0:g}"),
+            Text(f"{state['success_rate'] or 0.0:.0%}", _style(state["success_rate"] or 0.0)),
+        ]
+        table.add_row(*([Text(str(state.get("workspace_id", "")))] if several else []), *row)
+    return table
+
+
 def rank_table(ranked: Sequence[Ranked]) -> RenderableType:
     """Tools for a scenario, best first, and what led to each place."""
     table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")

@@ -24,6 +24,7 @@ from ..streams.embedded.topology import LogRecord
 from .output import console, data, note, side_console
 from .replay_view import Progress, RowPrinter
 from .targets import rules_options
+from .words import counted
 
 DEAD_LETTERS = "dead-letters"
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
@@ -224,23 +225,26 @@ class _Counts:
         self.shown = self.hidden = 0
         self._decisions: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
+        self._first = ""
         self._began = time.perf_counter()
 
     def add(self, output: Output) -> None:
         if output.topic in DECISION_TOPICS:
             self._decisions[output.type] += 1
         elif output.topic == DEAD_LETTERS:
-            self._reasons[orjson.loads(output.value or b"{}")["reason"]] += 1
+            letter = orjson.loads(output.value or b"{}")
+            self._first = self._first or f"record {letter['offset'] + 1}, {letter['path']}: {letter['message']}"
+            self._reasons[letter["reason"]] += 1
 
     def summarise(self, events: int) -> None:
         """Totals on standard error."""
         elapsed = time.perf_counter() - self._began
         if self.hidden:
             note(f"... and {self.hidden:,} more decisions (--limit 0 shows all)")
-        note(f"{events:,} events in {elapsed:.2f} s ({events / max(elapsed, 1e-9):,.0f} events/s)")
-        note(f"{self._decisions.total():,} decisions{_listed(self._decisions)}")
+        note(f"{counted(events, 'event')} in {elapsed:.2f} s ({events / max(elapsed, 1e-9):,.0f} events/s)")
+        note(f"{counted(self._decisions.total(), 'decision')}{_listed(self._decisions)}")
         if self._reasons:
-            note(f"{self._reasons.total():,} dead letters{_listed(self._reasons)}")
+            note(f"{counted(self._reasons.total(), 'dead letter')}{_listed(self._reasons)}; first {self._first}")
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -17,6 +17,7 @@ from ..schemas.rules import Rules
 from .output import console, note, write_json
 from .scopes import place_of, scope_options
 from .targets import rules_options, target_of, target_options
+from .words import counted
 
 _SECRETS = frozenset({"TRUSTFOLD_TOKEN"})
 
@@ -45,10 +46,14 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
     for line in (*[f"file {name}" for name in files], *[f"{name}={value}" for name, value in environment.items()]):
         click.echo(f"# {line}")
     shipped = leaves(plain(Rules()))
+    shown = 0
     for path, value in leaves(plain(rules)).items():
         if everything or path not in shipped or shipped[path] != value:
             name = ".".join(_toml_key(step) for step in path)
             click.echo(f"# {name}: off" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}")
+            shown += 1
+    if not shown:
+        note("every rule is as shipped; --all prints them")
 
 
 @config.command()
@@ -61,7 +66,7 @@ def check(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "rules": [".".join(path) for path in named]})
         return
-    click.echo(f"✓ {file} can be used: {len(named)} values set")
+    click.echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
 
 
 @click.group()
@@ -101,7 +106,7 @@ def validate(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "policies": {name: plain(policy) for name, policy in found.items()}})
         return
-    click.echo(f"✓ {file} can be used: {len(found)} policies")
+    click.echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
     for name, policy in sorted(found.items()):
         click.echo(f"    - {name}: {in_words(plain(policy))}")
 

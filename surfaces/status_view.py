@@ -14,10 +14,12 @@ from rich.text import Text
 
 from .quality_view import title_of
 from .targets import Record
-from .words import BAD, GOOD, QUIET, WARN, line_of, plain
+from .words import BAD, GOOD, QUIET, WARN, counted, line_of, plain
 
 _ORDER = ("blocked", "removed", "escalated", "recovering", "trusted")
 _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
+_KINDS = ("trust", "breaker", "quality", "model")
+_BY_HAND = (("disabled", "switched off"), ("observe", "only observed"))
 _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
 
 
@@ -44,7 +46,7 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
     parts: list[RenderableType] = []
     if key is not None and not states:
         parts.append(Text(f"{key}: trusted, nothing is held against it", GOOD))
-    for state in states:
+    for state in sorted(states, key=_importance):
         if state["kind"] not in {"trust", "breaker"}:
             title, facts = title_of(state, now)
             parts += [title, Padding(_fact_table(facts), (0, 0, 1, 2))]
@@ -67,6 +69,11 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
             table.add_row(when, Text(line.mark, line.style), Text(line.what, line.style), Text(line.why, QUIET))
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)
+
+
+def _importance(state: Record) -> tuple[int, str]:
+    """Trust before circuits before what is only measured; a key before its finer ones."""
+    return _KINDS.index(state["kind"]), str(state["key"])
 
 
 def recovery_words(state: Record, now: datetime) -> str:
@@ -172,7 +179,10 @@ def _failures(state: Record) -> str:
 def _totals(trust: Sequence[Record], circuits: Sequence[Record], *, everything: bool) -> str:
     counts = Counter(str(state["state"]) for state in trust)
     words = [f"{counts[word]} {word}" for word in _ORDER if counts[word] and word != "trusted"]
-    words += [f"{len(circuits)} circuits not closed"] if circuits else []
+    stuck = sum(state["state"] != "closed" for state in circuits)
+    words += [f"{counted(stuck, 'circuit')} not closed"] if stuck else []
+    by_hand = Counter(str(state.get("mode")) for state in circuits if state["state"] == "closed")
+    words += [f"{counted(by_hand[mode], 'circuit')} {word}" for mode, word in _BY_HAND if by_hand[mode]]
     if not words:
         words = ["every tool is trusted, every circuit closed"]
     if counts["trusted"]:

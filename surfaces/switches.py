@@ -42,7 +42,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @_yes
 def remove(*, tool: str, yes: bool, **options: Any) -> None:
     """Take TOOL away: every call of it is refused until it is restored."""
-    _give(ToolRemove, tool, options, question=f"Take {tool} away from every agent of {{}}?", yes=yes)
+    _give(ToolRemove, tool, options, question=f"Take {tool} away from every agent of workspace {{}}?", yes=yes)
 
 
 @click.command()
@@ -71,7 +71,7 @@ def breaker() -> None:
 @_yes
 def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None:
     """Stop all traffic through a circuit, until it is closed or the time is over."""
-    question = f"Stop all calls through {key} in {{}}?"
+    question = f"Stop all calls through {key} in workspace {{}}?"
     _give(BreakerForceOpen, key, options, question=question, yes=yes, duration_s=seconds)
 
 
@@ -89,7 +89,13 @@ def close(*, key: str, **options: Any) -> None:
 @_yes
 def disable(*, key: str, yes: bool, **options: Any) -> None:
     """Switch a circuit off: nothing is counted and nothing refused, until `breaker close`."""
-    _give(BreakerDisable, key, options, question=f"Let every call through {key} in {{}}, whatever happens?", yes=yes)
+    _give(
+        BreakerDisable,
+        key,
+        options,
+        question=f"Let every call through {key} in workspace {{}}, whatever happens?",
+        yes=yes,
+    )
 
 
 @breaker.command()
@@ -106,11 +112,21 @@ def _give(
     target = target_of(options["store"], options["url"], options["bootstrap"])
     workspace = _workspace(target, key, options["workspace"])
     if question:
-        ask(question.format(workspace), yes=yes, why=f"this is about every agent of {workspace}")
+        ask(question.format(workspace), yes=yes, why=f"this is about every agent of workspace {workspace}")
     about = key if has_scope(key) else f"tool:{key}" if issubclass(kind, _OF_CIRCUITS) else key
     command: Any = kind(**envelope(options["reason"]), key=about, workspace_id=workspace, **fields)
-    tell(target, [command], as_json=options["as_json"])
+    tell(target, [command], as_json=options["as_json"], otherwise=f"{about} in workspace {workspace}: {_UNMOVED[kind]}")
 
+
+_UNMOVED: dict[type[KeyCommand], str] = {
+    ToolRemove: "it was removed already",
+    ToolRestore: "it was not removed",
+    BreakerForceOpen: "it was held open already; the time given now counts",
+    BreakerClose: "it was closed already; it counts and enforces as its rules say",
+    BreakerDisable: "it was closed already; from now on nothing is counted and nothing refused",
+    BreakerObserve: "its state stays; from now on it counts and reports, and refuses nothing",
+}
+"""What to say of an order that moved no state: it may still have changed what the state means."""
 
 _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 

@@ -199,10 +199,20 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
 
 def keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Live keys for the shell's completion; none when nothing answers at once."""
+    return _completed(context, incomplete, lambda _state: True)
+
+
+def stuck_keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Live keys that are not trusted, and circuits that are not as usual: what `reset` and `recover` are for."""
+    return _completed(context, incomplete, lambda state: state["kind"] == "breaker" or state["state"] != "trusted")
+
+
+def _completed(context: click.Context, incomplete: str, wanted: Callable[[Record], bool]) -> list[str]:
     given = context.params
     try:
         target = target_of(given.get("store"), given.get("url"), given.get("bootstrap"))
-        keys = {str(state["key"]) for state in target.overview().states}
+        states = [state for state in target.overview().states if state["kind"] in {"trust", "breaker"}]
+        keys = {str(state["key"]) for state in states if wanted(state)}
     except Exception:  # noqa: BLE001 - a completion must never print an error
         return []
     return sorted(key for key in keys if key.startswith(incomplete))

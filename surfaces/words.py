@@ -50,6 +50,11 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 circuit`, `1,200 circuits`; `many` where an s does not make the plural."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def _trust(decision: Decision) -> Line:
     to = decision["to"]
     if decision["type"] == "trust.recovery_pending":

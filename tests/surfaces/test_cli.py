@@ -173,7 +173,7 @@ def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
 
 
 def test_live_keys_are_completed(tmp_path: Path) -> None:
-    """The shell's completion offers the keys that the store knows; without a store it offers none, and no error."""
+    """The shell's completion offers the keys that are not trusted; without a store it offers none, and no error."""
     env = {"_TRUSTFOLD_COMPLETE": "bash_complete", "COMP_WORDS": "trustfold reset ba", "COMP_CWORD": "2"}
 
     def complete() -> bytes:
@@ -194,4 +194,4 @@ def test_live_keys_are_completed(tmp_path: Path) -> None:
         "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
     )
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)
-    assert complete().split() == [b"plain,bash", b"plain,bash|command=cat", b"plain,bash|command=rm"]
+    assert complete().split() == [b"plain,bash", b"plain,bash|command=rm"]

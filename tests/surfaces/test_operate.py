@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from command_line import trustfold, up
+from command_line import environment, trustfold, up
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.surfaces.scenarios.bad_day import events
@@ -49,6 +51,50 @@ def test_recover_restores_an_escalated_key_only(store: Path, tmp_path: Path) -> 
     assert blocked.returncode == 1
     assert blocked.stderr.decode() == "trustfold: bash is blocked; `trustfold reset 'bash'` unblocks it\n"
     assert states(store) == {"bash": "blocked", "bash|command=rm": "blocked"}
+
+
+def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: Path) -> None:
+    """TRUSTFOLD_WORKSPACE says whom `reset` and `recover` mean; other workspaces stay as they are."""
+    elsewhere = {"TRUSTFOLD_WORKSPACE": "elsewhere"}
+    before = states(store)
+    for words in (["reset", "bash"], ["recover", "service:atlassian"]):
+        done = trustfold(*words, cwd=tmp_path, env=elsewhere)
+        assert done.returncode == 2
+        assert "in workspace elsewhere" in done.stderr.decode()
+    assert "nothing to reset" in trustfold("reset", "all", "--yes", cwd=tmp_path, env=elsewhere).stderr.decode()
+    assert states(store) == before
+    assert trustfold("reset", "bash", "--workspace", "acme", cwd=tmp_path, env=elsewhere).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("reset ", ["bash", "bash|command=rm", "service:atlassian"]),
+        ("reset s", ["service:atlassian"]),
+        ("nudge ", ["off", "gentle", "direct", "full", "save"]),
+        ("recovery ask ", ["save"]),
+        ("recovery ask save ", ["workspace", "user"]),
+        ("model a", ["auto"]),
+    ],
+)
+def test_the_shell_completes(line: str, offered: list[str], store: Path, tmp_path: Path) -> None:
+    """Keys that there is something to reset about, live; the words of settings."""
+    asked = {
+        "_TRUSTFOLD_COMPLETE": "zsh_complete",
+        "COMP_WORDS": f"trustfold {line}",
+        "COMP_CWORD": str(len(f"trustfold {line}".split(" ")) - 1),
+    }
+    code = "from trustfold.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.argv = ['trustfold']; {code}"],
+        cwd=tmp_path,
+        env=environment(asked),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert store.is_file()
+    assert done.stdout.decode().splitlines()[1::3] == offered
 
 
 def test_reset_all_asks_first(store: Path, tmp_path: Path) -> None:

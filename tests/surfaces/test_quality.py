@@ -17,7 +17,7 @@ from trustfold.projections.ranking import Ranked
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.surfaces.embeddings import embedding_similarity
-from trustfold.surfaces.quality_view import quality_table, rank_table
+from trustfold.surfaces.quality_view import models_table, quality_table, rank_table
 from trustfold.surfaces.status_view import details
 from trustfold.surfaces.words import line_of
 
@@ -158,6 +158,19 @@ def test_expired_tags_are_not_shown() -> None:
     table = shown(quality_table([record(**tags, tags_expire_at=expires)], NOW))
     assert "xml" in table
     assert "json" not in table
+
+
+def test_model_tells_how_each_model_did_with_each_tool() -> None:
+    """A row for each key and model, the worst model of a key first; several workspaces are told apart."""
+    fields = {"kind": "model", "key": "bash|command=git", "workspace_id": "w1", "failures": 1}
+    good = fields | {"model": "large-1", "attempts": 4, "success_rate": 0.75}
+    bad = fields | {"model": "small-1", "attempts": 2, "success_rate": 0.5}
+    lines = shown(models_table([good, bad])).splitlines()
+    assert [line.split() for line in lines if "bash" in line] == [
+        ["bash|command=git", "small-1", "2", "1", "50%"],
+        ["bash|command=git", "large-1", "4", "1", "75%"],
+    ]
+    assert "Workspace" in shown(models_table([good, bad | {"workspace_id": "w2"}]))
 
 
 def test_status_tells_quality_and_models_of_a_key() -> None:

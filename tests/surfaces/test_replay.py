@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -88,6 +89,7 @@ def test_bad_lines_are_counted_and_kept_and_stop_nothing(tmp_path: Path) -> None
     assert letters[0]["value"] == "not json"
     assert letters[2]["value_base64"]
     assert "3 dead letters: " in done.stderr.decode()
+    assert re.search(r"; first record 11, \$: not JSON", done.stderr.decode())
     for letter in letters:
         assert f"{letter['reason']} 1" in done.stderr.decode()
 

@@ -30,7 +30,7 @@ def test_check_names_the_fault_and_its_line(tmp_path: Path) -> None:
     """A good file is told as such; a bad one is exit code 2 with file, line, field and fix."""
     (tmp_path / "good.toml").write_text(LEVEL.format("off"))
     (tmp_path / "bad.toml").write_text("[nudges]\n\nlevle = 'off'\n")
-    assert said("config", "check", "good.toml", cwd=tmp_path) == "✓ good.toml can be used: 1 values set\n"
+    assert said("config", "check", "good.toml", cwd=tmp_path) == "✓ good.toml can be used: 1 value set\n"
     report = json.loads(said("config", "check", "good.toml", "--json", cwd=tmp_path))
     assert report == {"file": "good.toml", "ok": True, "rules": ["nudges.level"]}
     fault = said("config", "check", "bad.toml", cwd=tmp_path, code=2)

@@ -50,7 +50,9 @@ def test_a_tool_is_taken_away_and_given_back(store: Path, tmp_path: Path) -> Non
 def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path: Path) -> None:
     """Each by its command; opening and disabling, which reach every agent, ask first."""
     for words in (["open", "search"], ["disable", "search"]):
-        assert "this is about every agent of default; add --yes" in said("breaker", *words, cwd=tmp_path, code=2)
+        assert "this is about every agent of workspace default; add --yes" in said(
+            "breaker", *words, cwd=tmp_path, code=2
+        )
     assert "tool:search circuit forced open" in said("breaker", "open", "search", "--yes", cwd=tmp_path)
     assert state(store, "breaker", "tool:search")["state"] == "forced_open"
     assert "tool:search circuit closed" in said("breaker", "close", "search", cwd=tmp_path)
@@ -60,6 +62,20 @@ def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path:
     assert state(store, "breaker", "service:atlassian")["mode"] == "disabled"
     said("breaker", "close", "service:atlassian", cwd=tmp_path)
     assert state(store, "breaker", "service:atlassian").get("mode", "enforce") == "enforce"
+
+
+def test_an_order_that_moves_no_state_says_what_it_did(store: Path, tmp_path: Path) -> None:
+    """Observing a closed circuit leaves it closed and still changes what that means; the answer says so."""
+    assert said("breaker", "observe", "search", cwd=tmp_path) == (
+        "tool:search in workspace default: its state stays; from now on it counts and reports, and refuses nothing\n"
+    )
+    assert "1 circuit only observed" in said("status", cwd=tmp_path)
+    assert "from now on nothing is counted" in said("breaker", "disable", "search", "--yes", cwd=tmp_path)
+    assert "1 circuit switched off" in said("status", cwd=tmp_path)
+    said("breaker", "open", "search", "--yes", "--for", "60", cwd=tmp_path)
+    assert "the time given now counts" in said("breaker", "open", "search", "--yes", "--for", "90", cwd=tmp_path)
+    assert "1 circuit not closed" in said("status", cwd=tmp_path)
+    assert "deploy in workspace default: it was not removed" in said("restore", "deploy", cwd=tmp_path)
 
 
 def test_a_circuit_may_be_opened_for_a_time(store: Path, tmp_path: Path) -> None:
