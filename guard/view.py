@@ -81,16 +81,22 @@ class StateView:
             return None
         if not isinstance(record, StateUpdated):
             return None
-        self._forget(key)
+        try:
+            trust, circuit = _read(record)
+        except ValueError:  # a state from the future
+            return None
+        place = key.partition(":")[2]
         self._records[key] = record
         self.changes.append((key, record))
-        kind, _, place = key.partition(":")
-        if kind == StateKind.TRUST and record.state and record.state != TrustState.TRUSTED:
-            self._trust[place] = Trust(TrustState(record.state), record)
-        elif kind == StateKind.BREAKER and record.state and record.mode in {None, BreakerMode.ENFORCE}:
-            state = BreakerState(record.state)
-            if state is not BreakerState.CLOSED:
-                self._circuits[place] = _circuit(state, record)
+        # Others may look while this thread writes: a state is replaced at once, never taken away and put back.
+        if trust is not None:
+            self._trust[place] = trust
+        elif record.kind == StateKind.TRUST:
+            self._trust.pop(place, None)
+        if circuit is not None:
+            self._circuits[place] = circuit
+        elif record.kind == StateKind.BREAKER:
+            self._circuits.pop(place, None)
         self.untroubled = not self._trust and not self._circuits
         return record
 
@@ -130,12 +136,9 @@ class StateView:
             and (workspace is None or (record.workspace_id or DEFAULT_WORKSPACE) == workspace)
         ]
 
-    def clear(self) -> None:
-        """Forget everything, before the records are read again from the beginning."""
-        self._trust.clear()
-        self._circuits.clear()
-        self._records.clear()
-        self.untroubled = True
+    def keys(self) -> set[str]:
+        """Record keys of everything that is away from its default."""
+        return set(self._records)
 
     def _forget(self, key: str) -> None:
         place = key.partition(":")[2]
@@ -145,6 +148,20 @@ class StateView:
         elif key.startswith("breaker:"):
             self._circuits.pop(place, None)
         self.untroubled = not self._trust and not self._circuits
+
+
+def _read(record: StateUpdated) -> tuple[Trust | None, Circuit | None]:
+    """What a record says that a check must know: nothing, where it says that all is well.
+
+    Raises:
+        ValueError: a state that this version does not know.
+    """
+    if record.kind == StateKind.TRUST and record.state and record.state != TrustState.TRUSTED:
+        return Trust(TrustState(record.state), record), None
+    if record.kind == StateKind.BREAKER and record.state and record.mode in {None, BreakerMode.ENFORCE}:
+        state = BreakerState(record.state)
+        return None, _circuit(state, record) if state is not BreakerState.CLOSED else None
+    return None, None
 
 
 def _circuit(state: BreakerState, record: StateUpdated) -> Circuit:

@@ -100,8 +100,8 @@ class InMemoryDedupeStore:
             finally:
                 if future in waiting:
                     waiting.remove(future)
-                if not waiting:
-                    self._waiting.pop(key, None)
+                if not waiting and self._waiting.get(key) is waiting:
+                    del self._waiting[key]
         return await self.get(key)
 
     async def clear(self, tool: str | None = None) -> int:
