@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .errors import CallNotPermitted, EnvelopeRejected, GuardError, ToolFailed
-    from .guard import ToolGuard
     from .guarantees import ExecutionGuarantees, GracefulDegradationPlan
+    from .guard import ToolGuard
     from .idempotency.memory import InMemoryDedupeStore
     from .idempotency.redis import RedisDedupeStore
     from .permission import PermissionWrapper

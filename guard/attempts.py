@@ -83,9 +83,7 @@ class Executor:
             made.count += 1
             began = self._clock.monotonic_ms()
             await self._hooks.before(call, made.count)
-            made.failure = None
-            made.output = None
-            await self._attempt(call, function, made, runner)
+            made.output, made.failure = await self._attempt(call, function, runner)
             failure = made.failure
             await self._hooks.after(call, made.count, "success" if failure is None else failure.code)
             if failure is None or not self._is_worth_another(call, failure, made, policy):
@@ -125,36 +123,31 @@ class Executor:
             return False
         return call.deadline_ms is None or then < call.deadline_ms
 
-    async def _attempt(self, call: Call, function: Function, made: Attempts, runner: Runner | None) -> None:
+    async def _attempt(self, call: Call, function: Function, runner: Runner | None) -> tuple[Any, CallFailure | None]:
+        """What one attempt returned, and how it failed."""
         limit = self._limit(call)
         if limit is not None and limit <= 0:
-            made.failure = cut_off(0)
-            return
+            return None, cut_off(0)
+        scope = asyncio.timeout(limit / 1000) if limit is not None else None
         try:
-            if limit is None:
+            if scope is None:
                 output = await _invoke(function, call.args, runner)
             else:
-                async with asyncio.timeout(limit / 1000) as scope:
+                async with scope:
                     output = await _invoke(function, call.args, runner)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
-            ours = limit is not None and isinstance(error, TimeoutError) and scope.expired()
-            made.failure = (
-                cut_off(limit or 0)
-                if ours
-                else of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
-            )
-        else:
-            made.output = output
-            made.failure = of_result(output, dangerous=False, now_ms=self._clock.now_ms())
-            if made.failure is not None and call.dangerous:
-                made.failure = of_result(output, dangerous=True, now_ms=self._clock.now_ms())
+            if scope is not None and isinstance(error, TimeoutError) and scope.expired():
+                return None, cut_off(limit or 0)
+            return None, of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+        failure = of_result(output, now_ms=self._clock.now_ms())
+        if failure is not None and call.dangerous:
+            failure = of_result(output, dangerous=True, now_ms=self._clock.now_ms())
+        return output, failure
 
     def _limit(self, call: Call) -> float | None:
         """Milliseconds that an attempt may take: its own limit, and what the deadline leaves."""
-        own = call.hints.timeout_ms if call.hints is not None else None
-        own = own if own is not None else call.tool.timeout_ms
+        hinted = call.hints.timeout_ms if call.hints is not None else None
+        own = hinted if hinted is not None else call.tool.timeout_ms
         if call.deadline_ms is None:
             return own
         left = call.deadline_ms - self._clock.monotonic_ms()

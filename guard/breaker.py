@@ -166,9 +166,7 @@ class BreakerGate:
         self._metrics.add(TRANSITIONS, tool, before, after)
         self._metrics.put(CIRCUITS, tool, before, value=0)
         self._metrics.put(CIRCUITS, tool, after, value=1)
-        say(
-            logging.WARNING, "tool_call_circuit_state", toolName=scope, fromState=str(before), breakerState=str(after)
-        )
+        say(logging.WARNING, "tool_call_circuit_state", toolName=scope, fromState=str(before), breakerState=str(after))
 
     def observe(self, key: str) -> None:
         """Note the state of a circuit whose record has changed, so that moves are counted without a call, too."""

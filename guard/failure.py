@@ -170,7 +170,7 @@ def _errno_name(error: BaseException) -> str:
     """`ECONNRESET` and the like, of an error of the operating system."""
     if not isinstance(error, OSError) or error.errno is None:
         return ""
-    import errno  # noqa: PLC0415 - only where a system call failed
+    import errno  # only where a system call failed
 
     return errno.errorcode.get(error.errno, "")
 

@@ -42,7 +42,7 @@ _ONCE = RetryPolicy(max_attempts=1)
 class CallFlow:
     """Takes the calls of one guard through."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it is where the parts meet
         self,
         backend: Backend,
         settings: GuardSettings,
@@ -123,7 +123,7 @@ class CallFlow:
         if key is None or self._settings.shadow:
             return await go_through()
         result = await self._joiner.join(call, key, go_through)
-        if result.from_cache or result.attempts == 0 and result.error is not None and not call.notes.get("told"):
+        if result.from_cache or (result.attempts == 0 and not call.notes.get("told")):
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
                 status = Status.SUCCESS if result.ok else Status(str(result.status))
@@ -202,9 +202,8 @@ class CallFlow:
             return False
         call.notes.setdefault("shadow", []).append(code)
         self._metrics.add(SHADOW, self._metrics.tool(call.name), code)
-        say(
-            logging.INFO, "tool_call_blocked", requestId=call.request_id, toolName=call.name, errorCode=code, shadow=True
-        )
+        fields = {"requestId": call.request_id, "toolName": call.name, "errorCode": code}
+        say(logging.INFO, "tool_call_blocked", **fields, shadow=True)
         return True
 
     async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
@@ -310,13 +309,13 @@ class CallFlow:
             tool_name=call.name,
             status=status,
             output=made.output,
-            error=None if failure is None else self._error(call, failure, made),
+            error=None if failure is None else self._error(call, failure),
             attempts=made.count,
             retried_by=tuple(made.retried),
             exception=failure.exception if failure is not None else None,
         )
 
-    def _error(self, call: Call, failure: CallFailure, made: Attempts) -> ResultError:
+    def _error(self, call: Call, failure: CallFailure) -> ResultError:
         standing = self._gate.standing(call)
         state: BreakerState | None = standing.state if standing is not None else None
         return ResultError(

@@ -1,7 +1,7 @@
 """The guard: wraps the tool calls of an agent's process (design 4).
 
-    guard = await ToolGuard.connect("kafka://localhost:9092", workspace_id="w1")
-    result = await guard.call("http_request", fetch, {"url": url}, session_id=session)
+guard = await ToolGuard.connect("kafka://localhost:9092", workspace_id="w1")
+result = await guard.call("http_request", fetch, {"url": url}, session_id=session)
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .backends.memory import MemoryBackend
     from .idempotency.record import DedupeStore
     from .resilient import ResilientResult
+
 
 class Decision(NamedTuple):
     """What a check says about a call that nobody has made yet.
@@ -153,14 +154,12 @@ class ToolGuard:
         Raises:
             ConfigError: a setting cannot work.
         """
-        from .backends.memory import MemoryBackend  # noqa: PLC0415 - only this way needs the folds
+        from .backends.memory import MemoryBackend  # only this way needs the folds
 
         chosen = GuardSettings.from_env(**settings)
         clock, metrics = clock or SystemClock(), Metrics()
         backend = MemoryBackend(clock, metrics, rules)
-        return cls(
-            backend, chosen, store=store, permission=permission, clock=clock, metrics=metrics, draw=draw
-        )
+        return cls(backend, chosen, store=store, permission=permission, clock=clock, metrics=metrics, draw=draw)
 
     @classmethod
     async def embedded(
@@ -180,8 +179,8 @@ class ToolGuard:
         Raises:
             ConfigError: a setting cannot work, or no engine could be started; the message says why.
         """
-        from .backends.engine import engine_over  # noqa: PLC0415 - as in `connect`
-        from .backends.http import HttpBackend  # noqa: PLC0415
+        from .backends.engine import engine_over  # as in `connect`
+        from .backends.http import HttpBackend
 
         chosen = GuardSettings.from_env(**settings)
         metrics = Metrics()
@@ -230,7 +229,7 @@ class ToolGuard:
             # The kill switch must work where Kafka does not.
             return cls(_nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
         if scheme == "kafka" and rest:
-            from .backends.kafka import KafkaBackend  # noqa: PLC0415 - extra `kafka`
+            from .backends.kafka import KafkaBackend  # extra `kafka`
 
             backend: Backend = KafkaBackend(
                 rest,
@@ -240,7 +239,7 @@ class ToolGuard:
                 client_arguments=dict(client_arguments or {}),
             )
         elif scheme in {"http", "https"} and rest:
-            from .backends.http import HttpBackend  # noqa: PLC0415 - only where it is used
+            from .backends.http import HttpBackend  # only where it is used
 
             backend = HttpBackend(address, metrics, chosen.buffer_events, token=token)
         else:
@@ -271,7 +270,7 @@ class ToolGuard:
         Raises:
             TypeError: this guard has another one.
         """
-        from .backends.memory import MemoryBackend  # noqa: PLC0415 - as in `in_memory`
+        from .backends.memory import MemoryBackend  # as in `in_memory`
 
         if not isinstance(self.backend, MemoryBackend):
             raise TypeError("this guard does not fold in memory")
@@ -311,9 +310,7 @@ class ToolGuard:
         if standing is not None:
             return Decision(self.settings.shadow, code="circuit_open", message=standing.message)
         if trust is not None and must_ask(trust):
-            return Decision(
-                allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust)
-            )
+            return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
         return ALLOWED
 
     def trust_of(self, tool_name: str, args: Mapping[str, Any] | None = None, *, session_id: str = "") -> Trust | None:
@@ -327,7 +324,7 @@ class ToolGuard:
         if session is not None and (own := session.trust_override(call.trust_keys)) is not None:
             if own is TrustState.TRUSTED:
                 return None
-            from .overrides import session_trust  # noqa: PLC0415 - rare
+            from .overrides import session_trust  # rare
 
             return session_trust(call, own, self.clock.now_ms())
         view = self.backend.view
@@ -350,7 +347,7 @@ class ToolGuard:
         """
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
-        made = self.register(name or getattr(function, "__name__", "tool"), function, **nature)
+        made = self.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
         signature = inspect.signature(function)
 
         @functools.wraps(function)
@@ -445,7 +442,13 @@ class ToolGuard:
         return await self.call(given.tool_name, function, payload.params, session_id=target.session_key, **options)
 
     async def call_resilient(
-        self, scenario: str, args: Mapping[str, Any] | None = None, *, tags: Any = (), max_attempts: int = 5, **options: Any
+        self,
+        scenario: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        tags: Any = (),
+        max_attempts: int = 5,
+        **options: Any,
     ) -> ResilientResult:
         """Do something with the best registered tool, and with the next best where that fails (seed 4).
 
@@ -456,7 +459,7 @@ class ToolGuard:
             max_attempts: most tools tried.
             options: `similarity`, `rules`, and those of `call`.
         """
-        from .resilient import call_resilient  # noqa: PLC0415 - ranking loads what few need
+        from .resilient import call_resilient  # ranking loads what few need
 
         return await call_resilient(self, scenario, args or {}, frozenset(tags), max_attempts, options)
 
@@ -467,7 +470,8 @@ class ToolGuard:
         check_call(tool_name, args, session_id)
         settings, clock = self.settings, self.clock
         given = {name: value for name, value in options.items() if value is not None}
-        call = Call(self.tools.get(tool_name), args, session_id, given.pop("workspace_id", None) or settings.workspace_id)
+        workspace = given.pop("workspace_id", None) or settings.workspace_id
+        call = Call(self.tools.get(tool_name), args, session_id, workspace)
         call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
         call.request_id = given.pop("request_id", None) or new_id(call.started_ms)
         call.call_id = given.pop("call_id", None) or call.request_id
@@ -588,16 +592,20 @@ class ToolGuard:
         return {"on_resolved": self.on_permission_resolved}
 
     def on_permission_resolved(
-        self, tool_name: str, request_id: str, granted: bool, method: str, session_id: str | None = None  # noqa: FBT001 - the seed's
+        self,
+        tool_name: str,
+        request_id: str,
+        granted: bool,  # noqa: FBT001 - the seed's signature
+        method: str,
+        session_id: str | None = None,
     ) -> None:
         """Publish that a request for permission was answered."""
         if not self.settings.enabled:
             return
         session = CURRENT.get()
         chosen = session_id or (session.session_id if session is not None else NO_SESSION)
-        self.publisher.event(
-            ev.PermissionResolved, chosen, call_id=request_id, tool_name=tool_name, granted=granted, method=method or None
-        )
+        fields = {"call_id": request_id, "tool_name": tool_name, "granted": granted, "method": method or None}
+        self.publisher.event(ev.PermissionResolved, chosen, **fields)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -650,13 +658,13 @@ def _apply(call: Call, given: dict[str, Any]) -> None:
 
 
 def _with_timeout(tool: Tool, timeout_ms: float) -> Tool:
-    from dataclasses import replace  # noqa: PLC0415 - rare
+    from dataclasses import replace  # rare
 
     return replace(tool, timeout_ms=timeout_ms)
 
 
 def _rejected(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
-    from ..schemas.tool_envelopes import ResultError  # noqa: PLC0415 - rare
+    from ..schemas.tool_envelopes import ResultError  # rare
 
     shown = envelope if isinstance(envelope, Mapping) else {}
     error = ResultError(code="validation_error", message=str(rejected), retriable=False, terminal=True)
@@ -670,7 +678,7 @@ def _rejected(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
 
 
 def _raised(error: Exception) -> ResultError:
-    from ..schemas.tool_envelopes import ResultError  # noqa: PLC0415 - only for the kill switch
+    from ..schemas.tool_envelopes import ResultError  # only for the kill switch
 
     failure = of_exception(error)
     return ResultError(
@@ -680,7 +688,7 @@ def _raised(error: Exception) -> ResultError:
 
 def _nowhere(metrics: Metrics) -> Backend:
     """A backend for a guard that is switched off."""
-    from .backends.memory import MemoryBackend  # noqa: PLC0415 - rare
+    from .backends.memory import MemoryBackend  # rare
 
     return MemoryBackend(SystemClock(), metrics)
 

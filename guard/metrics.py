@@ -128,7 +128,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Any]:
         """For prometheus-client: `REGISTRY.register(guard.metrics)`."""
-        from prometheus_client.core import Metric  # noqa: PLC0415 - extra `metrics`
+        from prometheus_client.core import Metric  # extra `metrics`
 
         made: dict[str, Any] = {}
         for family, name, labels, value in self.samples():

@@ -1,4 +1,4 @@
-"""What trustfold has to say to a model, brought into its conversation (seed 2, Nudge Injection and Session Integration).
+"""What trustfold has to say to a model, brought into its conversation (seed 2, Nudge Injection).
 
 A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each is
 delivered once per id: to the callbacks at once, and to whoever iterates or asks for messages.

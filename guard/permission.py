@@ -175,7 +175,8 @@ class PermissionWrapper:
             return Answer(allowed=False, info={"method": "reliability", "reason": refusal_message(tool_name, trust)})
         if trust is not None and must_ask(trust):
             context = {**(context or {}), CONTEXT_KEY: escalation_context(trust), "force_ask": True}
-        check = getattr(self._inner, "check_permission", self._inner)
+        plugin: Any = self._inner
+        check: Ask = getattr(plugin, "check_permission", plugin)
         answer = await _asked(check, tool_name, args, context, call_id)
         if trust is None or not must_ask(trust):
             return answer

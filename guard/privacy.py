@@ -1,4 +1,4 @@
-"""What of a call leaves the process: digests and keys, or redacted text for those who ask for it (design 4, Privacy)."""
+"""What of a call leaves the process: digests and keys, or redacted text where it is asked for (design 4, Privacy)."""
 
 from __future__ import annotations
 

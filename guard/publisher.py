@@ -60,7 +60,8 @@ class Publisher:
 
     def started(self, call: Call, deadline_ms: float | None) -> None:
         """The tool is about to be called."""
-        tool, private = call.tool, {}
+        tool = call.tool
+        private: dict[str, Any]
         if self.privacy.send_args:
             private = {"args": self.privacy.args(call.args)}
         else:
@@ -166,7 +167,7 @@ class Publisher:
 
 def encode_all(events: list[ev.EventBase]) -> list[bytes]:
     """Events as they go over the wire."""
-    from ..schemas.codec import encode  # noqa: PLC0415 - loaded by the first publication
+    from ..schemas.codec import encode  # loaded by the first publication
 
     return [encode(event) for event in events]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from .errors import EnvelopeRejected
 from .privacy import is_private_key_of
 from .tools import Tool
 
-CONTRACT_VERSION = "1.1"
+CONTRACT_VERSION: Literal["1.1"] = "1.1"
 
 NO_SESSION = "no-session"
 """Session of calls that are made outside of any."""
@@ -48,10 +48,36 @@ class Call:
     """
 
     __slots__ = (
-        "_danger", "_key", "actor_id", "agent_id", "began_ms", "call_id", "correlation_id", "deadline_ms",
-        "dedupe_mode", "given_key", "hints", "max_attempts", "max_elapsed_ms", "model", "model_tier", "namespace",
-        "notes", "recursion_depth", "request_id", "scenario", "session_id", "settled_scopes", "started_ms",
-        "tenant_id", "tool", "args", "trace", "turn_index", "user_id", "workspace_id",
+        "_danger",
+        "_key",
+        "actor_id",
+        "agent_id",
+        "args",
+        "began_ms",
+        "call_id",
+        "correlation_id",
+        "deadline_ms",
+        "dedupe_mode",
+        "given_key",
+        "hints",
+        "max_attempts",
+        "max_elapsed_ms",
+        "model",
+        "model_tier",
+        "namespace",
+        "notes",
+        "recursion_depth",
+        "request_id",
+        "scenario",
+        "session_id",
+        "settled_scopes",
+        "started_ms",
+        "tenant_id",
+        "tool",
+        "trace",
+        "turn_index",
+        "user_id",
+        "workspace_id",
     )  # fmt: skip
 
     def __init__(self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str) -> None:
@@ -185,11 +211,11 @@ def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> 
         # may be any objects.
         bare = msgspec.structs.replace(given, payload=msgspec.structs.replace(given.payload, params={}))
         msgspec.convert(msgspec.to_builtins(bare), ToolCallEnvelope)
-        if not isinstance(given.payload.params, dict):
-            raise EnvelopeRejected("payload.params must be an object of named arguments")  # noqa: TRY301
-        return given
     except (msgspec.DecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise EnvelopeRejected(f"no valid envelope of version {CONTRACT_VERSION}: {error}") from error
+    if not isinstance(given.payload.params, dict):
+        raise EnvelopeRejected("payload.params must be an object of named arguments")
+    return given
 
 
 def check_call(tool_name: object, args: object, session_id: object) -> None:

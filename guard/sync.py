@@ -1,8 +1,8 @@
 """The same guard for programs without an event loop.
 
 A loop in a thread of its own does the waiting; the tool itself runs in the thread that calls, with whatever that thread
-holds (a connection, a lock, a context). Only a call with a time limit runs in another thread, since nobody can cut off the
-caller's own.
+holds (a connection, a lock, a context). Only a call with a time limit runs in another thread, since nobody can cut off
+the caller's own.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SyncToolGuard:
         """As `ToolGuard.tool`, for plain functions."""
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
-        made = self.guard.register(name or getattr(function, "__name__", "tool"), function, **nature)
+        made = self.guard.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
         signature = inspect.signature(function)
 
         @functools.wraps(function)
@@ -160,9 +160,7 @@ class SyncToolGuard:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _serve(
-        self, make: Callable[[Any], Coroutine[Any, Any, ToolResult]], options: Mapping[str, Any]
-    ) -> ToolResult:
+    def _serve(self, make: Callable[[Any], Coroutine[Any, Any, ToolResult]], options: Mapping[str, Any]) -> ToolResult:
         """Run a call on the loop, and its tool here."""
         work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         limited = options.get("timeout_ms") is not None or options.get("deadline_ms") is not None
@@ -174,13 +172,10 @@ class SyncToolGuard:
             return await done
 
         ran = CURRENT.get()
-        if ran is not None and options.get("session_id") is None:
-            session_id = ran.session_id
-        else:
-            session_id = None
+        inherits = ran is not None and options.get("session_id") is None
 
         async def on_the_loop() -> ToolResult:
-            if session_id is not None:
+            if inherits:
                 CURRENT.set(ran)
             return await make(None if limited else here)
 

@@ -1,9 +1,9 @@
-"""For tests of agents: a guard in memory, a clock that moves when it is told to, states that are what they are said to be.
+"""For tests of agents: a guard in memory, a clock that moves when it is told to, states as they are said to be.
 
-    clock = MovableClock()
-    guard = guard_for_tests(clock=clock)
-    set_state(guard, "breaker", "tool:http_request", state="open", open_until=clock.after(30))
-    assert guard.check("http_request").code == "circuit_open"
+clock = MovableClock()
+guard = guard_for_tests(clock=clock)
+set_state(guard, "breaker", "tool:http_request", state="open", open_until=clock.after(30))
+assert guard.check("http_request").code == "circuit_open"
 """
 
 from __future__ import annotations

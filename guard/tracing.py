@@ -21,7 +21,7 @@ class Tracing:
         """
         self._tracer: Any = None
         if enabled:
-            from opentelemetry import trace  # noqa: PLC0415 - extra `otel`
+            from opentelemetry import trace  # extra `otel`
 
             self._tracer = trace.get_tracer("trustfold.guard")
 

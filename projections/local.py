@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ..schemas.rules import Rules
 from .emit import Output
 from .processor import StageProcessor
 from .rule_source import TOPIC as SETTINGS
 from .rule_source import RuleSource, source_of
 from .topology import STAGE_OF_TOPIC, STAGES, make_processor
-from ..schemas.rules import Rules
 
 
 class LogRecord(NamedTuple):

@@ -1,5 +1,4 @@
-"""Writes `generated/`: a JSON Schema (2020-12) of every wire type and of the guard's envelopes, and one AsyncAPI 3.1
-document of all topics.
+"""Writes `generated/`: a JSON Schema (2020-12) of each wire type and guard envelope, and one AsyncAPI 3.1 document.
 
 `python -m trustfold.schemas.generate` writes, `--check` compares and fails with the list of files that differ. What
 stands in them comes from the structs, their docstrings, the examples and the topic catalogue; nothing is written twice.

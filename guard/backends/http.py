@@ -1,7 +1,7 @@
 """The backend of one machine: a running `trustfold up`, over HTTP.
 
-Two threads with the standard library's client: one posts what is in the buffer, one reads the stream of decisions. A post
-that heard no answer is repeated byte for byte, which the engine recognises.
+Two threads with the standard library's client: one posts what is in the buffer, one reads the stream of decisions. A
+post that heard no answer is repeated byte for byte, which the engine recognises.
 """
 
 from __future__ import annotations
@@ -150,7 +150,14 @@ class HttpBackend:
                     raw = orjson.dumps(value) if value is not None else None
                     take(one["topic"], one["key"], raw, self.view, self.decisions)
                     self._moved.ring()
-            except (OSError, http.client.HTTPException, orjson.JSONDecodeError, KeyError, Refused, AttributeError) as error:
+            except (
+                OSError,
+                http.client.HTTPException,
+                orjson.JSONDecodeError,
+                KeyError,
+                Refused,
+                AttributeError,
+            ) as error:
                 if self._following:
                     say(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
             self._following = False
@@ -268,4 +275,3 @@ class HttpBackend:
         if response.status >= 300:
             raise Refused(f"{response.status} {answer[:200].decode(errors='replace')}")
         return answer
-

@@ -93,7 +93,8 @@ class MemoryBackend:
         del self.outputs[:-TIDY_EVERY]
 
     def _load(self, stage: str, key: bytes) -> bytes | None:
-        return self._stored.get(stage, {}).get(key)
+        stored = self._stored.get(stage)
+        return None if stored is None else stored.get(key)
 
     def _tidy(self) -> None:
         """Keep the states used last."""

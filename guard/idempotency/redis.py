@@ -73,7 +73,7 @@ class RedisDedupeStore:
     @classmethod
     def from_url(cls, url: str, prefix: str = DEFAULT_PREFIX, **options: Any) -> RedisDedupeStore:
         """Connect to `redis://host:port/0`; `options` go to the client."""
-        from redis.asyncio import Redis  # noqa: PLC0415 - extra `redis`
+        from redis.asyncio import Redis  # extra `redis`
 
         options = {"socket_timeout": 5.0, "socket_connect_timeout": 2.0, **options}
         return cls(Redis.from_url(url, **options), prefix)
@@ -93,7 +93,7 @@ class RedisDedupeStore:
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
         """Put the call's end in place of its running record."""
         value = msgspec.json.encode(record)
-        arguments = [record.holder, value, str(record.state), ttl_ms, int(record.is_free)]
+        arguments: list[Any] = [record.holder, value, str(record.state), ttl_ms, int(record.is_free)]
         return bool(await self._finish(keys=[self._name(record.key)], args=arguments))
 
     async def get(self, key: str) -> DedupeRecord | None:
@@ -152,9 +152,7 @@ class RedisDedupeStore:
 
 def _read(stored: bytes | str, state: bytes | str, version: bytes | str | int, holder: bytes | str) -> DedupeRecord:
     record = msgspec.json.decode(stored, type=DedupeRecord)
-    return msgspec.structs.replace(
-        record, state=DedupeState(_text(state)), version=int(version), holder=_text(holder)
-    )
+    return msgspec.structs.replace(record, state=DedupeState(_text(state)), version=int(version), holder=_text(holder))
 
 
 def _text(value: bytes | str) -> str:

@@ -47,7 +47,7 @@ class Stores:
             self.clock.move(ms=ms)
             return
         ends = time.monotonic() + ms / 1000
-        while time.monotonic() < ends:
+        while time.monotonic() < ends:  # noqa: ASYNC110 - Redis has a clock of its own, and only that counts
             await asyncio.sleep(0.005)
 
 
@@ -72,9 +72,7 @@ def ended(claimed: DedupeRecord, state: DedupeState = DedupeState.DONE, **fields
 async def test_one_of_many_gets_a_free_key(stores: Stores) -> None:
     """A hundred claims at once: one has it, the others see whose it is."""
     async with stores.one() as store, stores.one() as other:
-        claims = await asyncio.gather(
-            *((store, other)[n % 2].claim(record(holder=f"h{n}"), LONG) for n in range(100))
-        )
+        claims = await asyncio.gather(*((store, other)[n % 2].claim(record(holder=f"h{n}"), LONG) for n in range(100)))
         winners = [claim.record.holder for claim in claims if claim.mine]
         assert len(winners) == 1
         assert {claim.record.holder for claim in claims} == set(winners)
@@ -170,7 +168,9 @@ async def test_a_record_comes_back_as_it_was(stores: Stores) -> None:
     async with stores.one() as store:
         held = (await store.claim(record(request_id="r1"), LONG)).record
         error = {"status": "error", "code": "400", "message": "no — ü", "retriable": False, "terminal": True}
-        await store.finish(ended(held, DedupeState.FAILED, payload=[None, {"a": "\x00"}], error=error, attempts=3), LONG)
+        await store.finish(
+            ended(held, DedupeState.FAILED, payload=[None, {"a": "\x00"}], error=error, attempts=3), LONG
+        )
         seen = await store.get("k")
         assert seen is not None
         assert (seen.error, seen.attempts, seen.payload, seen.request_id) == (error, 3, [None, {"a": "\x00"}], "r1")

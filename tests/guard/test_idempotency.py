@@ -82,6 +82,7 @@ class Counting:
         self.results = results or ("ok",)
 
     async def run(self, **_: Any) -> Any:
+        """One run."""
         self.runs += 1
         await asyncio.sleep(0.01)
         result = self.results[min(self.runs, len(self.results)) - 1]
@@ -163,9 +164,7 @@ async def test_a_cancelled_call_is_taken_over_by_one_who_waits() -> None:
 
     first = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k"))
     await entered.wait()
-    others = [
-        asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k")) for _ in range(5)
-    ]
+    others = [asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k")) for _ in range(5)]
     await asyncio.sleep(0.01)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -192,7 +191,7 @@ async def test_a_deadline_ends_the_wait() -> None:
     assert (await first).ok
 
 
-# --- on Redis -----------------------------------------------------------------------------------------------------------
+# --- on Redis ------------------------------------------------------------------------------------------------------
 
 
 def prefix() -> str:
@@ -246,7 +245,8 @@ async def test_secrets_do_not_reach_the_store(redis_url: str) -> None:
     assert (first.output, login.runs) == ({"token": "hunter2hunter2"}, 1)
     assert second.error is not None
     assert second.error.code == "result_unavailable"
-    stored = "".join([repr(await store._client.hgetall(key)) + repr(key) async for key in store._client.scan_iter(f"{name}*")])
+    names = [key async for key in store._client.scan_iter(f"{name}*")]
+    stored = "".join([f"{key!r} {await store._client.hgetall(key)!r}" for key in names])
     assert stored
     for secret in ("hunter2", "correct horse", "my-secret-key"):
         assert secret not in stored

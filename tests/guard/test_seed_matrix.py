@@ -29,6 +29,7 @@ class Stub:
         self.calls: list[dict[str, Any]] = []
 
     async def __call__(self, **args: Any) -> Any:
+        """One call."""
         self.calls.append(args)
         step = self.script[min(len(self.calls), len(self.script)) - 1]
         if isinstance(step, BaseException):
@@ -206,7 +207,7 @@ async def test_TR_06_a_terminal_error_is_not_tried_again(guard: ToolGuard, clock
 
 
 async def test_TR_07_an_exhausted_budget_ends_the_call(guard: ToolGuard, clock: MovableClock) -> None:
-    """Retry: endless 503s end in retry_exhausted after the budget; the circuit counts the call; no wait is unbounded."""
+    """Retry: endless 503s end in retry_exhausted after the budget; the circuit counts the call; waits are bounded."""
     stub = Stub(HttpError(503))
     result = await guard.call("lookup", as_function(stub), {}, session_id="s1")
     assert (result.status, result.attempts, stub.count) == (ResultStatus.RETRY_EXHAUSTED, 4, 4)
