@@ -585,7 +585,7 @@ class ToolGuard:
             time=datetime.fromtimestamp(now / 1000, UTC),
             **{"workspace_id": self.settings.workspace_id, "issued_by": self.guard_id, **fields},
         )
-        self.backend.publish(command)
+        self.publisher.send(command)
 
     def permission_hooks(self) -> dict[str, Callable[..., None]]:
         """Hooks for a permission plugin that tells what it decided (option B of the seed): `on_resolved`."""

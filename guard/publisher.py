@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ..schemas import events as ev
 from ..schemas.vocabulary import Severity, Status, ToolClass
 from .clock import Clock, new_id
 from .failure import CallFailure
+from .log import say
 from .privacy import Privacy
 from .redaction import redact_text
 from .request import Call
@@ -28,11 +30,13 @@ class Publisher:
 
     Attributes:
         privacy: what leaves the process.
+        lost: records that could not even be handed to the backend.
     """
 
     def __init__(self, backend: Backend, settings: GuardSettings, clock: Clock, privacy: Privacy) -> None:
         """Publish through `backend`."""
         self.privacy = privacy
+        self.lost = 0
         self._backend = backend
         self._settings = settings
         self._clock = clock
@@ -55,8 +59,16 @@ class Publisher:
                 **fields,
             },
         )
-        self._backend.publish(event)
+        self.send(event)
         return event.id
+
+    def send(self, record: msgspec.Struct) -> None:
+        """Hand a record to the backend; what cannot be handed over is logged and counted, as nothing here raises."""
+        try:
+            self._backend.publish(record)
+        except Exception as error:  # noqa: BLE001 - a fault of reporting must not become one of the call
+            self.lost += 1
+            say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
 
     def started(self, call: Call, deadline_ms: float | None) -> None:
         """The tool is about to be called."""
@@ -163,13 +175,6 @@ class Publisher:
             "correlation_id": call.correlation_id,
             "turn_index": call.turn_index,
         }
-
-
-def encode_all(events: list[ev.EventBase]) -> list[bytes]:
-    """Events as they go over the wire."""
-    from ..schemas.codec import encode  # loaded by the first publication
-
-    return [encode(event) for event in events]
 
 
 def is_event(record: msgspec.Struct) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import MessageSizeTooLargeError
 
 from ...projections.tool.stage import scope_of_key
 from ...schemas.codec import encode
@@ -146,11 +146,10 @@ class KafkaBackend:
                 places = await self._places()
                 pause = FIRST_PAUSE_S
                 await self._read(consumer, places)
-            except (KafkaError, OSError, TimeoutError, ConfigError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was: a guard that stopped following would be blind
                 self._lost(error)
             finally:
-                with contextlib.suppress(Exception):
-                    await asyncio.wait_for(consumer.stop(), WATCH_S)
+                await _stopped(consumer)
             await asyncio.sleep(pause)
             pause = min(LAST_PAUSE_S, 2 * pause)
 
@@ -236,7 +235,7 @@ class KafkaBackend:
             self._under_way = len(batch)
             try:
                 await asyncio.wait_for(self._send(batch), DELIVERY_S)
-            except (KafkaError, OSError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - as above, and deaf
                 self.buffer.put_back(batch)
                 self._metrics.add(EVENTS, "failed", amount=len(batch))
                 self._lost_delivery(error)
@@ -270,8 +269,13 @@ class KafkaBackend:
             self._producer = producer
         futures = []
         for record in batch:
-            topic, key = self._address(record)
-            futures.append(await producer.send(topic, encode(record), key=key))
+            try:
+                (topic, key), value = self._address(record), encode(record)
+                futures.append(await producer.send(topic, value, key=key))
+            except (MessageSizeTooLargeError, TypeError, UnicodeError) as error:
+                # It will never get through, and must not hold up the others.
+                say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+                self._metrics.add(EVENTS, "refused")
         await asyncio.gather(*futures)
 
     def _address(self, record: Any) -> tuple[str, bytes]:
@@ -284,5 +288,14 @@ class KafkaBackend:
     async def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(producer.stop(), WATCH_S)
+            await _stopped(producer)
+
+
+async def _stopped(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Stop a client, or leave it behind: one without a broker may hang, or end in a cancellation of its own."""
+    stopping = asyncio.create_task(client.stop())
+    done, _ = await asyncio.wait({stopping}, timeout=WATCH_S)
+    if not done:
+        stopping.cancel()
+    elif not stopping.cancelled():
+        stopping.exception()  # looked at, so that nobody complains

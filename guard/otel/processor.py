@@ -30,7 +30,7 @@ class GuardSpanProcessor(SpanProcessor):
             return
         event = spans.started(_facts(span), guard.settings, guard.privacy)
         if event is not None:
-            guard.backend.publish(event)
+            guard.publisher.send(event)
 
     def on_end(self, span: ReadableSpan) -> None:
         """The call is over. What was only said after the start (arguments, an id) comes too late for it."""
@@ -39,7 +39,7 @@ class GuardSpanProcessor(SpanProcessor):
             return
         event = spans.finished(_facts(span), guard.settings, guard.privacy)
         if event is not None:
-            guard.backend.publish(event)
+            guard.publisher.send(event)
 
     def shutdown(self) -> None:
         """The guard has its own end."""

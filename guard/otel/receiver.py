@@ -54,7 +54,7 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
             body = _unpacked(await _body(receive), headers.get("content-encoding", ""))
             for span in read(body, kind):
                 for event in both(span, guard.settings, guard.privacy) if guard.settings.enabled else ():
-                    guard.backend.publish(event)
+                    guard.publisher.send(event)
         except _Refused as refused:
             await _answer(send, refused.status, "application/json", orjson.dumps({"message": str(refused)}))
             return
