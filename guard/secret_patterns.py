@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 NAME = re.compile(
-    r"""pass(?:wd|word|phrase|code|wort)?$|pwd$|secret|token(?!s$|_?count|ize|_?type|_?limit|_?usage)|api[_-]?key|apikey
+    r"""pass(?:wd|word|phrase|code|wort)$|(?:^|[_-])pass$|pwd$|secret|token(?!s$|_?count|ize|_?type|_?limit|_?usage)|api[_-]?key|apikey
     |access[_-]?key|private[_-]?key|secret[_-]?key|signing[_-]?key|encryption[_-]?key|account[_-]?key|shared[_-]?key
     |master[_-]?key|license[_-]?key|auth(?:orization|entication)?$|auth[_-]?(?:header|key|data)|credential|cookie
     |session[_-]?(?:key|token)|bearer|jwt$|(?:^|[_-])(?:otp|totp|mfa|pin|cvv2?|cvc2?|ssn|iban|pan)(?:$|[_-])
