@@ -122,7 +122,7 @@ async def test_retry_after_is_honoured() -> None:
 
 
 async def test_what_may_not_be_made_twice_is_not_tried_again() -> None:
-    """A call that changes things, or of which nothing is declared, has one attempt, unless it has a key or a promise."""
+    """What changes things, or of which nothing is declared, has one attempt, unless it has a key or a promise."""
     guard = guard_for_tests()
     guard.register("write", read_only=False)
     runs = 0
@@ -186,7 +186,7 @@ async def test_plain_functions_run_beside_the_loop() -> None:
     """A blocking tool does not hold up the loop."""
     guard = guard_for_tests()
     here = threading.get_ident()
-    result = await guard.call("work", lambda: threading.get_ident(), session_id="s1")
+    result = await guard.call("work", threading.get_ident, session_id="s1")
     assert result.output != here
 
 
