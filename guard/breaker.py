@@ -10,6 +10,7 @@ recovered tool closed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..schemas.events import BreakerProbeRequested
@@ -64,8 +65,12 @@ class BreakerGate:
         """What stands in a call's way right now, without asking for a probe; None where nothing does."""
         if self._backend.view.untroubled:
             return None
-        for scope in call.scopes:
-            circuit = self._look(call.workspace_id, scope)
+        return self.standing_at(call.workspace_id, call.scopes)
+
+    def standing_at(self, workspace: str, scopes: Iterable[str]) -> Refused | None:
+        """The same, for the circuits of a call that there is no need to make up."""
+        for scope in scopes:
+            circuit = self._look(workspace, scope)
             if circuit is not None and circuit.state is not BreakerState.HALF_OPEN:
                 return _refusal(scope, circuit)
         return None
@@ -148,9 +153,11 @@ class BreakerGate:
         return None
 
     def _look(self, workspace: str, scope: str) -> Circuit | None:
-        circuit = self._backend.view.circuit(workspace, scope, self._clock.now_ms())
-        state = circuit.state if circuit is not None else BreakerState.CLOSED
         place = f"{workspace}\x1f{scope}"
+        circuit = self._backend.view.circuit_at(place, self._clock.now_ms())
+        if circuit is None and place not in self._seen:
+            return None
+        state = circuit.state if circuit is not None else BreakerState.CLOSED
         before = self._seen.get(place, BreakerState.CLOSED)
         if state is not before:
             self._note(scope, place, before, state)

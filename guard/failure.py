@@ -74,7 +74,8 @@ def of_exception(error: BaseException, *, dangerous: bool = False, now_ms: int =
 def of_result(result: Any, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure | None:
     """What a returned value says: a failure that it reports, or None.
 
-    Read are objects in the shapes the folds know, MCP results (`isError`) and HTTP responses (`status_code`).
+    Read are objects in the shapes the folds know, MCP results (`isError`), HTTP responses (`status_code`) and chat
+    messages of tools (`status`).
     """
     shape = result if isinstance(result, dict) else _shape_of(result)
     if shape is None:
@@ -141,7 +142,7 @@ def _shape_of(result: Any) -> dict[str, Any] | None:
     if isinstance(result, str | bytes | int | float | list | tuple) or result is None:
         return None
     is_error = getattr(result, "isError", getattr(result, "is_error", None))
-    if is_error is True:
+    if is_error is True or (getattr(result, "status", None) == "error" and hasattr(result, "tool_call_id")):
         return {"isError": True, "content": _text_of(getattr(result, "content", ""))}
     status = _status_of(result)
     if status is not None and status >= 400:

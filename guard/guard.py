@@ -36,7 +36,7 @@ from .privacy import Privacy
 from .publisher import Publisher
 from .redaction import redact_text
 from .reports import context_of, error_info, severity_of
-from .request import NO_SESSION, Call, check_call, read_envelope
+from .request import NO_SESSION, Call, check_call, read_envelope, safe_key, scopes_of, trust_keys
 from .result import ToolResult
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings, RetryPolicy
@@ -297,16 +297,20 @@ class ToolGuard:
         """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds."""
         if not self.settings.enabled:
             return ALLOWED
-        if self.backend.view.untroubled and not self.sessions:
+        view, settings = self.backend.view, self.settings
+        session = self.sessions.get(session_id) if session_id is not None else None
+        if view.untroubled and session is None:
             return ALLOWED
-        call = Call(
-            self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or self.settings.workspace_id
-        )
-        call.user_id = self.settings.user_id
-        trust = self._trust(call)
+        workspace = workspace_id or settings.workspace_id
+        key = safe_key(tool_name, args or {}, self.tools.get(tool_name).service or "")
+        if session is None:
+            trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
+        else:
+            trust = self.trust_of(tool_name, args, session_id=session_id or "")
         if trust is not None and is_refused(trust):
             return Decision(self.settings.shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
-        standing = self._gate.standing(call) if self.settings.enforce_breakers else None
+        scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
+        standing = self._gate.standing_at(workspace, scopes)
         if standing is not None:
             return Decision(self.settings.shadow, code="circuit_open", message=standing.message)
         if trust is not None and must_ask(trust):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -119,25 +120,18 @@ class Call:
     def key(self) -> CallKey:
         """Where the call counts; a key that would show a secret is the tool's own."""
         if self._key is None:
-            key = call_key(self.tool.name, self.args, self.tool.service or "")
-            if "=" in key.fine and is_private_key_of(key.fine):
-                key = key._replace(fine=tool_key(self.tool.name))
-            self._key = key
+            self._key = safe_key(self.tool.name, self.args, self.tool.service or "")
         return self._key
 
     @property
     def trust_keys(self) -> tuple[str, ...]:
         """Keys of which the strictest decides: its target's, the tool's, its service's."""
-        key = self.key
-        own = tool_key(self.tool.name)
-        return (key.fine, own, f"service:{key.service}") if key.service else (key.fine, own)
+        return trust_keys(self.tool.name, self.key)
 
     @property
     def scopes(self) -> list[str]:
         """Circuits it goes through: the tool's, its service's, and its model tier's where it is recursive."""
-        scopes = [f"tool:{self.tool.name}"]
-        if self.key.service:
-            scopes.append(f"service:{self.key.service}")
+        scopes = scopes_of(self.tool.name, self.key)
         if self.recursion_depth and self.model_tier:
             scopes.append(f"tier:{self.model_tier}")
         return scopes
@@ -194,6 +188,36 @@ class Call:
             control=CallControl(),
             trace=self.trace or CallTrace(),
         )
+
+
+@lru_cache(maxsize=4096)
+def _own_key(tool_name: str) -> str:
+    return tool_key(tool_name)
+
+
+@lru_cache(maxsize=4096)
+def _is_private(fine_key: str) -> bool:
+    return is_private_key_of(fine_key)
+
+
+def safe_key(tool_name: str, args: Mapping[str, Any], service: str) -> CallKey:
+    """Key of a call; one that would show a secret is the tool's own."""
+    key = call_key(tool_name, args, service)
+    fine = key.fine
+    return key._replace(fine=_own_key(tool_name)) if fine != tool_name and _is_private(fine) else key
+
+
+def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
+    """Keys of which the strictest decides: the call's target's, the tool's, the service's."""
+    own = _own_key(tool_name)
+    if key.service:
+        return key.fine, own, f"service:{key.service}"
+    return (own,) if key.fine == own else (key.fine, own)
+
+
+def scopes_of(tool_name: str, key: CallKey) -> list[str]:
+    """Circuits of a call that is not recursive."""
+    return [f"tool:{tool_name}", f"service:{key.service}"] if key.service else [f"tool:{tool_name}"]
 
 
 def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> ToolCallEnvelope:

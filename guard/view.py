@@ -106,8 +106,9 @@ class StateView:
         What holds for a user in all workspaces holds where the workspace itself has no state.
         """
         found: Trust | None = None
+        place = workspace + US
         for key in keys:
-            here = self._trust.get(f"{workspace}{US}{key}")
+            here = self._trust.get(place + key)
             if here is None and user is not None:
                 here = self._trust.get(f"user:{user}{US}{key}")
             if here is not None and (found is None or STRICTNESS[here.state] > STRICTNESS[found.state]):
@@ -116,7 +117,11 @@ class StateView:
 
     def circuit(self, workspace: str, scope: str, now_ms: int) -> Circuit | None:
         """A circuit that is open or half-open at a time; None where traffic flows."""
-        circuit = self._circuits.get(f"{workspace}{US}{scope}")
+        return self.circuit_at(f"{workspace}{US}{scope}", now_ms)
+
+    def circuit_at(self, place: str, now_ms: int) -> Circuit | None:
+        """The same, by workspace and scope as they stand in a record key."""
+        circuit = self._circuits.get(place)
         if circuit is None:
             return None
         if circuit.state is BreakerState.OPEN and circuit.open_until <= now_ms:

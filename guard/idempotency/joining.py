@@ -77,7 +77,7 @@ class Joiner:
             state=DedupeState.INFLIGHT,
             holder=new_id(self._clock.now_ms()),
             params_digest=keys.params_digest(call, self._privacy),
-            request_id=redact_text(call.request_id),
+            request_id=call.request_id if self._store.in_process else redact_text(call.request_id),
         )
         waited: Claim | None = None
         while True:

@@ -76,6 +76,11 @@ async def becomes(guard: ToolGuard, code: str, tool: str = "a") -> None:
             await guard.backend.changed(200)
 
 
+def start_engine(store: Path, port: int) -> subprocess.Popen[bytes]:
+    """An engine over a store, at the port where one was before."""
+    return subprocess.Popen([sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", str(port)])
+
+
 async def connection(guard: ToolGuard, *, there: bool) -> None:
     """Wait until the guard is connected, or has noticed that it is not."""
     await asyncio.to_thread(wait_until, lambda: guard.connected is there, timeout=20, what=f"connected: {there}")
@@ -136,7 +141,7 @@ async def test_an_engine_that_dies_is_waited_for(tmp_path: Path) -> None:
     assert (await guard.call("b", works, {}, session_id="later")).ok
     assert not await guard.flush(0.2)
 
-    again = subprocess.Popen([sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", str(port)])
+    again = start_engine(store, port)
     try:
         assert await guard.flush(30)
         await connection(guard, there=True)
