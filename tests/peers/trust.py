@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from trustfold.guard.permission import PermissionWrapper
 from trustfold.projections.calls.keys import parse_key
 from trustfold.projections.tool import trust as fold
 from trustfold.projections.tool.layers import resolve
@@ -15,6 +17,7 @@ from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 from .area import Area
 from .case import UnknownWord
+from .guarded import guard_over
 
 _FIELDS = {
     "count_threshold": "count_threshold",
@@ -152,14 +155,37 @@ class Trust(Area):
     op_session = op_session_boundary = op_new_session
 
     def op_check_permission(self, event: dict[str, Any]) -> None:
-        """What a permission plugin in front of `inner` concludes from the published state (docs/outputs.md)."""
-        key = self._key_of(event)
-        state = self._state_of(key)
+        """What the guard makes of the answer of a platform's own plugin, `inner`.
+
+        A plugin that would allow the call asks where it is told to; the others stay with what they say.
+        """
+        unknown = sorted(event.keys() - {"ev", "name", "tool", "args", "inner", "session"})
+        if unknown:
+            raise UnknownWord(f"field {unknown[0]!r} of operation 'check_permission'")
         inner = str(event.get("inner", "allow"))
-        answer = "forced_ask" if state in _ASKS else "deny" if state in _DENIES else inner
-        asks = state in _ASKS or state in _DENIES
-        told = {"escalated": True, "state": str(state), "key": key} if asks else {}
-        self.permission = answer, told
+        if inner not in {"allow", "ask", "deny"}:
+            raise UnknownWord(f"inner answer {inner!r}")
+        said = [inner]
+
+        def plugin(_tool: str, _args: object, context: dict[str, Any] | None, _call_id: object) -> bool:
+            if context is not None and context.get("force_ask") and inner != "deny":
+                said[0] = "forced_ask"
+            return inner != "deny"
+
+        guard = guard_over(self.world)
+        wrapper = PermissionWrapper(plugin, guard)
+        args = dict(event.get("args") or {})
+        session = str(event.get("session", self.world.session))
+        allowed, info = asyncio.run(wrapper.check_permission(str(event["tool"]), args, session_id=session))
+        told = dict(info.get("escalation") or {})
+        if told:
+            told = {"escalated": True, **told}
+        elif info.get("method") == "reliability":
+            state = guard.trust_of(str(event["tool"]), args)
+            told = {"escalated": True, "state": str(state.state) if state else "", "reason": info["reason"]}
+        self.permission = (said[0] if allowed else "deny"), told
+
+    op_permission = op_check_permission
 
     def op_recovery_mode(self, event: dict[str, Any]) -> None:
         """The mode is set for the whole case."""
