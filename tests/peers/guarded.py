@@ -1,4 +1,4 @@
-"""A real guard in front of the world: it publishes into the same folds, follows what they publish, and lives in their time.
+"""A real guard in front of the world: publishes into the same folds, follows what they publish, lives in their time.
 
 Nothing here decides anything either. What the guard says about a call is what a case is compared with.
 """
@@ -6,6 +6,7 @@ Nothing here decides anything either. What the guard says about a call is what a
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -36,6 +37,11 @@ _TYPES = {
     **dict.fromkeys(("permission", "auth", "authorization", "forbidden"), "PermissionError"),
 }
 """Classes of errors by which a peer names what is raised here."""
+
+_ERRNO = re.compile(r"\bE(?:AI_)?[A-Z]{4,}\b")
+"""In the message of an error of Node's; there such an error carries it as its code, too."""
+
+_CAUSES = frozenset("http_status status_code error error_type error_class exception code message terminal".split())
 
 _STATUSES = {"rate_limit": 429, "rate_limited": 429, "throttled": 429, "unavailable": 503, "server": 500}
 
@@ -153,8 +159,9 @@ def failure_of(event: dict[str, Any]) -> Exception:
     wait = event.get("retry_after_s", event.get("retry_after"))
     if wait is None and "retry_after_ms" in event:
         wait = event["retry_after_ms"] / 1000
+    code = event.get("code") or next(iter(_ERRNO.findall(str(told or ""))), None)
     hint = event.get("retriable", event.get("retryable", None if "terminal" not in event else not event["terminal"]))
-    given = {"status_code": status, "retry_after": wait, "retriable": hint, "code": event.get("code")}
+    given = {"status_code": status, "retry_after": wait, "retriable": hint, "code": code}
     for name, value in given.items():
         if value is not None:
             setattr(error, name, value)
@@ -173,7 +180,9 @@ def outcome_of(told: Any) -> dict[str, Any]:
             raise UnknownWord(f"field {unknown[0]!r} of an outcome")
         failed = told.get("error") or told.get("error_class") or told.get("exception") or told.get("error_type")
         status = told.get("http_status", told.get("status_code")) or 0
-        return {"ok": not failed and status < 400, **told}
+        made = {"ok": not failed and status < 400, **told}
+        # A failure of which nothing else is said is one that may pass.
+        return made if made["ok"] or _CAUSES & made.keys() else {"retriable": True, **made}
     if isinstance(told, bool):
         return {"ok": told}
     if isinstance(told, int):
@@ -182,7 +191,7 @@ def outcome_of(told: Any) -> dict[str, Any]:
     if word in {"S", "ok", "success"}:
         return {"ok": True}
     if word in {"F", "fail", "failed", "failure", "error"}:
-        return {"ok": False, "retriable": True}
+        return outcome_of({"ok": False})
     if word in _TYPES or word in _STATUSES:
         return {"ok": False, "error_class": word}
     if word.isupper() and word.startswith("E"):

@@ -1,7 +1,7 @@
 """Idempotency: callers that ask for the same thing, of whom one is given leave to run it; through a real guard.
 
-A peer's `begin` is a caller who asks a guard for a call whose tool goes on running until the case says `finish`. Whether
-the tool runs at all, and what becomes of those who asked, the guard decides. A holder of whom nothing is heard is dead
+A peer's `begin` is a caller who asks a guard for a call whose tool goes on running until the case says `finish`.
+Whether the tool runs at all, and what becomes of those who asked, the guard decides. A holder of whom nothing is heard is dead
 when its lease ends, as it is in a fleet: time that a case lets pass brings no signs of life.
 """
 
@@ -83,6 +83,11 @@ class Asking:
         self.record: DedupeRecord | None = None
         self.ends: asyncio.Future[Any] | None = None
         self.task: asyncio.Task[ToolResult] | None = None
+        self._word = ""
+
+    def freeze(self) -> None:
+        """The case is over: what is so now holds; that nobody waits any longer changes nothing."""
+        self._word = self.word
 
     @property
     def result(self) -> ToolResult | None:
@@ -93,6 +98,8 @@ class Asking:
     @property
     def word(self) -> str:
         """What has come of it, in one word."""
+        if self._word:
+            return self._word
         if self.task is not None and self.task.cancelled():
             return "cancelled"
         if self.ran:
@@ -131,7 +138,7 @@ class Idempotency(Area):
         self.store = WatchedStore(self.max_keys, WorldClock(self.world))
         self.guard: ToolGuard = guard_over(self.world, store=self.store, dedupe=DedupePolicy(**self.policy))
         for event in case.given:
-            if event.get("ev") == "op":
+            if event.get("ev") in {"op", "tool_call"}:
                 name = str(event.get("tool", "tool"))
                 self.guard.register(name, read_only=bool(event.get("read_only", self.read_only)))
 
@@ -209,6 +216,8 @@ class Idempotency(Area):
             self.runner.run(settle())
             self.records = [self.runner.run(self.store.get(key)) for key in self.store.claimed]
             self.size = self.runner.run(self.store.size())
+            for asking in self.asked:
+                asking.freeze()
         check_taken(self.guard)
 
     def after(self, event: dict[str, Any]) -> None:

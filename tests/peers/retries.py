@@ -1,8 +1,8 @@
 """Trying again: what becomes of a call whose attempts end as the case says; through a real guard.
 
-Outcomes that follow each other are the attempts of one call; the last of them repeats for as long as the guard tries. A
-peer's tool may be called twice unless the case says otherwise. Delays are drawn at their upper bounds; where a case asks
-for the least that may come out, the call is made again with the shortest ones.
+Outcomes that follow each other are the attempts of one call; the last of them repeats for as long as the guard tries.
+A peer's tool may be called twice unless the case says otherwise. Delays are drawn at their upper bounds; where a case
+asks for the least that may come out, the call is made again with the shortest ones.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ def _sets(field: str, factor: float = 1, *, more: int = 0) -> Callable[[Retries,
 
 def _shows(field: str, factor: float = 1) -> Callable[[Retries], float]:
     return lambda self: getattr(self.retry, field) / factor
+
+
+def _part(event: dict[str, Any]) -> dict[str, Any]:
+    """What an event says of the end of an attempt."""
+    return {name: value for name, value in event.items() if name in OUTCOME_FIELDS - {"ev", "name", "times"}}
 
 
 class Retries(Breakers):
@@ -81,12 +86,12 @@ class Retries(Breakers):
 
     def config_jitter(self, value: Any) -> None:
         """Full jitter is what there is; a peer without any waits as long as ours does at most."""
-        if value not in {True, False, "full", "none", 0, 0.0}:
+        if value not in {True, False, "full", "none"}:
             raise UnknownWord(f"jitter {value!r}: delays have full jitter")
 
     def config_backoff(self, value: Any) -> None:
         """Delays double."""
-        if value not in {"exponential", "expo", 2, 2.0}:
+        if value not in {"exponential", "expo", 2}:
             raise UnknownWord(f"backoff {value!r}: delays double")
 
     config_backoff_factor = config_multiplier = config_factor = config_backoff
@@ -145,7 +150,7 @@ class Retries(Breakers):
 
     def op_classify(self, event: dict[str, Any]) -> None:
         """Whether a failure is worth another attempt."""
-        told = {name: value for name, value in event.items() if name in OUTCOME_FIELDS - {"ev", "name"}}
+        told = _part(event)
         self.failure = of_exception(failure_of(told), now_ms=self.world.now_ms)
 
     op_is_retriable = op_is_retryable = op_classify
