@@ -1,8 +1,8 @@
 """Idempotency: callers that ask for the same thing, of whom one is given leave to run it; through a real guard.
 
 A peer's `begin` is a caller who asks a guard for a call whose tool goes on running until the case says `finish`.
-Whether the tool runs at all, and what becomes of those who asked, the guard decides. A holder of whom nothing is heard is dead
-when its lease ends, as it is in a fleet: time that a case lets pass brings no signs of life.
+Whether the tool runs at all, and what becomes of those who asked, the guard decides. A holder of whom nothing is heard
+is dead when its lease ends, as it is in a fleet: time that a case lets pass brings no signs of life.
 """
 
 from __future__ import annotations
@@ -33,22 +33,31 @@ _CONFLICTS = {
     **dict.fromkeys(("reject", "conflict", "error", "refuse"), "reject"),
     **dict.fromkeys(("independent", "execute", "separate", "new"), "independent"),
 }
-_ASKED = frozenset("ev name key session params args tool actor namespace mode dedupe times read_only caller".split())
+_ASKED = frozenset(
+    "ev name key session params args tool actor namespace mode dedupe times read_only caller request_id".split()
+)
 _ENDED = frozenset("ev name key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
 
+_CACHED = frozenset(
+    """cached cache hit cache_hit cached_result from_cache reused reuse replay replayed done deduplicated
+    deduped duplicate""".split()
+)
+_WAITING = frozenset(
+    """waiting wait waits waited joined join inflight in_flight pending inflight_marker in_flight_marker
+    shared""".split()
+)
 _WORDS: dict[str, frozenset[str]] = {
-    "executed": frozenset("executed execute executes run ran started new miss claimed acquired owner proceed".split()),
-    "cached": frozenset("cached cache hit cache_hit replay replayed from_cache done deduplicated duplicate".split()),
-    "cached_error": frozenset(
-        "cached_error cached cache hit replayed from_cache failed deduplicated duplicate".split()
+    "executed": frozenset(
+        """executed execute executes run ran runs started new miss claimed acquired owner proceed
+        executed_again reexecuted independent""".split()
     ),
-    "waiting": frozenset("waiting wait waits joined join inflight in_flight pending".split()),
-    "joined": frozenset(
-        "joined join waited wait waits inflight in_flight shared cached deduplicated duplicate".split()
-    ),
-    "in_flight": frozenset("in_flight inflight busy rejected fast_fail 409 in_progress".split()),
-    "conflict": frozenset("conflict key_conflict mismatch rejected".split()),
+    "cached": _CACHED,
+    "cached_error": _CACHED | {"cached_error", "failed", "cached_failure"},
+    "waiting": _WAITING,
+    "joined": _WAITING | _CACHED,
+    "in_flight": frozenset("in_flight inflight busy rejected fast_fail fail_fast 409 in_progress".split()),
+    "conflict": frozenset("conflict key_conflict mismatch rejected invalid_conflict".split()),
     "cancelled": frozenset("cancelled canceled aborted".split()),
 }
 """What came of an asking → the words by which cases may call it."""
@@ -150,6 +159,7 @@ class Idempotency(Area):
         self.asked: list[Asking] = []
         self.running: list[Asking] = []
         self.executions = 0
+        self.subject: Asking | None = None
         self.keys: list[str] = []
         self.records: list[DedupeRecord | None] = []
         self.size = 0
@@ -338,6 +348,7 @@ class Idempotency(Area):
         options = {
             "idempotency_key": event.get("key"),
             "actor_id": event.get("actor"),
+            "request_id": event.get("request_id"),
             "namespace": event.get("namespace"),
             "dedupe_mode": None if mode is None else self._mode(mode),
             "max_attempts": 1,
@@ -377,6 +388,11 @@ class Idempotency(Area):
             if not 0 <= number < len(self.asked):
                 return f"nobody asked a {name} time"
             return _differs(name, wanted, self.asked[number])
+        order, _, rest = name.partition("_")
+        if rest and order in _FIELDS[: len(self.asked)]:
+            self.subject = self.asked[_FIELDS.index(order)]
+            return super()._fault(rest, wanted)
+        self.subject = self.asked[-1] if self.asked else None
         if name in {"outcomes", "results"}:
             if len(wanted) != len(self.asked):
                 return f"{len(self.asked)} asked, not {len(wanted)}"
@@ -416,7 +432,8 @@ class Idempotency(Area):
         return self._count("conflict", "in_flight")
 
     def _last(self) -> ToolResult | None:
-        return self.asked[-1].result if self.asked else None
+        """The answer in question: the last one, or that of the caller whose number is named in front."""
+        return self.subject.result if self.subject is not None else None
 
     def see_from_cache(self) -> bool:
         """Whether the last one was answered from another's call."""
@@ -499,7 +516,7 @@ class Idempotency(Area):
 
 
 def _differs(name: str, wanted: Any, asking: Asking) -> str:
-    word = str(wanted)
+    word = str(wanted).lower().replace("-", "_")
     if all(word not in words for words in _WORDS.values()):
         raise UnknownWord(f"outcome {word!r} of an asking")
     actual = asking.word

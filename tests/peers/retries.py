@@ -1,8 +1,8 @@
 """Trying again: what becomes of a call whose attempts end as the case says; through a real guard.
 
-Outcomes that follow each other are the attempts of one call; the last of them repeats for as long as the guard tries.
-A peer's tool may be called twice unless the case says otherwise. Delays are drawn at their upper bounds; where a case
-asks for the least that may come out, the call is made again with the shortest ones.
+Outcomes that follow each other, and runs of one tool (`tool_call`), are the attempts of one call; the last of them
+repeats for as long as the guard tries. A peer's tool may be called twice unless the case says otherwise. Delays are
+drawn at their upper bounds; where a case asks for the least that may come out, it is played with the shortest, too.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from trustfold.guard.attempts import delay_ms
 from trustfold.guard.failure import CallFailure, of_exception
 from trustfold.guard.result import ToolResult
 from trustfold.guard.settings import RetryPolicy
-from trustfold.schemas.tool_envelopes import CallHints
+from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
+from .area import same
 from .breakers import Breakers
 from .case import Case, UnknownWord
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
 
+_ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False, "retriable": True}}
 _CALL_FIELDS = frozenset(
-    """tool args session outcomes script idempotent read_only retry_safe safety_critical key deadline_s
-    deadline_ms timeout_s max_attempts max_elapsed_ms max_elapsed_s""".split()
+    """tool args session outcomes script results responses attempts idempotent read_only retry_safe safety_critical key
+    deadline_s deadline_ms max_attempts max_elapsed_ms max_elapsed_s""".split()
 )
+_SCRIPTS = ("outcomes", "script", "results", "responses", "attempts")
 
 
 def _sets(field: str, factor: float = 1, *, more: int = 0) -> Callable[[Retries, Any], None]:
@@ -60,6 +63,7 @@ class Retries(Breakers):
         self.retry = RetryPolicy()
         self.nature: dict[str, Any] = {"idempotent": True}
         self.waiting: list[dict[str, Any]] = []
+        self.call: dict[str, Any] = {}
         self.results: list[ToolResult] = []
         self.executions = 0
         self.failure: CallFailure | None = None
@@ -116,8 +120,11 @@ class Retries(Breakers):
 
     def before(self, event: dict[str, Any]) -> None:
         """Outcomes that follow each other belong to one call."""
-        if event.get("ev") not in {"outcome", "outcome_sequence"}:
+        kind = event.get("ev")
+        call = {name: value for name, value in event.items() if name in _CALL_FIELDS} if kind == "tool_call" else {}
+        if kind not in _ATTEMPTS or call != self.call:
             self._call_waiting()
+        self.call = call
 
     def event_outcome(self, event: dict[str, Any]) -> None:
         """How attempts end."""
@@ -131,12 +138,19 @@ class Retries(Breakers):
             raise UnknownWord(f"{unknown[0]!r} in a sequence of outcomes")
         self.waiting += [_LETTERS[letter] for letter in event["pattern"]]
 
+    def event_tool_call(self, event: dict[str, Any]) -> None:
+        """Runs of a tool; those of one call follow each other."""
+        unknown = sorted(event.keys() - OUTCOME_FIELDS - _CALL_FIELDS)
+        if unknown or any(name in event for name in _SCRIPTS):
+            raise UnknownWord(f"field {(unknown or ['attempts'])[0]!r} of event 'tool_call'")
+        self.waiting += [outcome_of(_part(event))] * int(event.get("times", 1))
+
     def op_call(self, event: dict[str, Any]) -> None:
         """A call whose attempts end one after the other as it says."""
         unknown = sorted(event.keys() - OUTCOME_FIELDS - _CALL_FIELDS)
         if unknown:
             raise UnknownWord(f"field {unknown[0]!r} of a call")
-        script = event.get("outcomes", event.get("script"))
+        script = next((event[name] for name in _SCRIPTS if name in event), None)
         if script is None:
             script = [
                 {name: value for name, value in event.items() if name in OUTCOME_FIELDS - {"ev", "name", "times"}}
@@ -146,7 +160,7 @@ class Retries(Breakers):
         for _ in range(int(event.get("times", 1))):
             self._call_tool([outcome_of(one) for one in script], event)
 
-    op_execute = op_run = op_request = event_tool_call = op_call
+    op_execute = op_run = op_request = op_call
 
     def op_classify(self, event: dict[str, Any]) -> None:
         """Whether a failure is worth another attempt."""
@@ -165,7 +179,8 @@ class Retries(Breakers):
     def _call_waiting(self) -> None:
         script, self.waiting = self.waiting, []
         if script:
-            self._call_tool(script, {})
+            self._call_tool(script, self.call)
+        self.call = {}
 
     def _call_tool(self, script: list[dict[str, Any]], event: dict[str, Any]) -> None:
         made = 0
@@ -334,11 +349,31 @@ class Retries(Breakers):
 
     see_reason_codes = see_reasons
 
-    def see_result(self) -> Any:
+    def see_output(self) -> Any:
         """What the tool returned."""
         return self._last().output
 
-    see_output = see_result
+    def see_result(self) -> Any:
+        """How the last call ended, where that is asked for; else what the tool returned."""
+        asked = self.expected.get("result")
+        return self.see_status() if asked in set(ResultStatus) else self.see_output()
+
+    def see_jitter(self) -> str:
+        """From 0 to the bound, whatever the policy."""
+        return "full"
+
+    def _fault(self, name: str, wanted: Any) -> str:
+        """Lists of delays: pairs are lowest and highest, single ones the highest that may come out."""
+        if "delay" not in name or not isinstance(wanted, list) or hasattr(self, f"see_{name}"):
+            return super()._fault(name, wanted)
+        factor = 1000 if name.endswith("_s") else 1
+        pairs = bool(wanted) and all(isinstance(one, list) for one in wanted)
+        if not pairs and not any(word in name for word in ("max", "upper", "at_most", "bound", "cap")):
+            return super()._fault(name, wanted)
+        found: list[Any] = self.see_delay_bounds_ms() if pairs else self.see_delays_ms()
+        asked = [[factor * end for end in one] if pairs else factor * one for one in wanted]
+        return "" if same(asked, found) else f"{name}: delays are {found!r} ms, not {asked!r}"
+
     see_max_attempts = _shows("max_attempts")
     see_base_ms = see_base_delay_ms = see_initial_delay_ms = _shows("base_ms")
     see_base_s = see_base_delay_s = _shows("base_ms", 1000)
