@@ -399,6 +399,8 @@ class Breakers(Area):
             "is_fallback": refused,
             "original_query": self.query if refused else None,
             "suggestion": suggestion,
+            "suggestions": [suggestion] if suggestion else [],
+            "message": error.message if error is not None else "",
             "reason": reason,
             "code": error.code if error is not None else None,
             "status": str(answer.status),

@@ -15,7 +15,7 @@ from trustfold.projections.tool.state import TrustRecord
 from trustfold.schemas.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
-from .area import Area
+from .area import Area, same
 from .case import UnknownWord
 from .guarded import guard_over
 
@@ -40,6 +40,9 @@ _FIELDS = {
     "notify_user": "notify_user",
 }
 """Settings of one rule, as peers and seeds name them → our field."""
+
+_COUNTS = ("failure_count", "threshold")
+"""Numbers that the guard writes for people, as texts."""
 
 _LAYERS = ("plugin_rules", "service_rules", "domain_rules", "tool_rules")
 _MODE_OPS = frozenset({"recovery_mode", "set_recovery_mode", "set_mode"})
@@ -179,7 +182,8 @@ class Trust(Area):
         allowed, info = asyncio.run(wrapper.check_permission(str(event["tool"]), args, session_id=session))
         told = dict(info.get("escalation") or {})
         if told:
-            told = {"escalated": True, **told}
+            counts = {name: int(told[name]) for name in _COUNTS if str(told.get(name, "")).isdigit()}
+            told = {"escalated": True, **told, **counts}
         elif info.get("method") == "reliability":
             state = guard.trust_of(str(event["tool"]), args)
             told = {"escalated": True, "state": str(state.state) if state else "", "reason": info["reason"]}
@@ -299,8 +303,9 @@ class Trust(Area):
     def check_metadata(self, wanted: dict[str, Any]) -> str:
         """What it told along; nothing where nothing is wanted."""
         told = self.permission[1] if self.permission else {}
-        wrong = [name for name, value in wanted.items() if told.get(name) != value]
-        return f"metadata is {told!r}, not {wanted!r}" if wrong or (told and not wanted) else ""
+        if (bool(told) is not bool(wanted)) or not same(wanted, told):
+            return f"metadata is {told!r}, not {wanted!r}"
+        return ""
 
     def see_key(self) -> str | None:
         """Failure key of the call."""
