@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from .event_base import ErrorInfo, EventBase, epoch_ms, json_of
 from .fields import Count, DeadlineMs, Depth, LongName, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds
 from .settings import SettingsOverrides
-from .vocabulary import Severity, Status, SynthesisStrategy
+from .vocabulary import Severity, Status, SynthesisStrategy, ToolClass
 
 __all__ = [
     "BreakerProbeRequested",
@@ -100,6 +100,7 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
         args: the arguments, an object; redacted by the publisher.
         args_digest: in place of `args` where they are private: equal for equal arguments.
         failure_key: with `args_digest`: the key the publisher derived from the arguments.
+        tool_class: with `args_digest`: the class the publisher derived from the arguments; a guess, no declaration.
         deadline_ms: milliseconds after which an unfinished call counts as timed out. Absent: 10 minutes.
         idempotency_key: of the call, for the publisher's deduplication; not read.
         scenario: what the call is for, in words; tool quality learns from it.
@@ -114,6 +115,7 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
     args: Raw | UnsetType = UNSET
     args_digest: Name | None = None
     failure_key: LongName | None = None
+    tool_class: ToolClass | None = None
     deadline_ms: DeadlineMs | None = None
     idempotency_key: Name | None = None
     scenario: str | None = None

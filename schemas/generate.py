@@ -1,4 +1,4 @@
-"""Writes `generated/`: a JSON Schema (2020-12) of every wire type, and one AsyncAPI 3.1 document of all topics.
+"""Writes `generated/`: a JSON Schema (2020-12) of each wire type and guard envelope, and one AsyncAPI 3.1 document.
 
 `python -m trustfold.schemas.generate` writes, `--check` compares and fails with the list of files that differ. What
 stands in them comes from the structs, their docstrings, the examples and the topic catalogue; nothing is written twice.
@@ -17,7 +17,8 @@ import msgspec
 
 from .asyncapi import asyncapi
 from .describe import attributes_of, summary_of
-from .examples import EXAMPLES
+from .examples import ENVELOPE_EXAMPLES, EXAMPLES
+from .tool_envelopes import ENVELOPES
 from .topics import TOPICS
 
 HOME = Path(__file__).resolve().parent / "generated"
@@ -43,7 +44,9 @@ def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> di
         if kind is None:
             continue
         schema["description"] = summary_of(kind)
-        for field, text in attributes_of(kind).items():
+        on_the_wire = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+        for attribute, text in attributes_of(kind).items():
+            field = on_the_wire.get(attribute, attribute)
             if field in schema["properties"]:
                 schema["properties"][field] = {"description": text, **schema["properties"][field]}
     return made
@@ -78,7 +81,7 @@ def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
         "title": wire_type,
         "description": own.pop("description"),
         **own,
-        "examples": [EXAMPLES[wire_type]],
+        "examples": [EXAMPLES.get(wire_type) or ENVELOPE_EXAMPLES[wire_type]],
     }
     if parts:
         made["$defs"] = dict(sorted(parts.items()))
@@ -88,7 +91,9 @@ def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
 def documents() -> dict[str, str]:
     """Every generated file by name, as text."""
     known = kinds()
-    made: dict[str, Any] = {f"{wire}.schema.json": json_schema(wire, kind) for wire, kind in known.items()}
+    made: dict[str, Any] = {
+        f"{name}.schema.json": json_schema(name, kind) for name, kind in (known | ENVELOPES).items()
+    }
     made["asyncapi.json"] = asyncapi(TOPICS, components(known.values(), "#/components/schemas/{name}"))
     return {name: json.dumps(document, indent=2, ensure_ascii=False) + "\n" for name, document in made.items()}
 

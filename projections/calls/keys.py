@@ -217,3 +217,17 @@ def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> Call
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
     return CallKey(_one(tool_name, "", ""), "", "")
+
+
+_DOMAIN = re.compile(r"\|domain=((?:\\.|[^|\\])+)")
+
+
+def given_key(failure_key: str, derived: CallKey) -> CallKey:
+    """Key of a call whose publisher keeps its arguments private and derived the fine key itself.
+
+    An HTTP tool's domain stands in that key; without it the call would count for no service.
+    """
+    domain = _DOMAIN.search(failure_key) if not derived.service and "|domain=" in failure_key else None
+    if domain is not None:
+        return CallKey(failure_key, domain.group(1), "domain")
+    return derived._replace(fine=failure_key)

@@ -50,7 +50,7 @@ def describe(event: ToolCallStarted | ToolCallFinished, args: Args, at: int, rul
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (private_digest or event.id).encode()
     if failure_key := getattr(event, "failure_key", None):
-        key = key._replace(fine=failure_key)
+        key = keys.given_key(failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
@@ -88,6 +88,8 @@ def _class_of(
     annotations = getattr(event, "annotations", None)
     if annotations and (declared := tool_class.class_by_annotations(annotations)) is not None:
         return declared, True
+    if (derived := getattr(event, "tool_class", None)) is not None:
+        return derived, False
     if line is not None:
         return line.tool_class, False
     named = tool_class.class_by_name(event.tool_name)

@@ -51,4 +51,22 @@ def test_an_unknown_group_is_refused() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "--only knows kafka, fold, keys" in done.stderr
+    assert "--only knows kafka, fold, keys, guard" in done.stderr
+
+
+def test_the_guard_is_measured_against_the_libraries(tmp_path: Path) -> None:
+    """A short run gives the checks, their share of the libraries' time, and a whole call."""
+    file = tmp_path / "report.json"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "bench"), "--only", "guard", "--quick", "--json", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
+    assert set(rows) == {"guard/checks", "guard/checks:libraries", "guard/call"}
+    assert rows["guard/checks"]["target"] == "≤ 15"
+    assert rows["guard/checks:libraries"]["figure"]["unit"] == "ratio"
+    assert all(row["figure"]["median"] > 0 for row in rows.values())

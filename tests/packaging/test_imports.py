@@ -47,6 +47,7 @@ def test_tests_cannot_be_imported_as_part_of_the_package() -> None:
         "trustfold.schemas",
         "trustfold.projections",
         "trustfold.cli",
+        "trustfold.guard",
         "trustfold.streams.embedded",
     ],
 )

@@ -6,10 +6,13 @@ a call through a half-open circuit, and makes none that is refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from trustfold.guard import ToolGuard
+from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.layers import breaker_policy
 from trustfold.projections.tool.state import BreakerRecord
@@ -17,7 +20,8 @@ from trustfold.schemas.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area
-from .case import NotThere, UnknownWord
+from .case import UnknownWord
+from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 """Peers of seed 5: their breakers guard model tiers, by the policy `recursive`."""
@@ -40,6 +44,11 @@ def _default(field: str) -> Callable[[Breakers], Any]:
     return lambda self: getattr(self.policy, field)
 
 
+async def _works(**_: Any) -> str:
+    """A tool that is well."""
+    return "answer"
+
+
 class Breakers(Area):
     """Cases of `breaker`."""
 
@@ -53,6 +62,8 @@ class Breakers(Area):
         self.admissions: list[bool] = []
         self.probes = 0
         self.scopes: list[str] = []
+        self.query: str | None = None
+        self.answer: ToolResult | None = None
         named = dict.fromkeys(event["scope"] for event in self.case.given if "scope" in event)
         self.only_name = next(iter(named)) if len(named) == 1 else None
 
@@ -243,8 +254,21 @@ class Breakers(Area):
     op_cancel = op_release_permission = op_release
 
     def op_fallback(self, event: dict[str, Any]) -> None:
-        """What a caller gets in place of a result."""
-        raise NotThere("the answer in place of a refused call is the guard's")
+        """Somebody makes a call, whatever its circuit says, and gets what the guard answers."""
+        unknown = sorted(event.keys() - {"ev", "name", "scope", "query", "args"})
+        if unknown:
+            raise UnknownWord(f"field {unknown[0]!r} of operation 'fallback'")
+        made = self._as_call(self._scope(event.get("scope")), {"ok": True})
+        self.query = event.get("query")
+        args = dict(event.get("args") or {} if self.query is None else {"query": self.query})
+        guard = self._guard()
+        guard.register(made["tool"], service=made.get("service"))
+        options = {"recursion_depth": made.get("recursion_depth"), "model_tier": self.world.tier}
+        session = self.world.session
+        self.answer = asyncio.run(guard.call(made["tool"], _works, args, session_id=session, **options))
+        check_taken(guard)
+
+    op_call_with_fallback = op_fallback
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -364,9 +388,25 @@ class Breakers(Area):
             for name, scope in ((name, self._scope(name)) for name in named)
         }
 
-    def see_fallback(self) -> None:
-        """What a caller gets in place of a result."""
-        raise NotThere("the answer in place of a refused call is the guard's")
+    def see_fallback(self) -> dict[str, Any]:
+        """What the caller got in place of a result; the question is the one that it has asked the guard."""
+        answer = self.answer
+        if answer is None:
+            raise UnknownWord("an answer that nobody asked for")
+        refused, error = answer.refused, answer.error
+        reason, _, suggestion = (error.message if error is not None else "").partition("; ")
+        return {
+            "is_fallback": refused,
+            "original_query": self.query if refused else None,
+            "suggestion": suggestion,
+            "suggestions": [suggestion] if suggestion else [],
+            "message": error.message if error is not None else "",
+            "reason": reason,
+            "code": error.code if error is not None else None,
+            "status": str(answer.status),
+            "retriable": error.retriable if error is not None else None,
+            "breaker_state": str(error.breaker_state) if error is not None else None,
+        }
 
     see_failure_threshold = see_fail_max = _default("consecutive_failures")
     see_recovery_timeout_s = see_reset_timeout_s = see_open_cooldown_s = see_open_wait_s = see_cooldown_s = _default(
@@ -413,11 +453,14 @@ class Breakers(Area):
     def _state(self, scope: str) -> BreakerState:
         return self._record(scope).state
 
+    def _guard(self) -> ToolGuard:
+        """A guard that comes by now, and knows what is published."""
+        return guard_over(self.world)
+
     def _allows(self, scope: str) -> bool:
-        record = self._record(scope)
-        if record.mode != "enforce" or record.state is BreakerState.CLOSED:
-            return True
-        return record.state is BreakerState.HALF_OPEN and record.lease is None
+        """Whether a guard would let a call through the circuit, or ask for the probe."""
+        circuit = self._guard().view.circuit(self.world.workspace, scope, self.world.now_ms)
+        return circuit is None or (circuit.state is BreakerState.HALF_OPEN and not circuit.holder)
 
     def _ask(self, scope: str) -> str | None:
         """Ask for the probe; the id of the call that may be made, or None."""

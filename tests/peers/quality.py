@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from trustfold.guard.resilient import ResilientResult
 from trustfold.projections.ranking import rank_tools
 from trustfold.schemas.public_state import StateUpdated
 from trustfold.schemas.rules import RegisteredTool
 
 from .area import Area
+from .case import UnknownWord
+from .guarded import check_taken, guard_over
 
 
 class Quality(Area):
@@ -21,6 +26,7 @@ class Quality(Area):
         self.score: float | None = None
         self.about: tuple[str, ...] = ()
         self.ranked: float | None = None
+        self.resilient: ResilientResult | None = None
 
     def conclude_config(self) -> None:
         """Register every tool of the case."""
@@ -85,11 +91,27 @@ class Quality(Area):
         self.ranked = ranked[0].rank
 
     def op_resilient_call(self, event: dict[str, Any]) -> None:
-        """Candidates are called until one works."""
-        for name, _, works in event["candidates"][: event.get("max_attempts")]:
-            self.calls.call({"tool": str(name), "args": {}, "ok": bool(works), "error": None if works else "it failed"})
-            if works:
-                break
+        """A guard calls candidates (name, fit, whether it works) until one does what it is asked."""
+        unknown = sorted(event.keys() - {"ev", "name", "candidates", "max_attempts", "scenario", "args", "tags"})
+        if unknown:
+            raise UnknownWord(f"field {unknown[0]!r} of operation 'resilient_call'")
+        guard = guard_over(self.world)
+        fits = {}
+        for name, fit, works in event["candidates"]:
+            guard.register(str(name), _tool(works=bool(works)), description=str(name), tags=event.get("tags", ()))
+            fits[str(name)] = float(fit)
+        options = {} if event.get("max_attempts") is None else {"max_attempts": int(event["max_attempts"])}
+        made = guard.call_resilient(
+            str(event.get("scenario", "scenario")),
+            event.get("args"),
+            tags=event.get("tags", ()),
+            similarity=_Fits(fits),
+            rules=self.rules.quality,
+            session_id=self.world.session,
+            **options,
+        )
+        self.resilient = asyncio.run(made)
+        check_taken(guard)
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -121,6 +143,43 @@ class Quality(Area):
                 found.append([scope.partition(":")[2], costs.get(lost, str(lost))])
         return found
 
+    def _made(self) -> ResilientResult:
+        if self.resilient is None:
+            raise UnknownWord("a resilient call that nobody has made")
+        return self.resilient
+
+    def see_success(self) -> bool:
+        """Whether some tool did it."""
+        return self._made().success
+
+    see_ok = see_success
+
+    def see_tool(self) -> str | None:
+        """The tool that did it."""
+        return self._made().tool_id or None
+
+    see_used = see_winner = see_tool_used = see_tool_id = see_tool
+
+    def see_tried(self) -> list[str]:
+        """The tools that were tried, in order."""
+        return [one.tool_id for one in self._made().attempts]
+
+    see_order = see_tried
+
+    def see_attempts(self) -> int:
+        """How many."""
+        return len(self._made().attempts)
+
+    see_attempt_count = see_attempts
+
+    def see_result(self) -> Any:
+        """What it returned."""
+        return self._made().result
+
+    def see_failed(self) -> list[str]:
+        """Those that did not do it."""
+        return [one.tool_id for one in self._made().attempts if not one.success]
+
     def see_rank(self) -> float | None:
         """Rank for the scenario."""
         return self.ranked
@@ -135,3 +194,23 @@ class _Given:
     def scores(self, _text: str, others: list[str]) -> list[float]:
         """What was given."""
         return [self.to_tool if other == "it" else self.to_failure for other in others]
+
+
+class _Fits:
+    """How well each tool fits is given; no failure was like this."""
+
+    def __init__(self, fits: dict[str, float]) -> None:
+        self.fits = fits
+
+    def scores(self, _text: str, others: list[str]) -> list[float]:
+        """What was given."""
+        return [self.fits.get(other, 0.0) for other in others]
+
+
+def _tool(*, works: bool) -> Callable[..., Any]:
+    async def run(**_: Any) -> str:
+        if not works:
+            raise RuntimeError("it failed")
+        return "answer"
+
+    return run

@@ -32,6 +32,13 @@ AREAS = {
     "confidence": ("confidence", "Confidence"),
     "synthesis": ("confidence", "Confidence"),
     "guarantee": ("guarantees", "Guarantees"),
+    "idempotency": ("idempotency", "Idempotency"),
+    "dedupe": ("idempotency", "Idempotency"),
+    "retry": ("retries", "Retries"),
+    "backoff": ("retries", "Retries"),
+    "fallback": ("breakers", "Breakers"),
+    "permission": ("trust", "Trust"),
+    "resilient": ("quality", "Quality"),
 }
 """First word of a capability → module and class that know its words."""
 
@@ -39,8 +46,6 @@ _FAULTS = ("the adapter ", "refused: ")
 """Beginnings of what no deviation excuses: the case was not really run."""
 
 _ABSENT = {
-    "idempotency": "telling repeated calls apart is the guard's",
-    "retry": "trying again is the guard's",
     "llm_check": "a model that judges another: detection here is deterministic",
 }
 

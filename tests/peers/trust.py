@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from trustfold.guard.permission import PermissionWrapper
 from trustfold.projections.calls.keys import parse_key
 from trustfold.projections.tool import trust as fold
 from trustfold.projections.tool.layers import resolve
@@ -13,8 +15,9 @@ from trustfold.projections.tool.state import TrustRecord
 from trustfold.schemas.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
-from .area import Area
+from .area import Area, same
 from .case import UnknownWord
+from .guarded import guard_over
 
 _FIELDS = {
     "count_threshold": "count_threshold",
@@ -37,6 +40,9 @@ _FIELDS = {
     "notify_user": "notify_user",
 }
 """Settings of one rule, as peers and seeds name them → our field."""
+
+_COUNTS = ("failure_count", "threshold")
+"""Numbers that the guard writes for people, as texts."""
 
 _LAYERS = ("plugin_rules", "service_rules", "domain_rules", "tool_rules")
 _MODE_OPS = frozenset({"recovery_mode", "set_recovery_mode", "set_mode"})
@@ -152,14 +158,38 @@ class Trust(Area):
     op_session = op_session_boundary = op_new_session
 
     def op_check_permission(self, event: dict[str, Any]) -> None:
-        """What a permission plugin in front of `inner` concludes from the published state (docs/outputs.md)."""
-        key = self._key_of(event)
-        state = self._state_of(key)
+        """What the guard makes of the answer of a platform's own plugin, `inner`.
+
+        A plugin that would allow the call asks where it is told to; the others stay with what they say.
+        """
+        unknown = sorted(event.keys() - {"ev", "name", "tool", "args", "inner", "session"})
+        if unknown:
+            raise UnknownWord(f"field {unknown[0]!r} of operation 'check_permission'")
         inner = str(event.get("inner", "allow"))
-        answer = "forced_ask" if state in _ASKS else "deny" if state in _DENIES else inner
-        asks = state in _ASKS or state in _DENIES
-        told = {"escalated": True, "state": str(state), "key": key} if asks else {}
-        self.permission = answer, told
+        if inner not in {"allow", "ask", "deny"}:
+            raise UnknownWord(f"inner answer {inner!r}")
+        said = [inner]
+
+        def plugin(_tool: str, _args: object, context: dict[str, Any] | None, _call_id: object) -> bool:
+            if context is not None and context.get("force_ask") and inner != "deny":
+                said[0] = "forced_ask"
+            return inner != "deny"
+
+        guard = guard_over(self.world)
+        wrapper = PermissionWrapper(plugin, guard)
+        args = dict(event.get("args") or {})
+        session = str(event.get("session", self.world.session))
+        allowed, info = asyncio.run(wrapper.check_permission(str(event["tool"]), args, session_id=session))
+        told = dict(info.get("escalation") or {})
+        if told:
+            counts = {name: int(told[name]) for name in _COUNTS if str(told.get(name, "")).isdigit()}
+            told = {"escalated": True, **told, **counts}
+        elif info.get("method") == "reliability":
+            state = guard.trust_of(str(event["tool"]), args)
+            told = {"escalated": True, "state": str(state.state) if state else "", "reason": info["reason"]}
+        self.permission = (said[0] if allowed else "deny"), told
+
+    op_permission = op_check_permission
 
     def op_recovery_mode(self, event: dict[str, Any]) -> None:
         """The mode is set for the whole case."""
@@ -273,8 +303,9 @@ class Trust(Area):
     def check_metadata(self, wanted: dict[str, Any]) -> str:
         """What it told along; nothing where nothing is wanted."""
         told = self.permission[1] if self.permission else {}
-        wrong = [name for name, value in wanted.items() if told.get(name) != value]
-        return f"metadata is {told!r}, not {wanted!r}" if wrong or (told and not wanted) else ""
+        if (bool(told) is not bool(wanted)) or not same(wanted, told):
+            return f"metadata is {told!r}, not {wanted!r}"
+        return ""
 
     def see_key(self) -> str | None:
         """Failure key of the call."""

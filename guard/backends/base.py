@@ -1,0 +1,131 @@
+"""What every backend does, and the buffer that those with a network share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Protocol
+
+import msgspec
+
+from ..metrics import EVENTS, Metrics
+from ..view import StateView
+
+Listener = Callable[[Any], None]
+"""Gets one decision about a session: a nudge, or something about its limits or its model."""
+
+MAX_SEEN = 10_000
+"""Ids of decisions remembered, so that each is told once."""
+
+
+class Backend(Protocol):
+    """The way out for events and in for decisions."""
+
+    @property
+    def view(self) -> StateView:
+        """Latest public state of everything away from its default."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether events are delivered and the view follows; False: the last view holds, events are buffered."""
+
+    @property
+    def decisions(self) -> Decisions:
+        """Where sessions listen."""
+
+    def publish(self, record: msgspec.Struct) -> None:
+        """Take an event (or an operator's command) for delivery; never waits, never raises."""
+
+    async def start(self, wait_s: float) -> None:
+        """Connect, and wait at most so long until the view is up to date."""
+
+    async def changed(self, timeout_ms: float) -> None:
+        """Wait until the view has moved, or so long."""
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until everything published so far is delivered; False when that takes longer."""
+
+    async def close(self) -> None:
+        """Deliver what can be delivered soon, and disconnect."""
+
+
+class Decisions:
+    """Routes decisions to the sessions that listen; each id once, however often it is read."""
+
+    def __init__(self) -> None:
+        """Start with nobody listening."""
+        self._listeners: dict[str, list[Listener]] = {}
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._lock = Lock()
+
+    def listen(self, session_id: str, listener: Listener) -> Callable[[], None]:
+        """Have a session's decisions told; gives back what ends that."""
+        with self._lock:
+            self._listeners.setdefault(session_id, []).append(listener)
+
+        def stop() -> None:
+            with self._lock:
+                listeners = self._listeners.get(session_id, [])
+                if listener in listeners:
+                    listeners.remove(listener)
+                if not listeners:
+                    self._listeners.pop(session_id, None)
+
+        return stop
+
+    def tell(self, decision: Any) -> None:
+        """Pass a decision on to whoever listens to its session."""
+        session = getattr(decision, "session_id", None)
+        with self._lock:
+            listeners = list(self._listeners.get(session or "", ()))
+            if not listeners or decision.id in self._seen:
+                return
+            self._seen[decision.id] = None
+            if len(self._seen) > MAX_SEEN:
+                self._seen.popitem(last=False)
+        for listener in listeners:
+            listener(decision)
+
+
+class EventBuffer:
+    """What waits for delivery, oldest first; bounded, the oldest is dropped and counted when it is full.
+
+    Attributes:
+        dropped: records lost for want of room.
+    """
+
+    def __init__(self, limit: int, metrics: Metrics) -> None:
+        """Keep at most `limit` records."""
+        self.dropped = 0
+        self._limit = limit
+        self._metrics = metrics
+        self._records: deque[msgspec.Struct] = deque()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: msgspec.Struct) -> None:
+        """Take one more."""
+        with self._lock:
+            if len(self._records) >= self._limit:
+                self._records.popleft()
+                self.dropped += 1
+                self._metrics.add(EVENTS, "dropped")
+            self._records.append(record)
+
+    def take(self, most: int) -> list[msgspec.Struct]:
+        """The oldest ones, to be delivered now."""
+        with self._lock:
+            return [self._records.popleft() for _ in range(min(most, len(self._records)))]
+
+    def put_back(self, records: list[msgspec.Struct]) -> None:
+        """What could not be delivered, to its old place; what no longer fits is dropped, oldest first."""
+        with self._lock:
+            room = self._limit - len(self._records)
+            lost = max(0, len(records) - room)
+            self.dropped += lost
+            if lost:
+                self._metrics.add(EVENTS, "dropped", amount=lost)
+            self._records.extendleft(reversed(records[lost:]))

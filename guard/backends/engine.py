@@ -1,0 +1,119 @@
+"""Finds the `trustfold up` that runs over a store, or starts one for a guard.
+
+A running engine leaves its process id and address in `STORE.lock`, which it holds locked as long as it lives.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from ...schemas.errors import ConfigError
+
+_LOOK_S = 0.05
+
+
+@dataclass(slots=True)
+class Engine:
+    """A running engine.
+
+    Attributes:
+        url: where it answers.
+        process: the process, if it was started here.
+    """
+
+    url: str
+    process: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """End it, if it was started here; what it acknowledged is in its store."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0) -> Engine:
+    """The engine over a store: the one that runs, or a new one.
+
+    Raises:
+        ConfigError: none runs and none could be started; the message says why.
+    """
+    store = Path(path)
+    running = _address(store)
+    if running is not None and _answers(running[1]):
+        return Engine(running[1])
+    store.parent.mkdir(parents=True, exist_ok=True)
+    environ = os.environ | ({"TRUSTFOLD_TOKEN": token} if token else {})
+    command = [sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", "0"]
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, env=environ, stdout=said, stderr=said)  # noqa: S603 - ourselves
+        return _started(process, store, said, wait_s)
+
+
+def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wait_s: float) -> Engine:
+    until = time.monotonic() + wait_s
+    while time.monotonic() < until:
+        found = _address(store)
+        if found is not None and _answers(found[1]):
+            ours = found[0] == process.pid
+            if not ours:  # another one was quicker
+                process.terminate()
+                process.wait()
+            return Engine(found[1], process if ours else None)
+        if process.poll() is not None and found is None:
+            break
+        time.sleep(_LOOK_S)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    said.seek(0)
+    words = said.read()[-500:].decode(errors="replace").strip()
+    raise ConfigError(f"no engine could be started over {store}: {words or f'not ready within {wait_s:g} s'}")
+
+
+def _address(store: Path) -> tuple[int, str] | None:
+    """Process and address that a store's lock file names."""
+    try:
+        process, _, address = store.with_name(f"{store.name}.lock").read_text().partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not process.strip().isdecimal() or not address.strip() or not _lives(int(process)):
+        return None
+    return int(process), address.strip()
+
+
+def _lives(process: int) -> bool:
+    """Whether a process runs; the file of one that was killed stays behind."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _answers(url: str) -> bool:
+    """Whether an engine is in good health at an address."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

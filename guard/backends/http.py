@@ -1,0 +1,277 @@
+"""The backend of one machine: a running `trustfold up`, over HTTP.
+
+Two threads with the standard library's client: one posts what is in the buffer, one reads the stream of decisions. A
+post that heard no answer is repeated byte for byte, which the engine recognises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+import orjson
+
+from ...schemas.codec import encode
+from ...schemas.errors import ConfigError
+from ...schemas.outcomes import DEFAULT_WORKSPACE, US
+from ..log import say
+from ..metrics import EVENTS, Metrics
+from ..publisher import is_event
+from ..view import StateView
+from .base import Decisions, EventBuffer
+from .follow import FOLLOWED, take
+from .signal import Moved
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+BATCH = 1000
+TIMEOUT_S = 10.0
+SILENCE_S = 40.0
+"""The engine gives a sign of life every 15 s; after this long it is gone."""
+
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 5.0
+
+
+class Refused(Exception):
+    """The engine does not take what it is sent, and would not take it again."""
+
+
+class HttpBackend:
+    """Follows and publishes for one guard.
+
+    Attributes:
+        view: latest public state.
+        decisions: where sessions listen.
+        buffer: events that wait for delivery.
+    """
+
+    def __init__(
+        self, url: str, metrics: Metrics, limit: int, *, token: str | None = None, engine: Engine | None = None
+    ) -> None:
+        """Prepare for the engine at `http://host:port`; one that was started for the guard ends with it.
+
+        Raises:
+            ConfigError: the address is none.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError(f"{url!r} is no address; use http://127.0.0.1:8321")
+        self.view = StateView()
+        self.decisions = Decisions()
+        self.buffer = EventBuffer(limit, metrics)
+        self._parts = parts
+        self._token = token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", "")
+        self._metrics = metrics
+        self._engine = engine
+        self._moved = Moved()
+        self._work = threading.Condition()
+        self._caught_up = threading.Event()
+        self._following = self._delivering = False
+        self._under_way = 0
+        self._closing = False
+        self._stream: http.client.HTTPConnection | None = None
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether the view follows and the last post was answered."""
+        return self._following and self._delivering
+
+    def publish(self, record: msgspec.Struct) -> None:
+        """Put an event or a command into the buffer."""
+        self.buffer.add(record)
+        with self._work:
+            self._work.notify()
+
+    async def start(self, wait_s: float) -> None:
+        """Begin to follow and to deliver; wait at most so long for the view."""
+        self._delivering = True
+        for work in (self._follow, self._deliver):
+            thread = threading.Thread(target=work, name=f"trustfold-{work.__name__.strip('_')}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        await asyncio.to_thread(self._caught_up.wait, wait_s)
+        if not self.connected:
+            say(logging.WARNING, "guard_not_connected", url=f"{self._parts.scheme}://{self._parts.netloc}")
+
+    async def changed(self, timeout_ms: float) -> None:
+        """Wait until the view has moved, or so long."""
+        await self._moved.wait(timeout_ms)
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until everything published so far is delivered."""
+        until = time.monotonic() + timeout_s
+        while len(self.buffer) or self._under_way:
+            if time.monotonic() >= until:
+                return False
+            await self._moved.wait(20)
+        return True
+
+    async def close(self) -> None:
+        """Deliver what can be delivered within seconds, and disconnect."""
+        if self.connected:
+            await self.flush(5.0)
+        self._closing = True
+        with self._work:
+            self._work.notify_all()
+        stream = self._stream
+        if stream is not None and stream.sock is not None:
+            stream.sock.close()
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.stop)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, 2.0)
+        if left := len(self.buffer):
+            say(logging.ERROR, "events_undelivered", count=left)
+            self._metrics.add(EVENTS, "undelivered", amount=left)
+
+    # --- following ------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        pause = FIRST_PAUSE_S
+        while not self._closing:
+            try:
+                offset = self._read_states()
+                pause = FIRST_PAUSE_S
+                for line in self._lines(offset):
+                    one = orjson.loads(line)
+                    value = one["value"]
+                    raw = orjson.dumps(value) if value is not None else None
+                    take(one["topic"], one["key"], raw, self.view, self.decisions)
+                    self._moved.ring()
+            except (
+                OSError,
+                http.client.HTTPException,
+                orjson.JSONDecodeError,
+                KeyError,
+                Refused,
+                AttributeError,
+            ) as error:
+                if self._following:
+                    say(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
+            self._following = False
+            if not self._closing:
+                time.sleep(pause)
+                pause = min(LAST_PAUSE_S, 2 * pause)
+
+    def _read_states(self) -> int:
+        """Take up every state as it is now; returns the offset from which they change."""
+        answer = orjson.loads(self._request("GET", "/v1/state"))
+        fresh = {}
+        for record in answer["states"]:
+            place = f"{record.get('workspace_id') or DEFAULT_WORKSPACE}{US}{record['key']}"
+            fresh[f"{record['kind']}:{place}"] = orjson.dumps(record)
+        for key in self.view.keys() - fresh.keys():
+            self.view.apply(key, None)
+        for key, value in fresh.items():
+            self.view.apply(key, value)
+        return int(answer["offset"])
+
+    def _lines(self, offset: int) -> Iterator[bytes]:
+        """The stream of decisions, without its signs of life, until it ends."""
+        stream = self._connection(SILENCE_S)
+        self._stream = stream
+        try:
+            topics = ",".join(FOLLOWED)
+            stream.request(
+                "GET", f"{self._path}/v1/decisions?follow=true&topics={topics}&after={offset}", headers=self._headers()
+            )
+            response = stream.getresponse()
+            if response.status != 200:
+                raise Refused(f"{response.status}")
+            self._following = True
+            self._caught_up.set()
+            self._moved.ring()
+            while line := response.readline():
+                if line.strip():
+                    yield line
+        finally:
+            self._stream = None
+            stream.close()
+
+    # --- delivering -----------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        while True:
+            with self._work:
+                while not len(self.buffer) and not self._closing:
+                    self._work.wait(1.0)
+            if self._closing:
+                return
+            batch = self.buffer.take(BATCH)
+            self._under_way = len(batch)
+            for are_events, records in groupby(batch, is_event):
+                self._post("/v1/events" if are_events else "/v1/commands", list(records))
+            self._under_way = 0
+            self._moved.ring()
+
+    def _post(self, path: str, records: list[msgspec.Struct]) -> None:
+        """Post records until they are taken, refused for good, or the guard closes."""
+        body = b"\n".join(encode(record) for record in records)
+        pause = FIRST_PAUSE_S
+        while not self._closing:
+            try:
+                self._request("POST", path, body)
+            except Refused as reason:
+                say(logging.ERROR, "events_refused", count=len(records), why=str(reason)[:200])
+                self._metrics.add(EVENTS, "refused", amount=len(records))
+                self._delivering = True
+                return
+            except (OSError, http.client.HTTPException) as error:
+                if self._delivering:
+                    say(logging.WARNING, "events_not_delivered", errorCode=type(error).__name__)
+                self._delivering = False
+                time.sleep(pause)
+                pause = min(LAST_PAUSE_S, 2 * pause)
+            else:
+                self._delivering = True
+                self._metrics.add(EVENTS, "published", amount=len(records))
+                return
+        self.buffer.put_back(records)
+
+    # --- HTTP -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> str:
+        return self._parts.path.rstrip("/")
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+        return kind(self._parts.hostname or "", self._parts.port, timeout=timeout_s)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/x-ndjson"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """One request and its answer.
+
+        Raises:
+            OSError, http.client.HTTPException: nobody answered, or not now; worth another try.
+            Refused: the answer is no and will stay no.
+        """
+        connection = self._connection(TIMEOUT_S)
+        try:
+            connection.request(method, self._path + path, body, self._headers())
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
+        if response.status >= 500 or response.status == 429:
+            raise http.client.HTTPException(f"{response.status}")
+        if response.status >= 300:
+            raise Refused(f"{response.status} {answer[:200].decode(errors='replace')}")
+        return answer

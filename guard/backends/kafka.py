@@ -1,0 +1,301 @@
+"""The backend of a fleet: events to Kafka, state and nudges from it (extra `kafka`).
+
+Three tasks. One follows `state` from its beginning, and `nudges` and `suggestions` from now on, without a consumer
+group: every guard reads everything. One delivers what is in the buffer, a batch at a time and in order; a batch that
+fails is sent again, which may repeat events, and repeated ids change nothing. One asks the broker every other second
+whether it is there, since a client that has lost its broker just goes quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import MessageSizeTooLargeError
+
+from ...projections.tool.stage import scope_of_key
+from ...schemas.codec import encode
+from ...schemas.errors import ConfigError
+from ...schemas.outcomes import DEFAULT_WORKSPACE, US
+from ...schemas.topics import DEFAULT_PREFIX, full_name
+from ..log import say
+from ..metrics import EVENTS, Metrics
+from ..publisher import is_event
+from ..view import StateView
+from .base import Decisions, EventBuffer
+from .follow import FOLLOWED, take
+from .signal import Moved
+
+BATCH = 500
+"""Most events under way at once."""
+
+DELIVERY_S = 10.0
+"""A batch that is not acknowledged by then is sent again."""
+
+WATCH_S = 2.0
+"""Seconds between two looks for the broker, and patience with each."""
+
+FIRST_PAUSE_S = 0.2
+LAST_PAUSE_S = 5.0
+
+
+class KafkaBackend:
+    """Follows and publishes for one guard.
+
+    Attributes:
+        view: latest public state.
+        decisions: where sessions listen.
+        buffer: events that wait for delivery.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        metrics: Metrics,
+        limit: int,
+        *,
+        topic_prefix: str | None = None,
+        client_arguments: dict[str, Any] | None = None,
+    ) -> None:
+        """Prepare for the brokers at `host:port,…`; `client_arguments` go to every aiokafka client.
+
+        Raises:
+            ConfigError: the prefix makes no topic names.
+        """
+        prefix = topic_prefix or os.environ.get("TRUSTFOLD_TOPIC_PREFIX") or DEFAULT_PREFIX
+        self.view = StateView()
+        self.decisions = Decisions()
+        self.buffer = EventBuffer(limit, metrics)
+        self._names = {full_name(prefix, name): name for name in FOLLOWED}
+        self._events, self._commands = full_name(prefix, "events"), full_name(prefix, "commands")
+        self._arguments = {"bootstrap_servers": bootstrap, **(client_arguments or {})}
+        self._metrics = metrics
+        self._moved = Moved()
+        self._published = Moved()
+        self._caught_up = asyncio.Event()
+        self._reachable = False
+        self._under_way = 0
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._positions: dict[TopicPartition, int] = {}
+        self._producer: AIOKafkaProducer | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the view is up to date and the broker answers."""
+        return self._reachable and self._caught_up.is_set()
+
+    def publish(self, record: msgspec.Struct) -> None:
+        """Put an event or a command into the buffer."""
+        self.buffer.add(record)
+        self._published.ring()
+
+    async def start(self, wait_s: float) -> None:
+        """Begin to follow and to deliver; wait at most so long for the view."""
+        self._tasks = [
+            asyncio.create_task(work(), name=f"trustfold-{work.__name__.strip('_')}")
+            for work in (self._follow, self._deliver)
+        ]
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._caught_up.wait(), wait_s)
+        if not self.connected:
+            say(logging.WARNING, "guard_not_connected", brokers=str(self._arguments["bootstrap_servers"]))
+
+    async def changed(self, timeout_ms: float) -> None:
+        """Wait until the view has moved, or so long."""
+        await self._moved.wait(timeout_ms)
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until everything published so far is delivered."""
+        until = time.monotonic() + timeout_s
+        while len(self.buffer) or self._under_way:
+            self._published.ring()
+            if time.monotonic() >= until:
+                return False
+            await self._moved.wait(20)
+        return True
+
+    async def close(self) -> None:
+        """Deliver what can be delivered within seconds, and disconnect."""
+        if self._reachable:
+            await self.flush(5.0)
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._drop_producer()
+        if left := len(self.buffer):
+            say(logging.ERROR, "events_undelivered", count=left)
+            self._metrics.add(EVENTS, "undelivered", amount=left)
+
+    # --- following ------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        pause = FIRST_PAUSE_S
+        while not self._closing:
+            consumer = AIOKafkaConsumer(**self._arguments, enable_auto_commit=False, auto_offset_reset="earliest")
+            try:
+                await consumer.start()
+                places = await self._places()
+                pause = FIRST_PAUSE_S
+                await self._read(consumer, places)
+            except Exception as error:  # noqa: BLE001 - whatever it was: a guard that stopped following would be blind
+                self._lost(error)
+            finally:
+                await _stopped(consumer)
+            await asyncio.sleep(pause)
+            pause = min(LAST_PAUSE_S, 2 * pause)
+
+    async def _places(self) -> list[TopicPartition]:
+        """Every partition of the followed topics.
+
+        Raises:
+            ConfigError: a topic is missing.
+        """
+        admin = AIOKafkaAdminClient(**self._arguments)
+        try:
+            await admin.start()
+            found = await admin.describe_topics(list(self._names))
+        finally:
+            await admin.close()
+        places = [TopicPartition(one["topic"], part["partition"]) for one in found for part in one["partitions"]]
+        missing = sorted(set(self._names) - {place.topic for place in places})
+        if missing:
+            raise ConfigError(f"topic {missing[0]} does not exist; `trustfold topics create` makes it")
+        return places
+
+    async def _read(self, consumer: AIOKafkaConsumer, places: list[TopicPartition]) -> None:
+        consumer.assign(places)
+        begins = await consumer.beginning_offsets(places)
+        ends = await consumer.end_offsets(places)
+        states = [place for place in places if self._names[place.topic] == "state"]
+        for place in places:
+            known = self._positions.get(place)
+            if known is None or not begins[place] <= known <= ends[place]:
+                known = begins[place] if place in states else ends[place]
+            consumer.seek(place, known)
+            self._positions[place] = known
+        behind = {place: ends[place] for place in states}
+        watch = asyncio.create_task(self._watch(consumer, states[0]))
+        try:
+            while not watch.done():
+                behind = {place: end for place, end in behind.items() if self._positions[place] < end}
+                if not behind and not self.connected:
+                    self._found()
+                fetched = await consumer.getmany(timeout_ms=200)
+                for place, records in fetched.items():
+                    for record in records:
+                        key = (record.key or b"").decode(errors="replace")
+                        take(self._names[place.topic], key, record.value, self.view, self.decisions)
+                    self._positions[place] = records[-1].offset + 1
+                if fetched:
+                    self._moved.ring()
+                for place in behind:  # the last records of a compacted partition may be gone
+                    self._positions[place] = max(self._positions[place], await consumer.position(place))
+            watch.result()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _watch(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
+        """Raise as soon as the broker does not answer."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            await asyncio.wait_for(consumer.end_offsets([place]), WATCH_S)
+
+    def _found(self) -> None:
+        self._reachable = True
+        self._caught_up.set()
+        say(logging.INFO, "guard_connected", states=len(self.view.records()), buffered=len(self.buffer))
+        self._published.ring()
+
+    def _lost(self, error: BaseException) -> None:
+        if self._reachable:
+            say(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__, buffered=len(self.buffer))
+        else:
+            say(logging.DEBUG, "guard_not_connected", errorCode=type(error).__name__, why=str(error)[:200])
+        self._reachable = False
+
+    # --- delivering -----------------------------------------------------------------------------------------------
+
+    async def _deliver(self) -> None:
+        pause = FIRST_PAUSE_S
+        while True:
+            if not len(self.buffer):
+                await self._published.wait(1000)
+                continue
+            batch = self.buffer.take(BATCH)
+            self._under_way = len(batch)
+            try:
+                await asyncio.wait_for(self._send(batch), DELIVERY_S)
+            except Exception as error:  # noqa: BLE001 - as above, and deaf
+                self.buffer.put_back(batch)
+                self._metrics.add(EVENTS, "failed", amount=len(batch))
+                self._lost_delivery(error)
+                await self._drop_producer()
+                await asyncio.sleep(pause)
+                pause = min(LAST_PAUSE_S, 2 * pause)
+            except asyncio.CancelledError:
+                self.buffer.put_back(batch)
+                raise
+            else:
+                pause = FIRST_PAUSE_S
+                self._metrics.add(EVENTS, "published", amount=len(batch))
+                self._moved.ring()
+            finally:
+                self._under_way = 0
+
+    def _lost_delivery(self, error: BaseException) -> None:
+        say(
+            logging.WARNING,
+            "events_not_delivered",
+            errorCode=type(error).__name__,
+            buffered=len(self.buffer),
+            dropped=self.buffer.dropped,
+        )
+
+    async def _send(self, batch: list[msgspec.Struct]) -> None:
+        producer = self._producer
+        if producer is None:
+            producer = AIOKafkaProducer(**self._arguments, acks="all", request_timeout_ms=int(DELIVERY_S * 1000))
+            await producer.start()
+            self._producer = producer
+        futures = []
+        for record in batch:
+            try:
+                (topic, key), value = self._address(record), encode(record)
+                futures.append(await producer.send(topic, value, key=key))
+            except (MessageSizeTooLargeError, TypeError, UnicodeError) as error:
+                # It will never get through, and must not hold up the others.
+                say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+                self._metrics.add(EVENTS, "refused")
+        await asyncio.gather(*futures)
+
+    def _address(self, record: Any) -> tuple[str, bytes]:
+        """Topic and key of an event or a command (design 2, Topics)."""
+        if is_event(record):
+            return self._events, record.session_id.encode()
+        workspace = record.workspace_id or DEFAULT_WORKSPACE
+        return self._commands, f"{workspace}{US}{scope_of_key(record.key)}".encode()
+
+    async def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _stopped(producer)
+
+
+async def _stopped(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Stop a client, or leave it behind: one without a broker may hang, or end in a cancellation of its own."""
+    stopping = asyncio.create_task(client.stop())
+    done, _ = await asyncio.wait({stopping}, timeout=WATCH_S)
+    if not done:
+        stopping.cancel()
+    elif not stopping.cancelled():
+        stopping.exception()  # looked at, so that nobody complains

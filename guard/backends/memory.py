@@ -1,0 +1,109 @@
+"""The backend of tests and of a single process: the folds run right here, as soon as an event is published."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from threading import RLock
+
+import msgspec
+
+from ...projections.emit import Output
+from ...projections.local import LocalTopology
+from ...schemas.codec import decode_decision, encode
+from ...schemas.rules import Rules
+from ..clock import Clock
+from ..metrics import EVENTS, Metrics
+from ..publisher import is_event
+from ..view import StateView
+from .base import Decisions
+
+KEPT_STATES = 5_000
+"""Sessions and tools remembered; those unused longest are forgotten, with all that was held against them."""
+
+TIDY_EVERY = 2_000
+"""Events between two looks for what may be forgotten."""
+
+
+class MemoryBackend:
+    """Folds what is published, on the spot; nothing leaves the process and nothing survives it.
+
+    Attributes:
+        outputs: what the folds wrote, newest last, for tests; bounded.
+        published: what the guard wrote, as it would go over the wire; bounded, too.
+    """
+
+    connected = True
+
+    def __init__(self, clock: Clock, metrics: Metrics, rules: Rules | None = None) -> None:
+        """Start with clean states."""
+        self.view = StateView()
+        self.decisions = Decisions()
+        self.outputs: list[Output] = []
+        self.published: list[bytes] = []
+        self._clock = clock
+        self._metrics = metrics
+        self._stored: dict[str, OrderedDict[bytes, bytes]] = {}
+        self._topology = LocalTopology(rules or Rules(), load=self._load)
+        self._events = 0
+        self._lock = RLock()
+
+    def publish(self, record: msgspec.Struct) -> None:
+        """Fold an event or a command and all it causes."""
+        value = encode(record)
+        with self._lock:
+            self.published.append(value)
+            del self.published[:-TIDY_EVERY]
+            self._metrics.add(EVENTS, "published")
+            self.tick()
+            self._take(self._topology.feed("events" if is_event(record) else "commands", (value,)))
+            self._events += 1
+            if self._events % TIDY_EVERY == 0:
+                self._tidy()
+
+    def tick(self) -> None:
+        """Fold what has fallen due by now."""
+        due = self._topology.next_due()
+        if due is not None and due <= (now := self._clock.now_ms()):
+            self._take(self._topology.tick(now))
+
+    async def start(self, wait_s: float) -> None:
+        """Nothing to connect to."""
+
+    async def changed(self, timeout_ms: float) -> None:
+        """The view has moved by the time `publish` returns."""
+        del timeout_ms
+        await asyncio.sleep(0)
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Everything has been folded."""
+        del timeout_s
+        return True
+
+    async def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def _take(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            if output.topic == "state":
+                self.view.apply(output.key, output.value)
+            elif output.topic in {"nudges", "suggestions"} and output.value is not None:
+                self.decisions.tell(decode_decision(output.value))
+        self.outputs += outputs
+        del self.outputs[:-TIDY_EVERY]
+
+    def _load(self, stage: str, key: bytes) -> bytes | None:
+        stored = self._stored.get(stage)
+        return None if stored is None else stored.get(key)
+
+    def _tidy(self) -> None:
+        """Keep the states used last."""
+        for name, processor in self._topology.processors.items():
+            stored = self._stored.setdefault(name, OrderedDict())
+            for key, snapshot in processor.snapshot():
+                stored.pop(key, None)
+                if snapshot is not None:
+                    stored[key] = snapshot
+            processor.forget_clean(KEPT_STATES // 5)
+            while len(stored) > KEPT_STATES:
+                stored.popitem(last=False)

@@ -1,0 +1,44 @@
+"""Where the guard gets its time: one place, so that tests can move it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time as the guard needs it."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch; goes into events."""
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds that never run backwards; for durations."""
+
+    async def sleep(self, ms: float) -> None:
+        """Wait so many milliseconds."""
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds that never run backwards."""
+        return time.perf_counter_ns() / 1e6
+
+    async def sleep(self, ms: float) -> None:
+        """Wait so many milliseconds."""
+        await asyncio.sleep(ms / 1000)
+
+
+def new_id(now_ms: int) -> str:
+    """A UUIDv7: ordered by time, unique by 74 random bits."""
+    chance = int.from_bytes(os.urandom(10), "big")
+    text = f"{now_ms & 0xFFFF_FFFF_FFFF:012x}7{chance >> 68:03x}{0x8 | chance >> 64 & 0x3:x}{chance >> 4 & 0xFFF:03x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{chance >> 16 & 0xFFFF_FFFF_FFFF:012x}"

@@ -1,0 +1,208 @@
+"""What a tool's exception or result says: did it fail, how, and might another attempt end differently? (seed 3 §1.4).
+
+Severities are those of the folds, by the same code. Whether a failure is worth a retry: what the failure says of itself
+first, then its HTTP status, then its severity; an error that nobody knows is not tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+from ..projections.calls.classify import Failure, classify, failure_in_result
+from ..projections.calls.errors import neutral_reason
+from ..schemas.vocabulary import Severity
+
+RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""HTTP answers that another attempt may change; every other one from 400 on is final."""
+
+_RETRIABLE_SEVERITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT})
+_MAX_RETRY_AFTER_MS = 86_400_000.0
+
+
+class CallFailure(NamedTuple):
+    """One failed attempt.
+
+    Attributes:
+        type: exception class or error category.
+        message: free text, as given; stays in the process.
+        code: what it is counted under: HTTP status, error type, exit code or `timeout`.
+        http_status: HTTP status, if there was one.
+        severity: as the folds would classify it.
+        retriable: another attempt might end differently.
+        timed_out: it was cut off, or says that it was.
+        retry_after_ms: the answer asks for so many milliseconds of patience.
+        exception: what was raised, if anything was.
+        neutral: `denied` or `cancelled` where the tool itself says that it never ran.
+    """
+
+    type: str
+    message: str
+    code: str
+    http_status: int | None
+    severity: Severity
+    retriable: bool
+    timed_out: bool = False
+    retry_after_ms: float = 0.0
+    exception: BaseException | None = None
+    neutral: str = ""
+
+
+def of_exception(error: BaseException, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure:
+    """What a raised error says."""
+    response = getattr(error, "response", None)
+    status = _status_of(error) or _status_of(response)
+    kind = type(error).__name__
+    raw_code = getattr(error, "code", None) or getattr(error, "errno", None)
+    code = _errno_name(error) or (str(raw_code) if isinstance(raw_code, str | int) and not callable(raw_code) else "")
+    timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) or "timeout" in kind.lower()
+    failure = Failure(type=kind, message=str(error), http_status=status, code=code if code != str(status) else "")
+    hint = getattr(error, "retriable", getattr(error, "retryable", None))
+    return _failure(
+        failure,
+        timed_out=timed_out and status is None,
+        hint=hint if isinstance(hint, bool) else None,
+        retry_after_ms=_retry_after(error, response, now_ms),
+        exception=error,
+        dangerous=dangerous,
+    )
+
+
+def of_result(result: Any, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure | None:
+    """What a returned value says: a failure that it reports, or None.
+
+    Read are objects in the shapes the folds know, MCP results (`isError`), HTTP responses (`status_code`) and chat
+    messages of tools (`status`).
+    """
+    shape = result if isinstance(result, dict) else _shape_of(result)
+    if shape is None:
+        return None
+    failure = failure_in_result(shape)
+    if failure is None:
+        return None
+    details = shape.get("error")
+    hint = next(
+        (
+            value
+            for place in (details, shape)
+            if isinstance(place, Mapping)
+            for name in ("retriable", "retryable")
+            if isinstance(value := place.get(name), bool)
+        ),
+        None,
+    )
+    return _failure(failure, hint=hint, retry_after_ms=_retry_after(result, shape, now_ms), dangerous=dangerous)
+
+
+def cut_off(limit_ms: float) -> CallFailure:
+    """An attempt that took longer than it may."""
+    return CallFailure(
+        "TimeoutError", f"no answer within {limit_ms:.0f} ms", "timeout", None, Severity.TIMEOUT,
+        retriable=True, timed_out=True,
+    )  # fmt: skip
+
+
+def _failure(
+    failure: Failure,
+    *,
+    hint: bool | None,
+    retry_after_ms: float,
+    dangerous: bool,
+    timed_out: bool = False,
+    exception: BaseException | None = None,
+) -> CallFailure:
+    severity = classify(failure, status="timeout" if timed_out else "error", dangerous=dangerous)
+    status = failure.http_status
+    if hint is not None:
+        retriable = hint
+    elif status is not None and status >= 400:
+        retriable = status in RETRIABLE_STATUS
+    else:
+        retriable = severity in _RETRIABLE_SEVERITY
+    code = str(status) if status else "timeout" if timed_out else failure.code or failure.type or "error"
+    return CallFailure(
+        failure.type,
+        failure.message,
+        code,
+        status,
+        severity,
+        retriable and severity is not Severity.SECURITY,
+        timed_out or severity is Severity.TIMEOUT,
+        retry_after_ms,
+        exception,
+        neutral_reason(failure.type),
+    )
+
+
+def _shape_of(result: Any) -> dict[str, Any] | None:
+    """An object with the fields that say how it went, for results that are no dictionaries."""
+    if isinstance(result, str | bytes | int | float | list | tuple) or result is None:
+        return None
+    is_error = getattr(result, "isError", getattr(result, "is_error", None))
+    if is_error is True or (getattr(result, "status", None) == "error" and hasattr(result, "tool_call_id")):
+        return {"isError": True, "content": _text_of(getattr(result, "content", ""))}
+    status = _status_of(result)
+    if status is not None and status >= 400:
+        return {"status_code": status, "body": str(getattr(result, "text", ""))[:500]}
+    return None
+
+
+def _text_of(content: Any) -> str:
+    """Text of an MCP result's content blocks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list | tuple):
+        return " ".join(str(getattr(block, "text", "")) for block in content)[:2000]
+    return ""
+
+
+def _status_of(thing: Any) -> int | None:
+    for name in ("status_code", "http_status", "status", "code"):
+        value = getattr(thing, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+            return int(value)
+    return None
+
+
+def _errno_name(error: BaseException) -> str:
+    """`ECONNRESET` and the like, of an error of the operating system."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return ""
+    import errno  # only where a system call failed
+
+    return errno.errorcode.get(error.errno, "")
+
+
+def _retry_after(*places: Any) -> float:
+    """Milliseconds that an answer asks to wait: an attribute, a field or a `Retry-After` header; 0 without one."""
+    *sources, now_ms = places
+    for source in sources:
+        found = _field(source, "retry_after")
+        if found is None:
+            headers = _field(source, "headers")
+            get = getattr(headers, "get", None)
+            found = (get("Retry-After") or get("retry-after")) if callable(get) else None
+        if found is not None and (wait := _wait_of(found, now_ms)) > 0:
+            return min(wait, _MAX_RETRY_AFTER_MS)
+    return 0.0
+
+
+def _field(source: Any, name: str) -> Any:
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+
+
+def _wait_of(value: Any, now_ms: int) -> float:
+    """A number of seconds, or a date, as milliseconds from now."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        try:
+            until = parsedate_to_datetime(str(value))
+        except (TypeError, ValueError):
+            return 0.0
+        until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
+        return max(0.0, (until - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds() * 1000)
+    return seconds * 1000 if 0 < seconds < _MAX_RETRY_AFTER_MS else 0.0

@@ -1,0 +1,376 @@
+"""One call from request to result (design 4, the order inside one call).
+
+limits → trust and permission → idempotency → circuits → attempts → classification → publication. In shadow mode every
+step is computed, and what it would have done is noted on the result and counted, but the call is made once, as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..schemas.events import PermissionResolved
+from ..schemas.tool_envelopes import ResultError, ResultStatus
+from ..schemas.vocabulary import BreakerState, Status
+from .attempts import Attempts, Executor, Function, Runner
+from .breaker import BreakerGate
+from .clock import Clock
+from .failure import CallFailure
+from .guarantees import Spending
+from .hooks import Hooks
+from .idempotency.joining import Joiner
+from .log import LOGGER, say
+from .metrics import CALLS, SHADOW, Metrics
+from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
+from .publisher import Publisher
+from .request import Call
+from .result import ToolResult, refusal
+from .settings import GuardSettings, RetryPolicy
+from .tracing import Tracing
+from .view import Trust
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+_ONCE = RetryPolicy(max_attempts=1)
+
+
+class CallFlow:
+    """Takes the calls of one guard through."""
+
+    def __init__(  # noqa: PLR0913 - it is where the parts meet
+        self,
+        backend: Backend,
+        settings: GuardSettings,
+        clock: Clock,
+        *,
+        publisher: Publisher,
+        gate: BreakerGate,
+        joiner: Joiner,
+        executor: Executor,
+        hooks: Hooks,
+        metrics: Metrics,
+        tracing: Tracing,
+        permission: PermissionWrapper | None,
+    ) -> None:
+        """Put the parts together."""
+        self.permission = permission
+        self._backend = backend
+        self._settings = settings
+        self._clock = clock
+        self._publisher = publisher
+        self._gate = gate
+        self._joiner = joiner
+        self._executor = executor
+        self._hooks = hooks
+        self._metrics = metrics
+        self._tracing = tracing
+
+    async def run(
+        self,
+        call: Call,
+        function: Function,
+        *,
+        spending: Spending | None = None,
+        trust: Callable[[Call], Trust | None],
+        runner: Runner | None = None,
+    ) -> ToolResult:
+        """Take one call through; raises nothing but the caller's own cancellation."""
+        with self._tracing.call(call) as span:
+            result = await self._run(call, function, spending, trust, runner)
+            result.duration_ms = self._clock.monotonic_ms() - call.began_ms
+            if call.notes:
+                result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
+            self._account(call, result)
+            if span is not None:
+                error = result.error
+                self._tracing.ended(
+                    span,
+                    str(result.status),
+                    code=error.code if error is not None else "",
+                    breaker_state=str(error.breaker_state or "") if error is not None else "",
+                    attempts=result.attempts,
+                )
+        return result
+
+    async def _run(
+        self,
+        call: Call,
+        function: Function,
+        spending: Spending | None,
+        trust: Callable[[Call], Trust | None],
+        runner: Runner | None,
+    ) -> ToolResult:
+        if spending is not None:
+            refused = self._within_limits(call, spending)
+            if refused is not None:
+                return await self._refuse(call, refused)
+        if self.permission is not None or not self._backend.view.untroubled:
+            error = await self._permitted(call, trust(call))
+            if error is not None:
+                return await self._refuse(call, error, by_user=error.code == "denied")
+        if call.given_key is None:
+            call.given_key = self._hooks.key_of(call)
+        key = self._joiner.key_for(call)
+
+        async def go_through() -> ToolResult:
+            return await self._go_through(call, function, spending, runner)
+
+        if key is None or self._settings.shadow:
+            return await go_through()
+        result = await self._joiner.join(call, key, go_through)
+        if result.from_cache or (result.attempts == 0 and not call.notes.get("told")):
+            await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
+            if result.from_cache:
+                status = Status.SUCCESS if result.ok else Status(str(result.status))
+                self._publisher.finished(call, status, from_cache=True)
+            else:
+                self._publisher.refused(call, result.error.code if result.error is not None else "")
+        return result
+
+    # --- refusals -----------------------------------------------------------------------------------------------------
+
+    def _within_limits(self, call: Call, spending: Spending) -> ResultError | None:
+        now = self._clock.monotonic_ms()
+        breach = spending.breach(now, recursive=bool(call.recursion_depth))
+        if breach is None:
+            if call.recursion_depth:
+                spending.recursive_calls += 1
+            until = spending.deadline_ms()
+            call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
+            return None
+        say(
+            logging.WARNING,
+            "guarantee_violated",
+            requestId=call.request_id,
+            toolName=call.name,
+            sessionKey=call.session_id,
+            guarantee=breach.limit,
+            used=breach.used,
+            limit=breach.allowed,
+        )
+        if self._shadowed(call, "guarantee_exceeded"):
+            return None
+        call.notes["plan"] = breach.plan
+        error = refusal("guarantee_exceeded", breach.message)
+        return msgspec.structs.replace(error, terminal=True)
+
+    async def _permitted(self, call: Call, trust: Trust | None) -> ResultError | None:
+        """Ask trust, and the permission plugin where there is one."""
+        if trust is not None and is_refused(trust):
+            code = str(trust.state)
+            if self._shadowed(call, code):
+                return None
+            return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
+        if self.permission is None:
+            if not must_ask(trust) or trust is None:
+                return None
+            call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
+            if self._settings.unattended == "allow" or self._shadowed(call, "approval_required"):
+                return None
+            return refusal("approval_required", refusal_message(call.name, trust) + "; nobody is here to approve it")
+        if self._settings.shadow:
+            # The platform's own plugin decides as it would without us.
+            if must_ask(trust):
+                self._shadowed(call, "approval_required")
+            trust = None
+        answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
+        if must_ask(trust):
+            call.notes["approval"] = {"needed": True, "granted": answer.allowed}
+        self._publisher.event(
+            PermissionResolved,
+            call.session_id,
+            workspace_id=call.workspace_id,
+            user_id=call.user_id,
+            call_id=call.call_id,
+            tool_name=call.name,
+            granted=answer.allowed,
+            method=str(answer.info.get("method") or "plugin")[:256],
+        )
+        if answer.allowed:
+            return None
+        why = str(answer.info.get("reason") or "the user or a policy said no")
+        return msgspec.structs.replace(refusal("denied", f"'{call.name}' was not permitted: {why}"), terminal=True)
+
+    def _shadowed(self, call: Call, code: str) -> bool:
+        """Whether a refusal is only noted."""
+        if not self._settings.shadow:
+            return False
+        call.notes.setdefault("shadow", []).append(code)
+        self._metrics.add(SHADOW, self._metrics.tool(call.name), code)
+        fields = {"requestId": call.request_id, "toolName": call.name, "errorCode": code}
+        say(logging.INFO, "tool_call_blocked", **fields, shadow=True)
+        return True
+
+    async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
+        """Answer a call without making it."""
+        call.notes["told"] = True
+        await self._hooks.around(call, error.code)
+        self._publisher.refused(call, error.code, by_user=by_user)
+        status = ResultStatus.CIRCUIT_OPEN if error.code == "circuit_open" else ResultStatus.ERROR
+        say(
+            logging.WARNING,
+            "tool_call_blocked",
+            requestId=call.request_id,
+            toolName=call.name,
+            sessionKey=call.session_id,
+            correlationId=call.correlation_id,
+            errorCode=error.code,
+            breakerState=error.breaker_state,
+        )
+        made = ToolResult(request_id=call.request_id, tool_name=call.name, status=status, error=error)
+        if "plan" in call.notes:
+            made.metadata["plan"] = call.notes["plan"]
+        return made
+
+    # --- the call itself ----------------------------------------------------------------------------------------------
+
+    async def _go_through(
+        self, call: Call, function: Function, spending: Spending | None, runner: Runner | None
+    ) -> ToolResult:
+        if self._settings.enforce_breakers:
+            if self._settings.shadow:
+                standing = self._gate.standing(call)
+                if standing is not None:
+                    self._shadowed(call, "circuit_open")
+            else:
+                standing = await self._gate.enter(call)
+                if standing is not None:
+                    error = refusal("circuit_open", standing.message)
+                    return await self._refuse(call, msgspec.structs.replace(error, breaker_state=standing.state))
+        policy = self._policy(call)
+        self._publisher.started(call, self._time_allowed(call, policy))
+        say(
+            logging.DEBUG,
+            "tool_call_start",
+            requestId=call.request_id,
+            toolName=call.name,
+            sessionKey=call.session_id,
+            idempotencyKeyHash=call.notes.get("key_fingerprint"),
+            correlationId=call.correlation_id,
+        )
+        try:
+            made = await self._executor.run(call, function, policy, runner)
+        except BaseException as error:
+            self._gate.settle(call, failed=False)
+            self._publisher.finished(
+                call,
+                Status.CANCELLED if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) else Status.ERROR,
+                attempts=1,
+                duration_ms=self._clock.monotonic_ms() - call.began_ms,
+            )
+            raise
+        return self._conclude(call, made, spending)
+
+    def _policy(self, call: Call) -> RetryPolicy:
+        if self._settings.shadow:
+            return _ONCE
+        policy = call.tool.retry or self._settings.retry
+        if call.max_attempts is None and call.max_elapsed_ms is None:
+            return policy
+        return RetryPolicy(
+            max_attempts=policy.max_attempts if call.max_attempts is None else call.max_attempts,
+            base_ms=policy.base_ms,
+            max_delay_ms=policy.max_delay_ms,
+            max_elapsed_ms=policy.max_elapsed_ms if call.max_elapsed_ms is None else call.max_elapsed_ms,
+        )
+
+    def _time_allowed(self, call: Call, policy: RetryPolicy) -> float | None:
+        """Milliseconds after which the call can only be lost; None where it may take as long as it wants."""
+        if call.deadline_ms is not None:
+            return call.deadline_ms - self._clock.monotonic_ms() + 1000
+        own = call.hints.timeout_ms if call.hints is not None and call.hints.timeout_ms else call.tool.timeout_ms
+        return None if own is None else policy.max_elapsed_ms + own + 1000
+
+    def _conclude(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
+        """Classify what became of a call, and tell it."""
+        failure = made.failure
+        status = _status_of(made)
+        cost = _cost_of(call, made)
+        if spending is not None:
+            spending.cost_usd += cost or 0.0
+            spending.completed += failure is None
+        self._gate.settle(call, failed=failure is not None)
+        self._publisher.finished(
+            call,
+            Status(str(status)),
+            failure=failure,
+            output=made.output,
+            attempts=made.count,
+            duration_ms=self._clock.monotonic_ms() - call.began_ms,
+            cost_usd=cost,
+        )
+        return ToolResult(
+            request_id=call.request_id,
+            tool_name=call.name,
+            status=status,
+            output=made.output,
+            error=None if failure is None else self._error(call, failure),
+            attempts=made.count,
+            retried_by=tuple(made.retried),
+            exception=failure.exception if failure is not None else None,
+        )
+
+    def _error(self, call: Call, failure: CallFailure) -> ResultError:
+        standing = self._gate.standing(call)
+        state: BreakerState | None = standing.state if standing is not None else None
+        return ResultError(
+            code=failure.code,
+            message=failure.message or failure.type or "the tool reported a failure",
+            retriable=failure.retriable,
+            terminal=not failure.retriable,
+            breaker_state=state,
+        )
+
+    def _account(self, call: Call, result: ToolResult) -> None:
+        scope = "cached" if result.from_cache else "refused" if result.refused else "called"
+        tool, status = self._metrics.tool(call.name), str(result.status)
+        self._metrics.add(CALLS, tool, status, scope)
+        self._metrics.observe(result.duration_ms, tool, status)
+        if not LOGGER.isEnabledFor(logging.DEBUG):
+            return
+        say(
+            logging.DEBUG,
+            "tool_call_end",
+            requestId=call.request_id,
+            toolName=call.name,
+            sessionKey=call.session_id,
+            idempotencyKeyHash=call.notes.get("key_fingerprint"),
+            correlationId=call.correlation_id,
+            state=status,
+            attempt=result.attempts,
+            elapsedMs=round(result.duration_ms, 3),
+            fromCache=result.from_cache,
+            errorCode=result.error.code if result.error is not None else None,
+            retriable=result.error.retriable if result.error is not None else None,
+        )
+
+
+def _status_of(made: Attempts) -> ResultStatus:
+    failure = made.failure
+    if failure is None:
+        return ResultStatus.SUCCESS
+    if made.gave_up and made.count > 1:
+        return ResultStatus.RETRY_EXHAUSTED
+    if failure.timed_out and failure.http_status is None:
+        return ResultStatus.TIMEOUT
+    return ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
+
+
+def _cost_of(call: Call, made: Attempts) -> float | None:
+    """US dollars that a call has cost: what its tool says, or what the result says of itself."""
+    cost: Any = call.tool.cost_usd
+    if callable(cost):
+        try:
+            cost = cost(made.output)
+        except Exception as error:  # noqa: BLE001 - a tool's own reckoning must not break its call
+            say(logging.ERROR, "cost_failed", toolName=call.name, errorCode=type(error).__name__)
+            return None
+    if cost is None and isinstance(made.output, dict):
+        cost = made.output.get("cost_usd")
+    good = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e12
+    return float(cost) if good else None

@@ -1,0 +1,100 @@
+"""Hooks of a platform around its tool calls (seed 3, TR-12; design 4).
+
+The pair runs once per attempt, and once for a call that the guard refuses or answers from an earlier one. A hook that
+raises is logged and otherwise ignored: reliability must not break the call it watches.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from .log import say
+from .request import Call
+
+
+class Moment(NamedTuple):
+    """What a hook is told.
+
+    Attributes:
+        call: the call; `call.envelope()` is its envelope.
+        attempt: from 1; 0 for a call that is not made.
+        outcome: after the attempt: `success`, the error's code, or the word of the refusal; empty before it.
+    """
+
+    call: Call
+    attempt: int
+    outcome: str = ""
+
+
+Hook = Callable[[Moment], "Awaitable[Any] | Any"]
+KeyHook = Callable[[Call], str | None]
+
+
+class Hooks:
+    """Hooks in the order in which they were added."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._before: list[Hook] = []
+        self._after: list[Hook] = []
+        self._keys: list[KeyHook] = []
+
+    def before_tool_call(self, hook: Hook) -> Hook:
+        """Run a hook before each attempt. Usable as a decorator."""
+        self._before.append(hook)
+        return hook
+
+    def after_tool_call(self, hook: Hook) -> Hook:
+        """Run a hook after each attempt. Usable as a decorator."""
+        self._after.append(hook)
+        return hook
+
+    def idempotency_key(self, hook: KeyHook) -> KeyHook:
+        """Ask a hook for the key of a call whose caller gives none. Usable as a decorator."""
+        self._keys.append(hook)
+        return hook
+
+    def key_of(self, call: Call) -> str | None:
+        """The first key that a hook gives; None where none does."""
+        for hook in self._keys:
+            try:
+                key = hook(call)
+            except Exception as error:  # noqa: BLE001 - see the module
+                _complain(hook, error)
+                continue
+            if key:
+                return str(key)
+        return None
+
+    async def before(self, call: Call, attempt: int) -> None:
+        """An attempt is about to be made."""
+        if self._before:
+            await _run(self._before, Moment(call, attempt))
+
+    async def after(self, call: Call, attempt: int, outcome: str) -> None:
+        """An attempt has been made."""
+        if self._after:
+            await _run(self._after, Moment(call, attempt, outcome))
+
+    async def around(self, call: Call, outcome: str) -> None:
+        """The call is answered without an attempt."""
+        await self.before(call, 0)
+        await self.after(call, 0, outcome)
+
+
+async def _run(hooks: list[Hook], moment: Moment) -> None:
+    for hook in hooks:
+        try:
+            given = hook(moment)
+            if inspect.isawaitable(given):
+                await given
+        except Exception as error:  # noqa: BLE001 - see the module
+            _complain(hook, error)
+
+
+def _complain(hook: object, error: Exception) -> None:
+    name = getattr(hook, "__qualname__", type(hook).__name__)
+    say(logging.ERROR, "hook_failed", hook=name, errorCode=type(error).__name__)

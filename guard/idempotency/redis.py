@@ -1,0 +1,159 @@
+"""The store of a fleet: Redis, with atomic claims and changes (extra `redis`).
+
+One hash per key, with Redis' own expiry: a running record expires with its lease, so a dead holder frees its key by
+dying. Claims and changes are scripts, which Redis runs one at a time; a change names the holder it is made for, so one
+that was thought dead cannot overwrite its successor. Redis' clock alone counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .record import Claim, DedupeRecord, DedupeState
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+DEFAULT_PREFIX = "trustfold:dedupe:"
+
+_CLAIM = """
+local known = redis.call('HMGET', KEYS[1], 'record', 'state', 'version', 'created', 'holder', 'free')
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if known[1] and known[6] ~= '1' then
+  return {0, known[1], known[2], known[3], now - known[4], known[5]}
+end
+local version = (tonumber(known[3] or '0') or 0) + 1
+redis.call('HSET', KEYS[1], 'record', ARGV[1], 'holder', ARGV[2], 'state', 'inflight', 'version', version,
+  'created', now, 'free', '0')
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {1, ARGV[1], 'inflight', version, 0, ARGV[2]}
+"""
+
+_EXTEND = """
+local held = redis.call('HMGET', KEYS[1], 'holder', 'state')
+if held[1] ~= ARGV[1] or held[2] ~= 'inflight' then return 0 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+
+_FINISH = """
+local held = redis.call('HMGET', KEYS[1], 'holder', 'state')
+if held[1] ~= ARGV[1] or held[2] ~= 'inflight' then return 0 end
+redis.call('HSET', KEYS[1], 'record', ARGV[2], 'state', ARGV[3], 'free', ARGV[5])
+redis.call('HINCRBY', KEYS[1], 'version', 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+
+_FIRST_LOOK_MS = 10.0
+_LAST_LOOK_MS = 200.0
+
+
+class RedisDedupeStore:
+    """Keys of everyone who shares a Redis and a prefix.
+
+    Those of one process that wait for the same key look for it together.
+    """
+
+    in_process = False
+
+    def __init__(self, client: Redis, prefix: str = DEFAULT_PREFIX) -> None:
+        """Use a client of `redis.asyncio`; it stays the caller's until `close`."""
+        self._client = client
+        self._prefix = prefix
+        self._claim = client.register_script(_CLAIM)
+        self._extend = client.register_script(_EXTEND)
+        self._finish = client.register_script(_FINISH)
+        self._looking: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    @classmethod
+    def from_url(cls, url: str, prefix: str = DEFAULT_PREFIX, **options: Any) -> RedisDedupeStore:
+        """Connect to `redis://host:port/0`; `options` go to the client."""
+        from redis.asyncio import Redis  # extra `redis`
+
+        options = {"socket_timeout": 5.0, "socket_connect_timeout": 2.0, **options}
+        return cls(Redis.from_url(url, **options), prefix)
+
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+        """Take a key if it is free; one whose lease has ended is."""
+        value = msgspec.json.encode(record)
+        mine, stored, state, version, age, holder = await self._claim(
+            keys=[self._name(record.key)], args=[value, record.holder, lease_ms]
+        )
+        return Claim(bool(mine), _read(stored, state, version, holder), float(age))
+
+    async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
+        """Push the end of the holder's lease out."""
+        return bool(await self._extend(keys=[self._name(record.key)], args=[record.holder, lease_ms]))
+
+    async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
+        """Put the call's end in place of its running record."""
+        value = msgspec.json.encode(record)
+        arguments: list[Any] = [record.holder, value, str(record.state), ttl_ms, int(record.is_free)]
+        return bool(await self._finish(keys=[self._name(record.key)], args=arguments))
+
+    async def get(self, key: str) -> DedupeRecord | None:
+        """The record as it stands now."""
+        fields: Any = self._client.hmget(self._name(key), ["record", "state", "version", "holder"])
+        stored, state, version, holder = await fields
+        return None if stored is None else _read(stored, state, version, holder)
+
+    async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
+        """Look again and again, less and less often, until the record moves on, its holder dies, or so long."""
+        task = self._looking.get((key, version))
+        if task is None:
+            task = self._looking[key, version] = asyncio.create_task(self._look(key, version))
+            task.add_done_callback(lambda _: self._looking.pop((key, version), None))
+        # A look that fails is told to all who wait for it.
+        done, _ = await asyncio.wait({task}, timeout=max(0.0, timeout_ms) / 1000)
+        for finished in done:
+            finished.result()
+        return await self.get(key)
+
+    async def clear(self, tool: str | None = None) -> int:
+        """Forget everything below the prefix, or everything of one tool."""
+        gone = 0
+        async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500):
+            if tool is not None:
+                reading: Any = self._client.hget(name, "record")
+                stored = await reading
+                if stored is None or msgspec.json.decode(stored, type=DedupeRecord).tool != tool:
+                    continue
+            gone += await self._client.delete(name)
+        return gone
+
+    async def size(self) -> int:
+        """How many records there are below the prefix."""
+        return len([name async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500)])
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for task in self._looking.values():
+            task.cancel()
+        await self._client.aclose()
+
+    async def _look(self, key: str, version: int) -> None:
+        pause = _FIRST_LOOK_MS
+        while True:
+            reading: Any = self._client.hget(self._name(key), "version")
+            found = await reading
+            if found is None or int(found) != version:
+                return
+            await asyncio.sleep(pause / 1000)
+            pause = min(_LAST_LOOK_MS, pause * 1.5)
+
+    def _name(self, key: str) -> str:
+        return f"{self._prefix}{key}"
+
+
+def _read(stored: bytes | str, state: bytes | str, version: bytes | str | int, holder: bytes | str) -> DedupeRecord:
+    record = msgspec.json.decode(stored, type=DedupeRecord)
+    return msgspec.structs.replace(record, state=DedupeState(_text(state)), version=int(version), holder=_text(holder))
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,27 @@
+"""The guard's log: one JSON object a line with the seed's fields, on the logger `trustfold.guard` (seed 3 §1.6).
+
+Only names, codes, numbers and digests are logged, never arguments, results or messages; so nothing secret can be in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+
+from .redaction import redact_text
+
+LOGGER = logging.getLogger("trustfold.guard")
+
+
+def say(level: int, event: str, **fields: Any) -> None:
+    """Log an event with its fields; those that are None are left out."""
+    if not LOGGER.isEnabledFor(level):
+        return
+    shown = {
+        name: redact_text(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value is not None
+    }
+    LOGGER.log(level, "%s", orjson.dumps({"event": event, **shown}, default=str).decode())

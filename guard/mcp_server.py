@@ -1,0 +1,164 @@
+"""Reliability as MCP tools, for any agent (extra `mcp`; seed 2, Exposed Tools).
+
+    python -m trustfold.guard.mcp_server kafka://localhost:9092
+
+`reliability_status` and `reliability_history` read; `reliability_reset` gives a tool its trust back and closes its
+circuit, which needs the operator's token (`TRUSTFOLD_OPERATOR_TOKEN` of this server): a model must not be able to
+acquit itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hmac
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..projections.calls.keys import has_scope
+from ..projections.tool.stage import scope_of_key
+from ..schemas import commands as cmd
+from ..schemas.outcomes import US
+from ..schemas.public_state import StateUpdated
+from ..schemas.vocabulary import StateKind, TrustState
+from .permission import recovery_hint
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from .guard import ToolGuard
+
+MAX_ROWS = 200
+_SHOWN = (StateKind.TRUST, StateKind.BREAKER, StateKind.QUALITY)
+
+
+def status(guard: ToolGuard, tool_name: str = "", *, include_history: bool = False) -> dict[str, Any]:
+    """What is held against a tool, or against anything, in the guard's workspace."""
+    records = [
+        record
+        for record in guard.view.records(workspace=guard.settings.workspace_id)
+        if record.kind in _SHOWN and (not tool_name or _is_about(record.key, tool_name))
+    ]
+    answer: dict[str, Any] = {
+        "connected": guard.connected,
+        "workspace": guard.settings.workspace_id,
+        "tools": [_row(record) for record in records[:MAX_ROWS]],
+    }
+    if not records:
+        answer["note"] = f"nothing is held against {tool_name or 'any tool'}: it is trusted and its circuit is closed"
+    if include_history:
+        answer["history"] = history(guard, tool_name)
+    return answer
+
+
+def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict[str, Any]]:
+    """Latest changes that the guard has seen, newest first."""
+    rows = []
+    for place, record in reversed(guard.view.changes):
+        kind, _, rest = place.partition(":")
+        workspace, _, key = rest.partition(US)
+        if workspace != guard.settings.workspace_id or (tool_name and not _is_about(key, tool_name)):
+            continue
+        if record is None:
+            rows.append({"kind": kind, "key": key, "state": "trusted" if kind == "trust" else "default"})
+        elif record.kind in _SHOWN:
+            rows.append(_row(record))
+        if len(rows) >= max(1, min(limit, MAX_ROWS)):
+            break
+    return rows
+
+
+def reset(guard: ToolGuard, tool_name: str, token: str, expected: str) -> dict[str, Any]:
+    """Order that a tool be trusted again and its circuit be closed.
+
+    Raises:
+        PermissionError: the token is not the operator's, or the server has none.
+    """
+    if not expected:
+        raise PermissionError("this server has no operator token; set TRUSTFOLD_OPERATOR_TOKEN where it runs")
+    if not hmac.compare_digest(token.encode(), expected.encode()):
+        raise PermissionError("resetting needs the operator's token; ask the user for approval")
+    guard.order(cmd.TrustReset, key=tool_name, reason="reliability_reset over MCP")
+    guard.order(cmd.BreakerClose, key=scope_of_key(tool_name), reason="reliability_reset over MCP")
+    return {"ordered": ["trust.reset", "breaker.close"], "key": tool_name}
+
+
+def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
+    """The server over a guard; `token` is the operator's, by default `TRUSTFOLD_OPERATOR_TOKEN`."""
+    from mcp.server.mcpserver import MCPServer  # extra `mcp`
+    from mcp.server.mcpserver.exceptions import ToolError  # as above
+    from mcp.types import ToolAnnotations  # as above
+
+    expected = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "") if token is None else token
+    server: MCPServer = MCPServer(
+        "trustfold", instructions="Ask before you rely on a tool that has failed, or when you seem to be stuck."
+    )
+    reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+    @server.tool(annotations=reads)
+    def reliability_status(tool_name: str = "", include_history: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - the seed's
+        """Check the reliability status of tools: all that are not fully trusted, or one."""
+        return status(guard, tool_name, include_history=include_history)
+
+    @server.tool(annotations=reads)
+    def reliability_history(tool_name: str = "", limit: int = 50) -> list[dict[str, Any]]:
+        """List the latest changes of trust, circuits and quality, newest first."""
+        return history(guard, tool_name, limit)
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True))
+    async def reliability_reset(tool_name: str, operator_token: str) -> dict[str, Any]:
+        """Reset the reliability state of a tool (requires the operator's token, so: the user's approval)."""
+        try:
+            made = reset(guard, tool_name, operator_token, expected)
+        except PermissionError as refused:
+            raise ToolError(str(refused)) from refused
+        made["delivered"] = await guard.flush(5.0)
+        return made
+
+    return server
+
+
+def _is_about(key: str, tool_name: str) -> bool:
+    """Whether a key is a tool's own, or that of one of its targets."""
+    return key == tool_name or scope_of_key(key) == (tool_name if has_scope(tool_name) else f"tool:{tool_name}")
+
+
+def _row(record: StateUpdated) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": str(record.kind), "key": record.key, "state": record.state}
+    for name in (
+        "reason", "failures", "threshold", "open_until", "recovery_at", "expires_at", "successes", "successes_needed",
+        "failure_rate", "measured", "score", "last_failure_at",
+    ):  # fmt: skip
+        value = getattr(record, name)
+        if value is not None:
+            row[name] = value
+    if record.tags:
+        row["tags"] = list(record.tags)
+    if record.kind == StateKind.TRUST and record.state != TrustState.TRUSTED:
+        row["recovery_hint"] = recovery_hint(record)
+    plain: dict[str, Any] = msgspec.to_builtins(row)
+    return plain
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve over standard input and output until the client leaves."""
+    parser = argparse.ArgumentParser(prog="python -m trustfold.guard.mcp_server", description=__doc__)
+    parser.add_argument("address", help="kafka://host:9092 or http://127.0.0.1:8321")
+    parser.add_argument("--workspace", default=None, help="workspace to speak about")
+    arguments = parser.parse_args(argv)
+    asyncio.run(_serve(arguments.address, arguments.workspace))
+    return 0
+
+
+async def _serve(address: str, workspace: str | None) -> None:
+    from .guard import ToolGuard  # after the arguments are known to be good
+
+    async with await ToolGuard.connect(address, workspace_id=workspace) as guard:
+        await make_server(guard).run_stdio_async()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What trustfold has to say to a model, brought into its conversation (seed 2, Nudge Injection).
+
+A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each is
+delivered once per id: to the callbacks at once, and to whoever iterates or asks for messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from ..schemas.decisions import NudgeIssued
+from ..schemas.vocabulary import Lane
+from .log import say
+
+MAX_WAITING = 100
+"""Nudges kept for a reader that does not come; the oldest go first, for they are the most out of date."""
+
+GUIDANCE = "[RELIABILITY GUIDANCE]: "
+
+Inject = Callable[[str], Any]
+
+
+class NudgeInbox:
+    """Nudges of one session.
+
+    Attributes:
+        paused: a nudge asked for a pause that nobody has ended yet.
+        pause_reason: its words.
+        history: what was delivered, oldest first; bounded.
+    """
+
+    def __init__(
+        self,
+        *,
+        inject_context_hint: Inject | None = None,
+        inject_system_guidance: Inject | None = None,
+        request_pause: Inject | None = None,
+    ) -> None:
+        """Call back with a nudge's message by its lane; a callback must not block."""
+        self.paused = False
+        self.pause_reason = ""
+        self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
+        self._callbacks: dict[Lane, Inject | None] = {
+            Lane.CONTEXT_HINT: inject_context_hint,
+            Lane.SYSTEM_GUIDANCE: inject_system_guidance,
+            Lane.PAUSE: request_pause,
+        }
+        self._for_messages: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
+        self._for_readers: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
+        self._ids: deque[str] = deque(maxlen=10 * MAX_WAITING)
+        self._arrived: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._closed = False
+
+    def take(self, nudge: NudgeIssued) -> None:
+        """Deliver a nudge, unless it has been; may be called from any thread."""
+        if nudge.id in self._ids:
+            return
+        self._ids.append(nudge.id)
+        self.history.append(nudge)
+        self._for_messages.append(nudge)
+        self._for_readers.append(nudge)
+        if nudge.lane is Lane.PAUSE:
+            self.paused, self.pause_reason = True, nudge.message
+        callback = self._callbacks.get(nudge.lane)
+        if callback is not None:
+            try:
+                callback(nudge.message)
+            except Exception as error:  # noqa: BLE001 - a callback's fault must not stop the follower
+                say(logging.ERROR, "nudge_callback_failed", lane=str(nudge.lane), errorCode=type(error).__name__)
+        self._ring()
+
+    def resume(self) -> None:
+        """The user has taken over, or said to go on."""
+        self.paused, self.pause_reason = False, ""
+
+    def messages(self) -> list[dict[str, str]]:
+        """Messages for the next request to the model, in the chat format; each nudge is in one answer only.
+
+        A hint speaks as a user's aside and guidance as the system, as the seed has it; a pause is guidance, too, for
+        platforms that cannot pause.
+        """
+        made = []
+        while self._for_messages:
+            nudge = self._for_messages.popleft()
+            if nudge.lane is Lane.CONTEXT_HINT:
+                made.append({"role": "user", "content": f"(hint) {nudge.message}"})
+            else:
+                made.append({"role": "system", "content": f"{GUIDANCE}{nudge.message}"})
+        return made
+
+    async def __aiter__(self) -> AsyncIterator[NudgeIssued]:
+        """Nudges as they come, until the session ends."""
+        bell = asyncio.Event()
+        place = (asyncio.get_running_loop(), bell)
+        self._arrived.append(place)
+        try:
+            while True:
+                while self._for_readers:
+                    yield self._for_readers.popleft()
+                if self._closed:
+                    return
+                bell.clear()
+                if not self._for_readers and not self._closed:
+                    await bell.wait()
+        finally:
+            self._arrived.remove(place)
+
+    def close(self) -> None:
+        """No further nudge will come; iterators end."""
+        self._closed = True
+        self._ring()
+
+    def _ring(self) -> None:
+        for loop, bell in list(self._arrived):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(bell.set)

@@ -1,0 +1,182 @@
+"""Takes spans from others: OTLP over HTTP, JSON or protobuf (the latter with extra `otel`), as an ASGI application.
+
+    uvicorn.run(otlp_app(guard), host="127.0.0.1", port=4318)
+
+Point `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` at `/v1/traces`, or add it as a second exporter to a collector.
+"""
+
+from __future__ import annotations
+
+import hmac
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from .spans import ToolSpan, both
+
+if TYPE_CHECKING:
+    from ..guard import ToolGuard
+
+MAX_BYTES = 16 * 1_048_576
+"""Largest body, packed or unpacked."""
+
+_PATH = "/v1/traces"
+_FAILED = {2, "2", "STATUS_CODE_ERROR"}
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class _Refused(Exception):
+    """A request that cannot be taken; status and reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]:
+    """An ASGI application that publishes the tool spans it is sent; with `token` it asks for it as a bearer."""
+
+    async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if scope["path"].rstrip("/") != _PATH or scope["method"] != "POST":
+                raise _Refused(404, f"POST spans to {_PATH}")  # noqa: TRY301 - one place answers
+            given = headers.get("authorization", "").removeprefix("Bearer ")
+            if token and not hmac.compare_digest(given.encode(), token.encode()):
+                raise _Refused(401, "send the token as a bearer")  # noqa: TRY301 - as above
+            body = _unpacked(await _body(receive), headers.get("content-encoding", ""))
+            for span in read(body, kind):
+                for event in both(span, guard.settings, guard.privacy) if guard.settings.enabled else ():
+                    guard.publisher.send(event)
+        except _Refused as refused:
+            await _answer(send, refused.status, "application/json", orjson.dumps({"message": str(refused)}))
+            return
+        answer = (b"", kind) if kind == "application/x-protobuf" else (b"{}", "application/json")
+        await _answer(send, 200, answer[1], answer[0])
+
+    return app
+
+
+def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
+    """Every span of an export request, whatever it is about.
+
+    Raises:
+        _Refused: the body is no such request.
+    """
+    if content_type == "application/x-protobuf":
+        return _from_protobuf(body)
+    if content_type == "application/json":
+        return iter(_from_json(body))
+    raise _Refused(415, "send application/json or application/x-protobuf")
+
+
+def _from_json(body: bytes) -> list[ToolSpan]:
+    try:
+        request = orjson.loads(body)
+        return [
+            _span_of(span)
+            for resource in request.get("resourceSpans", ())
+            for scope in resource.get("scopeSpans", ())
+            for span in scope.get("spans", ())
+        ]
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _Refused(400, f"no OTLP/JSON request: {type(error).__name__}") from error
+
+
+def _span_of(span: Mapping[str, Any]) -> ToolSpan:
+    status = span.get("status") or {}
+    exception = next((_attributes(event) for event in span.get("events", ()) if event.get("name") == "exception"), {})
+    return ToolSpan(
+        trace_id=str(span["traceId"]).lower(),
+        span_id=str(span["spanId"]).lower(),
+        name=str(span.get("name", "")),
+        start_ms=int(span.get("startTimeUnixNano", 0)) // 1_000_000,
+        end_ms=int(span.get("endTimeUnixNano", 0)) // 1_000_000,
+        failed=status.get("code") in _FAILED,
+        message=str(status.get("message", "")),
+        attributes=_attributes(span),
+        exception=(str(exception.get("exception.type", "")), str(exception.get("exception.message", ""))),
+    )
+
+
+def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(one["key"]): _value(one.get("value") or {}) for one in holder.get("attributes", ())}
+
+
+def _value(value: Mapping[str, Any]) -> Any:
+    for name, found in value.items():
+        if name == "intValue":
+            return int(found)
+        if name == "arrayValue":
+            return [_value(inner) for inner in found.get("values", ())]
+        if name == "kvlistValue":
+            return _attributes({"attributes": found.get("values", ())})
+        return found
+    return None
+
+
+def _from_protobuf(body: bytes) -> Iterator[ToolSpan]:
+    try:
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # extra `otel`
+            ExportTraceServiceRequest,
+        )
+    except ImportError as missing:
+        raise _Refused(415, "protobuf is not installed here; pip install 'trustfold[otel]', or send JSON") from missing
+    from google.protobuf.json_format import MessageToDict  # as above
+    from google.protobuf.message import DecodeError  # as above
+
+    request = ExportTraceServiceRequest()
+    try:
+        request.ParseFromString(body)
+    except DecodeError as error:
+        raise _Refused(400, "no OTLP/protobuf request") from error
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                # The JSON form writes ids in base64; OTLP's own JSON writes them in hex.
+                plain = MessageToDict(span)
+                plain["traceId"], plain["spanId"] = span.trace_id.hex(), span.span_id.hex()
+                yield _span_of(plain)
+
+
+async def _body(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Refused(400, "the body broke off")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BYTES:
+            raise _Refused(413, f"at most {MAX_BYTES} bytes")
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _unpacked(body: bytes, encoding: str) -> bytes:
+    if encoding in {"", "identity"}:
+        return body
+    if encoding != "gzip":
+        raise _Refused(415, "send gzip or plain")
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(body, MAX_BYTES)
+    except zlib.error as error:
+        raise _Refused(400, "no gzip") from error
+    if unpacker.unconsumed_tail:
+        raise _Refused(413, f"at most {MAX_BYTES} bytes, unpacked")
+    return plain
+
+
+async def _answer(send: Send, status: int, content_type: str, body: bytes) -> None:
+    headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,185 @@
+"""Tool spans as events (OpenTelemetry GenAI conventions, `execute_tool`; MCP's `tools/call`).
+
+Ids derive from those of the span, so a span that is exported twice is one call. Arguments and results that stand on a
+span are handled like a guarded call's: they leave as digests and keys, or redacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from ...projections.calls.classify import Failure, classify
+from ...schemas import events as ev
+from ...schemas.envelope import output_id
+from ...schemas.vocabulary import Status, ToolClass
+from ..failure import of_result
+from ..privacy import Privacy
+from ..redaction import redact_text
+from ..request import Call
+from ..settings import GuardSettings
+from ..tools import Tool
+
+MAX_NAME = 256
+
+
+class ToolSpan(NamedTuple):
+    """One span, from wherever it comes.
+
+    Attributes:
+        trace_id: 32 hex digits.
+        span_id: 16 hex digits.
+        name: of the span.
+        start_ms: milliseconds since the epoch.
+        end_ms: the same; 0 while it runs.
+        failed: its status is an error.
+        message: of that status.
+        attributes: by name.
+        exception: type and message of a recorded exception.
+    """
+
+    trace_id: str
+    span_id: str
+    name: str
+    start_ms: int
+    end_ms: int
+    failed: bool
+    message: str
+    attributes: Mapping[str, Any]
+    exception: tuple[str, str] = ("", "")
+
+
+def tool_name_of(span: ToolSpan) -> str:
+    """The tool a span is about; empty for every other span, and for those that a guard made itself."""
+    given = span.attributes
+    if given.get("trustfold.guard"):
+        return ""
+    is_tool = given.get("gen_ai.operation.name") == "execute_tool" or (
+        given.get("mcp.method.name") == "tools/call" and given.get("gen_ai.tool.name")
+    )
+    if not is_tool:
+        return ""
+    name = given.get("gen_ai.tool.name") or span.name.removeprefix("execute_tool ").strip()
+    return _name(name)
+
+
+def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.ToolCallStarted | None:
+    """The start of a tool span's call; None for a span that is about no tool."""
+    tool = tool_name_of(span)
+    if not tool:
+        return None
+    given = span.attributes
+    args = _parsed(given.get("gen_ai.tool.call.arguments"))
+    fields: dict[str, Any] = {}
+    if isinstance(args, dict):
+        call = Call(Tool(name=tool, service=_service(given)), args, "span", settings.workspace_id)
+        if privacy.send_args:
+            fields["args"] = privacy.args(args)
+        else:
+            guess = call.tool_class
+            fields = {
+                "args_digest": privacy.args_digest(args),
+                "failure_key": call.key.fine,
+                "tool_class": None if guess is ToolClass.UNKNOWN else guess,
+            }
+    return ev.ToolCallStarted(
+        **_envelope(span, "tool_call.started", span.start_ms, settings),
+        call_id=_call_id(span),
+        tool_name=tool,
+        service=_service(given),
+        **fields,
+    )
+
+
+def finished(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.ToolCallFinished | None:
+    """The end of a tool span's call; None for a span that is about no tool."""
+    tool = tool_name_of(span)
+    if not tool:
+        return None
+    given = span.attributes
+    kind = str(given.get("error.type") or span.exception[0] or "")
+    result = _parsed(given.get("gen_ai.tool.call.result"))
+    reported = of_result(result) if not span.failed else None
+    status, error = Status.SUCCESS, None
+    if span.failed or (kind and kind != "_OTHER"):
+        number = given.get("http.response.status_code")
+        http_status = number if isinstance(number, int) and 100 <= number <= 599 else None
+        message = span.message or span.exception[1]
+        failure = Failure(type=kind if kind != "_OTHER" else "", message=message, http_status=http_status)
+        status = Status.TIMEOUT if "timeout" in kind.lower() else Status.ERROR
+        error = ev.ErrorInfo(
+            type=privacy.word(failure.type, {}) or None,
+            message=privacy.message(message, {}) or None,
+            http_status=http_status,
+            severity=None if privacy.send_errors else classify(failure, status=str(status), dangerous=False),
+        )
+    elif reported is not None:
+        status = Status.ERROR
+        error = ev.ErrorInfo(
+            type=privacy.word(reported.type, {}) or None,
+            message=privacy.message(reported.message, {}) or None,
+            http_status=reported.http_status,
+            code=privacy.word(reported.code, {}) or None,
+            severity=None if privacy.send_errors else reported.severity,
+        )
+    digest, size = privacy.result_digest(result) if result is not None and error is None else (None, None)
+    return ev.ToolCallFinished(
+        **_envelope(span, "tool_call.finished", max(span.end_ms, span.start_ms), settings),
+        call_id=_call_id(span),
+        tool_name=tool,
+        status=status,
+        service=_service(given),
+        duration_ms=float(max(0, span.end_ms - span.start_ms)),
+        error=error,
+        result_digest=digest,
+        result_size=size,
+    )
+
+
+def _envelope(span: ToolSpan, kind: str, at_ms: int, settings: GuardSettings) -> dict[str, Any]:
+    given = span.attributes
+    session = given.get("gen_ai.conversation.id") or given.get("session.id") or f"trace-{span.trace_id}"
+    return {
+        "schema_version": "1.0",
+        "id": output_id(f"{span.trace_id}/{span.span_id}", kind, 0),
+        "time": datetime.fromtimestamp(at_ms / 1000, UTC),
+        "session_id": _name(session),
+        "workspace_id": settings.workspace_id,
+        "user_id": _name(given.get("user.id") or given.get("enduser.id") or settings.user_id or "") or None,
+        "agent_id": _name(given.get("gen_ai.agent.id") or settings.agent_id or "") or None,
+        "model": _name(given.get("gen_ai.request.model") or settings.model or "") or None,
+        "correlation_id": span.trace_id,
+    }
+
+
+def _call_id(span: ToolSpan) -> str:
+    return _name(span.attributes.get("gen_ai.tool.call.id")) or span.span_id
+
+
+def _service(given: Mapping[str, Any]) -> str | None:
+    return _name(given.get("mcp.server.name") or "") or None
+
+
+def _name(value: Any) -> str:
+    """A name as the contract wants it: bounded, and without what joins keys."""
+    return redact_text(str(value or "").replace("\x1f", " ").replace("\x00", " ")[:MAX_NAME]) if value else ""
+
+
+def _parsed(value: Any) -> Any:
+    """Arguments or a result as they stand on a span: JSON as text, or any value."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
+
+
+def both(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> list[msgspec.Struct]:
+    """Start and end of a span's call; nothing for a span that is about no tool."""
+    first, last = started(span, settings, privacy), finished(span, settings, privacy)
+    return [first, last] if first is not None and last is not None else []

@@ -1,0 +1,25 @@
+"""A session's own word about trust, in the shape of a published state (design 3, Trust: lookup order)."""
+
+from __future__ import annotations
+
+from ..schemas.codec import rfc3339
+from ..schemas.public_state import StateUpdated
+from ..schemas.vocabulary import StateKind, TrustState
+from .request import Call
+from .view import Trust
+
+
+def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
+    """What an override says about a call."""
+    record = StateUpdated(
+        schema_version="1.0",
+        id=f"session-{call.session_id}",
+        time=rfc3339(now_ms),
+        workspace_id=call.workspace_id,
+        kind=StateKind.TRUST,
+        key=call.name,
+        scope="session",
+        state=str(state),
+        reason="set for this session",
+    )
+    return Trust(state, record)

@@ -1,0 +1,203 @@
+"""Permission: reliability laid over the platform's own permission plugin (seed 1, Permission System Integration).
+
+Blocked and removed tools are refused whatever the plugin says; escalated and recovering ones must be approved, even
+where the plugin would wave them through; about everything else the plugin decides alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ..schemas.public_state import StateUpdated
+from ..schemas.vocabulary import TrustState
+from .view import Trust
+
+if TYPE_CHECKING:
+    from .guard import ToolGuard
+
+CONTEXT_KEY = "_reliability_escalation"
+"""Under this name the escalation stands in the context that a permission plugin is given."""
+
+_ASK = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
+
+
+class PermissionPlugin(Protocol):
+    """A platform's own plugin, as far as it is used here. May be a coroutine function."""
+
+    def check_permission(
+        self,
+        tool_name: str,
+        args: dict[str, Any],
+        context: dict[str, Any] | None = None,
+        call_id: str | None = None,
+    ) -> Any:
+        """Whether a call may run, and why: a pair of a boolean and an object, or a boolean."""
+
+
+class Answer(NamedTuple):
+    """What came of a check.
+
+    Attributes:
+        allowed: the call may run.
+        info: the plugin's own words, and `method`: how it was decided.
+    """
+
+    allowed: bool
+    info: dict[str, Any]
+
+
+class DisplayInfo(NamedTuple):
+    """What a permission prompt shows of an escalation (seed 1, Permission Request Enhancement)."""
+
+    summary: str
+    details: str
+    warnings: str
+    hint: str
+    format_hint: str = "text"
+    warning_level: str = "warning"
+
+
+def must_ask(trust: Trust | None) -> bool:
+    """Whether a person must approve the call."""
+    return trust is not None and trust.state in _ASK
+
+
+def is_refused(trust: Trust | None) -> bool:
+    """Whether nobody may approve the call."""
+    return trust is not None and trust.state in {TrustState.BLOCKED, TrustState.REMOVED}
+
+
+def escalation_context(trust: Trust) -> dict[str, Any]:
+    """The block that an escalated call's context carries."""
+    record = trust.record
+    return {
+        "state": str(trust.state),
+        "key": record.key,
+        "reason": record.reason or "",
+        "failure_count": _count(record.failures),
+        "threshold": _count(record.threshold),
+        "window": record.reason.rpartition(" in ")[2] if record.reason and " in " in record.reason else "",
+        "expires_at": record.expires_at,
+        "recovery_hint": recovery_hint(record),
+    }
+
+
+def recovery_hint(record: StateUpdated) -> str:
+    """What leads back to trust, in words."""
+    needed = record.successes_needed or 1
+    match record.state:
+        case TrustState.ESCALATED:
+            after = f" after {record.recovery_at[11:19]} UTC" if record.recovery_at else " after the cooldown"
+            return f"{needed} successful calls{after} restore trust"
+        case TrustState.RECOVERING if record.recovery_pending:
+            return f"ready: `trustfold recover '{record.key}'` restores trust"
+        case TrustState.RECOVERING:
+            return f"{max(0, needed - (record.successes or 0))} more successful calls restore trust"
+        case TrustState.BLOCKED:
+            return f"manual reset required: `trustfold reset '{record.key}'`"
+        case TrustState.REMOVED:
+            return "an operator took the tool away; the command tool.restore brings it back"
+    return ""
+
+
+def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayInfo | None:
+    """What a prompt should show; None where the context holds no escalation."""
+    escalation = (context or {}).get(CONTEXT_KEY)
+    if not escalation:
+        return None
+    window = f" in {escalation['window']}" if escalation["window"] else ""
+    recent = f"Recent failures: {escalation['failure_count']}{window}"
+    return DisplayInfo(
+        summary=f"{tool_name} ({escalation['state']} - requires approval)",
+        details=f"{escalation['key']}: {escalation['reason']}\n{recent}",
+        warnings=(
+            f"This tool has been {escalation['state']} due to: {escalation['reason']}\n{recent}\n"
+            f"{escalation['recovery_hint']}"
+        ),
+        hint=escalation["recovery_hint"],
+    )
+
+
+def refusal_message(tool_name: str, trust: Trust) -> str:
+    """Why a blocked or removed tool is not called, for the model and its user."""
+    why = f" - {trust.record.reason}" if trust.record.reason else ""
+    return f"tool '{tool_name}' is {trust.state}{why}; {recovery_hint(trust.record)}"
+
+
+Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]
+
+
+class PermissionWrapper:
+    """A permission plugin laid inside of reliability; itself a plugin with an asynchronous face."""
+
+    def __init__(
+        self, inner: PermissionPlugin | Ask, guard: ToolGuard | None = None, *, ask: Ask | None = None
+    ) -> None:
+        """Wrap a plugin, or a function with the arguments of its `check_permission`.
+
+        Args:
+            inner: decides about everything that is trusted. Of what is not, it sees `force_ask` in the context.
+            guard: needed where the wrapper is asked by the platform itself and not handed to a guard.
+            ask: asks a person, for plugins that know no `force_ask`: what the plugin allows by itself (its answer's
+                `method` is not `user`) is asked again with it.
+        """
+        self._inner = inner
+        self._guard = guard
+        self._ask = ask
+
+    async def check_permission(
+        self,
+        tool_name: str,
+        args: dict[str, Any],
+        context: dict[str, Any] | None = None,
+        call_id: str | None = None,
+        *,
+        session_id: str = "",
+    ) -> tuple[bool, dict[str, Any]]:
+        """The plugin's answer with reliability laid over it (option A of the seed)."""
+        trust = self._guard.trust_of(tool_name, args, session_id=session_id) if self._guard is not None else None
+        answer = await self.decide(tool_name, args, trust, context=context, call_id=call_id)
+        return answer.allowed, answer.info
+
+    async def decide(
+        self,
+        tool_name: str,
+        args: dict[str, Any],
+        trust: Trust | None,
+        *,
+        context: dict[str, Any] | None = None,
+        call_id: str | None = None,
+    ) -> Answer:
+        """Decide about one call whose trust is known."""
+        if trust is not None and is_refused(trust):
+            return Answer(allowed=False, info={"method": "reliability", "reason": refusal_message(tool_name, trust)})
+        if trust is not None and must_ask(trust):
+            context = {**(context or {}), CONTEXT_KEY: escalation_context(trust), "force_ask": True}
+        plugin: Any = self._inner
+        check: Ask = getattr(plugin, "check_permission", plugin)
+        answer = await _asked(check, tool_name, args, context, call_id)
+        if trust is None or not must_ask(trust):
+            return answer
+        if answer.allowed and self._ask is not None and answer.info.get("method") != "user":
+            answer = await _asked(self._ask, tool_name, args, context, call_id)
+            answer.info.setdefault("method", "user")
+        answer.info.setdefault("escalation", context[CONTEXT_KEY] if context else {})
+        return answer
+
+
+async def _asked(check: Ask, *arguments: Any) -> Answer:
+    given = check(*arguments)
+    return _answer(await given if inspect.isawaitable(given) else given)
+
+
+def _answer(given: Any) -> Answer:
+    if isinstance(given, tuple) and given:
+        info = given[1] if len(given) > 1 and isinstance(given[1], Mapping) else {}
+        return Answer(bool(given[0]), dict(info))
+    return Answer(bool(given), {})
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"

@@ -1,0 +1,255 @@
+"""One call on its way through the guard, and how it is read from a caller's words or from an envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from ..projections.calls.command_line import read as read_command_line
+from ..projections.calls.keys import CallKey, call_key, is_shell, shell_command, tool_key
+from ..projections.calls.security import writes_credentials
+from ..projections.calls.tool_class import class_by_args, class_by_name
+from ..schemas.tool_envelopes import (
+    CallControl,
+    CallHints,
+    CallPayload,
+    CallTarget,
+    CallTrace,
+    CallTransport,
+    DedupeMode,
+    ToolCallEnvelope,
+)
+from ..schemas.vocabulary import ToolClass
+from .errors import EnvelopeRejected
+from .privacy import is_private_key_of
+from .tools import Tool
+
+CONTRACT_VERSION: Literal["1.1"] = "1.1"
+
+NO_SESSION = "no-session"
+"""Session of calls that are made outside of any."""
+
+
+class Call:
+    """A call and what follows from it; the key and what it shows are worked out when they are first asked for.
+
+    Attributes:
+        tool: what is known of the tool.
+        args: its arguments; never changed.
+        session_id: the conversation.
+        workspace_id: where the tool lives.
+        call_id: pairs its events; the model's id where it gave one.
+        request_id: unique per request.
+        started_ms: when it came, since the epoch.
+        began_ms: the same on the clock that never runs backwards.
+        deadline_ms: when nobody waits any more, on that clock; None: never.
+    """
+
+    __slots__ = (
+        "_danger",
+        "_key",
+        "actor_id",
+        "agent_id",
+        "args",
+        "began_ms",
+        "call_id",
+        "correlation_id",
+        "deadline_ms",
+        "dedupe_mode",
+        "given_key",
+        "hints",
+        "max_attempts",
+        "max_elapsed_ms",
+        "model",
+        "model_tier",
+        "namespace",
+        "notes",
+        "recursion_depth",
+        "request_id",
+        "scenario",
+        "session_id",
+        "settled_scopes",
+        "started_ms",
+        "tenant_id",
+        "tool",
+        "trace",
+        "turn_index",
+        "user_id",
+        "workspace_id",
+    )  # fmt: skip
+
+    def __init__(self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str) -> None:
+        """Begin with what every call has; the guard fills in the rest."""
+        self.tool = tool
+        self.args: dict[str, Any] = args if isinstance(args, dict) else dict(args)
+        self.session_id = session_id
+        self.workspace_id = workspace_id
+        self.call_id = self.request_id = self.namespace = self.actor_id = ""
+        self.started_ms = 0
+        self.began_ms = 0.0
+        self.deadline_ms: float | None = None
+        self.given_key: str | None = None
+        self.dedupe_mode: DedupeMode | None = None
+        self.max_attempts: int | None = None
+        self.max_elapsed_ms: float | None = None
+        self.hints: CallHints | None = None
+        self.trace: CallTrace | None = None
+        self.user_id: str | None = None
+        self.tenant_id: str | None = None
+        self.agent_id: str | None = None
+        self.correlation_id: str | None = None
+        self.model: str | None = None
+        self.model_tier: str | None = None
+        self.recursion_depth = 0
+        self.turn_index: int | None = None
+        self.scenario: str | None = None
+        self.notes: dict[str, Any] = {}
+        self.settled_scopes: list[str] = []
+        self._key: CallKey | None = None
+        self._danger: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the tool."""
+        return self.tool.name
+
+    @property
+    def key(self) -> CallKey:
+        """Where the call counts; a key that would show a secret is the tool's own."""
+        if self._key is None:
+            self._key = safe_key(self.tool.name, self.args, self.tool.service or "")
+        return self._key
+
+    @property
+    def trust_keys(self) -> tuple[str, ...]:
+        """Keys of which the strictest decides: its target's, the tool's, its service's."""
+        return trust_keys(self.tool.name, self.key)
+
+    @property
+    def scopes(self) -> list[str]:
+        """Circuits it goes through: the tool's, its service's, and its model tier's where it is recursive."""
+        scopes = scopes_of(self.tool.name, self.key)
+        if self.recursion_depth and self.model_tier:
+            scopes.append(f"tier:{self.model_tier}")
+        return scopes
+
+    @property
+    def tool_class(self) -> ToolClass:
+        """What its arguments show of its class; a guess, for behaviour only."""
+        name = self.tool.name
+        if is_shell(name):
+            return read_command_line(shell_command(self.args)).tool_class
+        named = class_by_name(name)
+        return class_by_args(self.args) if named is ToolClass.UNKNOWN and self.args else named
+
+    @property
+    def dangerous(self) -> bool:
+        """Whether it tries what no agent should, by the rules of the folds."""
+        if self._danger is None:
+            name = self.tool.name
+            path = self.args.get("path") or self.args.get("file_path")
+            if is_shell(name):
+                self._danger = bool(read_command_line(shell_command(self.args)).danger)
+            else:
+                acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
+                self._danger = acts and writes_credentials(str(path))
+        return self._danger
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may be made twice: by its tool's nature, by its caller's word, or because it has a key."""
+        if self.hints is not None and self.hints.safety_critical:
+            return False
+        if self.hints is not None and self.hints.expected_retry_safe is not None:
+            return self.hints.expected_retry_safe
+        return self.tool.may_repeat or self.given_key is not None
+
+    def envelope(self) -> ToolCallEnvelope:
+        """The call as published (seed 3 §1.1), for hooks."""
+        return ToolCallEnvelope(
+            contract_version=CONTRACT_VERSION,
+            request_id=self.request_id,
+            tool_name=self.tool.name,
+            tool_namespace=self.namespace,
+            tool_call_id=self.call_id,
+            target=CallTarget(
+                session_key=self.session_id,
+                actor_id=self.actor_id,
+                agent_id=self.agent_id,
+                workspace_id=self.workspace_id,
+                correlation_id=self.correlation_id,
+                tenant_id=self.tenant_id,
+            ),
+            payload=CallPayload(params=self.args, idempotency_key=self.given_key, call_hints=self.hints),
+            transport=CallTransport(dedupe_mode=self.dedupe_mode),
+            control=CallControl(),
+            trace=self.trace or CallTrace(),
+        )
+
+
+@lru_cache(maxsize=4096)
+def _own_key(tool_name: str) -> str:
+    return tool_key(tool_name)
+
+
+@lru_cache(maxsize=4096)
+def _is_private(fine_key: str) -> bool:
+    return is_private_key_of(fine_key)
+
+
+def safe_key(tool_name: str, args: Mapping[str, Any], service: str) -> CallKey:
+    """Key of a call; one that would show a secret is the tool's own."""
+    key = call_key(tool_name, args, service)
+    fine = key.fine
+    return key._replace(fine=_own_key(tool_name)) if fine != tool_name and _is_private(fine) else key
+
+
+def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
+    """Keys of which the strictest decides: the call's target's, the tool's, the service's."""
+    own = _own_key(tool_name)
+    if key.service:
+        return key.fine, own, f"service:{key.service}"
+    return (own,) if key.fine == own else (key.fine, own)
+
+
+def scopes_of(tool_name: str, key: CallKey) -> list[str]:
+    """Circuits of a call that is not recursive."""
+    return [f"tool:{tool_name}", f"service:{key.service}"] if key.service else [f"tool:{tool_name}"]
+
+
+def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> ToolCallEnvelope:
+    """An envelope from JSON, from its parsed form, or as it is.
+
+    Raises:
+        EnvelopeRejected: naming the field and the fault; nothing was called and nothing was noted.
+    """
+    try:
+        if isinstance(given, bytes | str):
+            return msgspec.json.decode(given, type=ToolCallEnvelope)
+        if not isinstance(given, ToolCallEnvelope):
+            return msgspec.convert(given, ToolCallEnvelope)
+        # One that was built by hand is checked, too, as msgspec checks nothing that a program assigns; its parameters
+        # may be any objects.
+        bare = msgspec.structs.replace(given, payload=msgspec.structs.replace(given.payload, params={}))
+        msgspec.convert(msgspec.to_builtins(bare), ToolCallEnvelope)
+    except (msgspec.DecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise EnvelopeRejected(f"no valid envelope of version {CONTRACT_VERSION}: {error}") from error
+    if not isinstance(given.payload.params, dict):
+        raise EnvelopeRejected("payload.params must be an object of named arguments")
+    return given
+
+
+def check_call(tool_name: object, args: object, session_id: object) -> None:
+    """Refuse what is no call.
+
+    Raises:
+        EnvelopeRejected: naming the argument.
+    """
+    for what, value in (("tool_name", tool_name), ("session_id", session_id)):
+        if not isinstance(value, str) or not value or len(value) > 256 or "\x1f" in value or "\x00" in value:
+            raise EnvelopeRejected(f"{what} must be a name of 1 to 256 characters, not {str(value)[:40]!r}")
+    if not isinstance(args, Mapping):
+        raise EnvelopeRejected(f"args must be an object of named arguments, not {type(args).__name__}")

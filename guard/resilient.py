@@ -1,0 +1,131 @@
+"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails (seed 4).
+
+Ranks the registered tools by how well they fit the scenario and by the quality that trustfold has published, leaves out
+what has failed, and gives every attempt back. The failures teach trustfold by themselves: each call carries its
+scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..projections.ranking import LexicalSimilarity, Ranked, rank_tools
+from ..schemas.errors import ConfigError
+from ..schemas.rules import QualityRules
+from ..schemas.vocabulary import StateKind
+from .errors import CallNotPermitted
+
+if TYPE_CHECKING:
+    from .guard import ToolGuard
+    from .result import ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ResilientAttempt:
+    """One tool that was tried.
+
+    Attributes:
+        attempt: its number, from 1.
+        tool_id: the tool.
+        success: whether it did what it was asked.
+        score: its rank for the scenario when it was chosen.
+        error: why it did not; empty on success.
+        result: all there is to know about the call.
+    """
+
+    attempt: int
+    tool_id: str
+    success: bool
+    score: float
+    error: str
+    result: ToolResult
+
+
+@dataclass(slots=True)
+class ResilientResult:
+    """What came of a resilient call (seed 4).
+
+    Attributes:
+        success: some tool did it.
+        result: what that tool returned; None where none did.
+        tool_id: that tool; empty where none did.
+        attempts: every tool that was tried, in order.
+        refused: tools that the guard would not call, and why.
+    """
+
+    success: bool = False
+    result: Any = None
+    tool_id: str = ""
+    attempts: list[ResilientAttempt] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def unwrap(self) -> Any:
+        """What the tool returned.
+
+        Raises:
+            CallNotPermitted: no tool did it; the message says what each one said.
+        """
+        if self.success:
+            return self.result
+        said = "; ".join(f"{one.tool_id}: {one.error}" for one in self.attempts) or "no tool fits"
+        raise CallNotPermitted("no_tool", "", f"every tool failed: {said}")
+
+
+async def call_resilient(
+    guard: ToolGuard,
+    scenario: str,
+    args: Mapping[str, Any],
+    tags: frozenset[str],
+    max_attempts: int,
+    options: dict[str, Any],
+) -> ResilientResult:
+    """Try tools until one succeeds, none is left, or `max_attempts` were called.
+
+    A tool whose circuit is open or whose trust is withdrawn is passed over, which is no attempt.
+
+    Raises:
+        ConfigError: `max_attempts` is below 1.
+    """
+    if max_attempts < 1:
+        raise ConfigError(f"max_attempts is {max_attempts}; use at least 1")
+    options = dict(options)
+    similarity = options.pop("similarity", None) or LexicalSimilarity()
+    rules: QualityRules = options.pop("rules", None) or QualityRules()
+    made = ResilientResult()
+    tried: set[str] = set()
+    while len(made.attempts) < max_attempts:
+        # Ranked anew each time: what has just failed may have cost others, too.
+        chosen = next((one for one in rank(guard, scenario, tags, rules, similarity) if one.tool not in tried), None)
+        if chosen is None:
+            return made
+        tried.add(chosen.tool)
+        result = await guard.call(chosen.tool, None, args, scenario=scenario, **options)
+        error = result.error
+        if error is not None and result.refused:
+            made.refused[chosen.tool] = error.message
+            if error.code == "guarantee_exceeded":
+                return made
+            continue
+        words = "" if error is None else f"{error.code}: {error.message}"
+        number = len(made.attempts) + 1
+        made.attempts.append(ResilientAttempt(number, chosen.tool, result.ok, chosen.rank, words, result))
+        if result.ok:
+            made.success, made.result, made.tool_id = True, result.output, chosen.tool
+            return made
+    return made
+
+
+def rank(
+    guard: ToolGuard, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
+) -> list[Ranked]:
+    """Registered tools that can be called by name and carry all tags, best first, without those that do not fit."""
+    fitting = {tool.name: tool for tool in guard.tools.known() if tool.function is not None and tags <= tool.tags}
+    about = {name: " ".join(filter(None, [tool.description, *sorted(tool.tags)])) for name, tool in fitting.items()}
+    states = guard.view.records(StateKind.QUALITY, guard.settings.workspace_id)
+    now = datetime.fromtimestamp(guard.clock.now_ms() / 1000, UTC)
+    ranked = rank_tools(scenario, about, states, now, rules, similarity)
+    # Tags that the caller asks for are a word for fitting: among them even a poor description is worth a try.
+    return [one for one in ranked if one.rank > 0 or (tags and not one.tag)]

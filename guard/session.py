@@ -1,0 +1,268 @@
+"""One conversation under guard: its texts, turns, calls, nudges and limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Self
+
+from ..projections.session.announcements import announces
+from ..schemas import events as ev
+from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued
+from ..schemas.settings import SettingsOverrides
+from ..schemas.vocabulary import Severity, TrustState
+from .attempts import Function
+from .guarantees import LIMITS, ExecutionGuarantees, Spending
+from .nudges import Inject, NudgeInbox
+from .redaction import redact_text
+from .result import ToolResult
+
+if TYPE_CHECKING:
+    from .guard import ToolGuard
+
+CURRENT: ContextVar[GuardSession | None] = ContextVar("trustfold_session", default=None)
+"""Session of calls that name none."""
+
+MAX_SUGGESTIONS = 50
+
+
+class GuardSession:
+    """A session; use it with `async with`, which begins and ends it.
+
+    Attributes:
+        session_id: the conversation.
+        model: the model that is speaking; sent with every event.
+        turn_index: which turn it is; None before the first.
+        spending: what it has spent of its limits; None where it has none.
+        inbox: nudges.
+        suggestions: what else was suggested for it: other models, limits; newest last.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
+        self,
+        guard: ToolGuard,
+        session_id: str,
+        *,
+        model: str | None = None,
+        model_tier: str | None = None,
+        workspace_id: str | None = None,
+        user_id: str | None = None,
+        actor_id: str | None = None,
+        agent_id: str | None = None,
+        settings: SettingsOverrides | None = None,
+        guarantees: ExecutionGuarantees | None = None,
+        inject_context_hint: Inject | None = None,
+        inject_system_guidance: Inject | None = None,
+        request_pause: Inject | None = None,
+        on_suggestion: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Prepare a session; `async with` or `begin` announces it."""
+        own = guard.settings
+        self.session_id = session_id
+        self.model = model or own.model
+        self.model_tier = model_tier or own.model_tier
+        self.workspace_id = workspace_id or own.workspace_id
+        self.user_id = user_id or own.user_id
+        self.actor_id = actor_id or own.actor_id
+        self.agent_id = agent_id or own.agent_id
+        self.turn_index: int | None = None
+        self.spending = Spending(guarantees, guard.clock.monotonic_ms()) if guarantees is not None else None
+        self.inbox = NudgeInbox(
+            inject_context_hint=inject_context_hint,
+            inject_system_guidance=inject_system_guidance,
+            request_pause=request_pause,
+        )
+        self.suggestions: list[Any] = []
+        self._guard = guard
+        self._settings = settings
+        self._on_suggestion = on_suggestion
+        self._trust: dict[str, TrustState] = {}
+        self._stop: Callable[[], None] | None = None
+        self._token: Token[GuardSession | None] | None = None
+
+    # --- beginning and end ----------------------------------------------------------------------------------------
+
+    def begin(self) -> Self:
+        """Announce the session and listen for what is said about it."""
+        if not self._guard.settings.enabled or self._stop is not None:
+            return self
+        self._stop = self._guard.backend.decisions.listen(self.session_id, self._hear)
+        self._guard.sessions[self.session_id] = self
+        self._event(ev.SessionStarted, settings=self._settings)
+        if self.spending is not None:
+            self._tell_limits(self.spending.limits, "platform")
+        return self
+
+    def end(self, reason: str | None = None) -> None:
+        """End the session; what is open in it is closed."""
+        if self._stop is None:
+            return
+        self._event(ev.SessionEnded, reason=redact_text(reason) if reason else None)
+        self._stop()
+        self._stop = None
+        self._guard.sessions.pop(self.session_id, None)
+        self.inbox.close()
+
+    async def __aenter__(self) -> Self:
+        self.begin()
+        self._token = CURRENT.set(self)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._token is not None:
+            CURRENT.reset(self._token)
+            self._token = None
+        self.end("error" if kind is not None else None)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+    ) -> ToolResult:
+        """A guarded call in this session; see `ToolGuard.call`."""
+        return await self._guard.call(tool_name, function, args, session_id=self.session_id, **options)
+
+    # --- what is said ---------------------------------------------------------------------------------------------
+
+    def user_message(self, text: str = "") -> None:
+        """The user said something; that ends every streak. Only a digest of the text is sent."""
+        digest = self._guard.privacy.text_digest(text) if text else None
+        self._event(ev.UserMessage, text_digest=digest)
+
+    def model_text(self, text: str) -> None:
+        """The model said something: one whole message."""
+        if self._guard.privacy.send_args:
+            self._event(ev.ModelText, text=redact_text(text))
+            return
+        mentions = tuple(
+            tool.name for tool in self._guard.tools.known() if tool.name in text and len(tool.name) <= 256
+        )[:20]
+        self._event(
+            ev.ModelText,
+            text_digest=self._guard.privacy.text_digest(text),
+            announces=announces(text),
+            mentions=mentions,
+        )
+
+    @contextmanager
+    def turn(self, index: int | None = None) -> Iterator[int]:
+        """The model's turn: `with session.turn():`."""
+        self.turn_index = index if index is not None else 0 if self.turn_index is None else self.turn_index + 1
+        self._event(ev.TurnStarted)
+        try:
+            yield self.turn_index
+        finally:
+            self._event(ev.TurnEnded)
+
+    def change_settings(self, settings: SettingsOverrides) -> None:
+        """Replace the session's overrides."""
+        self._event(ev.SessionSettingsChanged, settings=settings)
+
+    def false_alarm(self, output_id: str, reason: str | None = None) -> None:
+        """Say that a nudge or an escalation was wrong."""
+        self._event(ev.FeedbackFalseAlarm, output_id=output_id, reason=redact_text(reason) if reason else None)
+
+    # --- what trustfold says --------------------------------------------------------------------------------------
+
+    @property
+    def paused(self) -> bool:
+        """Whether a nudge asked for a pause that nobody has ended yet."""
+        return self.inbox.paused
+
+    def nudges(self) -> AsyncIterator[NudgeIssued]:
+        """Nudges as they come, each once, until the session ends."""
+        return self.inbox.__aiter__()
+
+    def messages(self) -> list[dict[str, str]]:
+        """Nudges as chat messages for the next request to the model, each once."""
+        return self.inbox.messages()
+
+    def _hear(self, decision: Any) -> None:
+        if isinstance(decision, NudgeIssued):
+            self.inbox.take(decision)
+            return
+        if isinstance(decision, ModelSwitchSuggested | GuaranteeViolated) or hasattr(decision, "guarantee"):
+            self.suggestions.append(decision)
+            del self.suggestions[:-MAX_SUGGESTIONS]
+            if self._on_suggestion is not None:
+                self._on_suggestion(decision)
+
+    # --- trust and limits -----------------------------------------------------------------------------------------
+
+    def trust(self, key: str, state: TrustState | str | None) -> None:
+        """Override the trust of a key (or a tool's name) in this session; None takes the override back."""
+        if state is None:
+            self._trust.pop(key, None)
+        else:
+            self._trust[key] = TrustState(state)
+
+    def trust_override(self, keys: tuple[str, ...]) -> TrustState | None:
+        """The session's own word about a call, the most specific key first; None where it has none."""
+        return next((self._trust[key] for key in keys if key in self._trust), None) if self._trust else None
+
+    def override_guarantees(self, *, confirmed_by: str, **limits: float) -> None:
+        """Let the session spend more, because a person has confirmed it; each confirmation counts once.
+
+        Raises:
+            ConfigError: nobody confirmed, or no limit of this name exists.
+        """
+        if self.spending is None:
+            self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
+        self.spending.override(limits, confirmed_by)
+        named = {name: limits[name] for name in LIMITS if name in limits}
+        if "max_recursive_calls" in named:
+            named["max_recursive_calls"] = int(named["max_recursive_calls"])
+        self._event(ev.GuaranteeOverridden, limits=ev.GuaranteeLimits(**named), confirmed_by=confirmed_by)  # type: ignore[arg-type]
+
+    # --- reporter -------------------------------------------------------------------------------------------------
+
+    def report_failure(
+        self,
+        tool_name: str,
+        error: str | dict[str, Any] | BaseException,
+        *,
+        severity: Severity | str | None = None,
+        domain: str | None = None,
+        service: str | None = None,
+        context: dict[str, Any] | None = None,
+        recoverable: bool = True,
+    ) -> None:
+        """Report a failure without a call of its own (seed 1, Cross-Plugin Failure Reporting API)."""
+        self._guard.report_failure(
+            tool_name,
+            error,
+            session_id=self.session_id,
+            severity=severity,
+            domain=domain,
+            service=service,
+            context=context,
+            recoverable=recoverable,
+        )
+
+    def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> None:
+        """Report that a tool worked."""
+        self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
+
+    def _tell_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
+        told = ev.GuaranteeLimits(
+            max_cost_usd=limits.max_cost_usd,
+            max_duration_seconds=limits.max_duration_seconds,
+            max_recursive_calls=limits.max_recursive_calls,
+        )
+        self._event(ev.GuaranteeOverridden, limits=told, confirmed_by=confirmed_by)
+
+    def _event(self, kind: type[ev.EventBase], **fields: Any) -> None:
+        if not self._guard.settings.enabled:
+            return
+        self._guard.publisher.event(
+            kind,
+            self.session_id,
+            workspace_id=self.workspace_id,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            model=self.model,
+            model_tier=self.model_tier,
+            turn_index=self.turn_index,
+            **fields,
+        )

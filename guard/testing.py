@@ -1,0 +1,112 @@
+"""For tests of agents: a guard in memory, a clock that moves when it is told to, states as they are said to be.
+
+clock = MovableClock()
+guard = guard_for_tests(clock=clock)
+set_state(guard, "breaker", "tool:http_request", state="open", open_until=clock.after(30))
+assert guard.check("http_request").code == "circuit_open"
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from ..schemas.codec import encode, rfc3339
+from ..schemas.outcomes import US
+from ..schemas.public_state import Lease, StateUpdated
+from ..schemas.rules import Rules
+from .guard import ToolGuard
+
+START_MS = int(datetime(2026, 1, 5, 10, tzinfo=UTC).timestamp() * 1000)
+
+
+class MovableClock:
+    """A clock that stands still until it is moved; waiting moves it at once.
+
+    Attributes:
+        waits: milliseconds of every wait, in order.
+    """
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        """Begin at a time."""
+        self.waits: list[float] = []
+        self._now_ms = float(now_ms)
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self._now_ms)
+
+    def monotonic_ms(self) -> float:
+        """The same clock."""
+        return self._now_ms
+
+    async def sleep(self, ms: float) -> None:
+        """Let the time pass without waiting for it; others get their turn."""
+        self.waits.append(ms)
+        self._now_ms += ms
+        await asyncio.sleep(0)
+
+    def move(self, seconds: float = 0, *, ms: float = 0) -> None:
+        """Let time pass."""
+        self._now_ms += seconds * 1000 + ms
+
+    def after(self, seconds: float) -> str:
+        """A time so many seconds from now, as it stands in a state."""
+        return rfc3339(int(self._now_ms + seconds * 1000))
+
+
+def guard_for_tests(
+    *, clock: MovableClock | None = None, rules: Rules | None = None, jitter: float = 1.0, **options: Any
+) -> ToolGuard:
+    """A guard in memory with a movable clock; every delay is `jitter` times its bound."""
+    clock = clock or MovableClock()
+    options.setdefault("workspace_id", "w1")
+    return ToolGuard.in_memory(rules=rules, clock=clock, draw=lambda low, high: low + jitter * (high - low), **options)
+
+
+def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = None, **fields: Any) -> None:
+    """Have a guard's view say this about a key, as if trustfold had published it.
+
+    Args:
+        guard: whose view.
+        kind: `trust`, `breaker`, `quality` or `model`.
+        key: e.g. `http_request`, `bash|command=git`, `tool:http_request`.
+        workspace: by default the guard's.
+        fields: of `StateUpdated`; `state` above all. A lease may be given as a dictionary.
+    """
+    place = workspace or guard.settings.workspace_id
+    if isinstance(fields.get("lease"), dict):
+        fields["lease"] = Lease(**fields["lease"])
+    record = StateUpdated(
+        schema_version="1.0",
+        id=f"test-{kind}-{key}-{guard.clock.now_ms()}",
+        time=rfc3339(guard.clock.now_ms()),
+        workspace_id=place,
+        kind=kind,  # type: ignore[arg-type]
+        key=key,
+        **fields,
+    )
+    guard.view.apply(f"{kind}:{place}{US}{key}", encode(record))
+
+
+def clear_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = None) -> None:
+    """Have a key be at its default again."""
+    guard.view.apply(f"{kind}:{workspace or guard.settings.workspace_id}{US}{key}", None)
+
+
+def published(guard: ToolGuard, kind: str = "") -> list[dict[str, Any]]:
+    """Events that an in-memory guard has published, oldest first; of one type or of all."""
+    events = [orjson.loads(value) for value in guard.memory.published]
+    return [event for event in events if not kind or event["type"] == kind]
+
+
+def decided(guard: ToolGuard, kind: str = "") -> list[dict[str, Any]]:
+    """Decisions that an in-memory guard's folds have made, oldest first; of one type or of all."""
+    return [
+        orjson.loads(output.value)
+        for output in guard.memory.outputs
+        if output.value is not None and (not kind or output.type == kind)
+    ]

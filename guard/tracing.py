@@ -1,0 +1,65 @@
+"""OpenTelemetry spans of guarded calls, in the GenAI conventions; nothing where tracing is off (extra `otel`)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from .request import Call
+
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+
+
+class Tracing:
+    """Makes the spans of one guard."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        """Load OpenTelemetry only where it is wanted.
+
+        Raises:
+            ImportError: it is wanted and not installed.
+        """
+        self._tracer: Any = None
+        if enabled:
+            from opentelemetry import trace  # extra `otel`
+
+            self._tracer = trace.get_tracer("trustfold.guard")
+
+    def call(self, call: Call) -> AbstractContextManager[Any]:
+        """A span around a whole call."""
+        if self._tracer is None:
+            return _NOTHING
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.call_id,
+            "gen_ai.conversation.id": call.session_id,
+            "trustfold.guard": True,
+        }
+        if call.notes.get("key_fingerprint"):
+            attributes["idempotency.key"] = call.notes["key_fingerprint"]
+        span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
+            "tool_execution", attributes=attributes, record_exception=False, set_status_on_exception=False
+        )
+        return span
+
+    def retry(self, call: Call, attempt: int, wait_ms: float) -> AbstractContextManager[Any]:
+        """A child span around the wait for a retry."""
+        if self._tracer is None:
+            return _NOTHING
+        span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
+            "retry_delay",
+            attributes={"gen_ai.tool.name": call.name, "retry.attempt": attempt, "retry.delay_ms": wait_ms},
+        )
+        return span
+
+    def ended(self, span: Any, status: str, *, code: str = "", breaker_state: str = "", attempts: int = 0) -> None:
+        """Note on a call's span how it ended."""
+        if span is None:
+            return
+        span.set_attribute("trustfold.status", status)
+        span.set_attribute("trustfold.attempts", attempts)
+        if code:
+            span.set_attribute("error.type", code)
+        if breaker_state:
+            span.set_attribute("breaker.state", breaker_state)

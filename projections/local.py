@@ -1,0 +1,123 @@
+"""The whole topology in one process and one partition: the heart of the embedded engine, of replay and of tests.
+
+Pure in the same sense as the folds: it routes records between the stages' processors and returns what leaves
+them. The callers own time, input and durability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ..schemas.rules import Rules
+from .emit import Output
+from .processor import StageProcessor
+from .rule_source import TOPIC as SETTINGS
+from .rule_source import RuleSource, source_of
+from .topology import STAGE_OF_TOPIC, STAGES, make_processor
+
+
+class LogRecord(NamedTuple):
+    """A record of the local log, in the shape the processors read.
+
+    Attributes:
+        timestamp: arrival, milliseconds; -1 when unknown (a replayed file), and then event time is taken as it is.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    offset: int
+    timestamp: int = -1
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+Load = Callable[[str, bytes], bytes | None]
+
+
+class LocalTopology:
+    """All stages over one partition.
+
+    Attributes:
+        processors: by stage name.
+        next_offsets: next offset of every source topic, and of `settings`.
+        source: which rules hold for whom; records of `settings` change it.
+    """
+
+    def __init__(
+        self,
+        rules: Rules | RuleSource,
+        *,
+        load: Load = lambda _stage, _key: None,
+        next_offsets: dict[str, int] | None = None,
+    ) -> None:
+        """Start over stored states (`load` by stage name and key) at the given log positions."""
+        self.source = source_of(rules)
+        self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
+        self.next_offsets.update(next_offsets or {})
+        self.processors: dict[str, StageProcessor] = {
+            stage.name: make_processor(stage, 0, self.source, _bound(load, stage.name)) for stage in STAGES
+        }
+
+    @property
+    def stream_time(self) -> int:
+        """Largest effective time seen by any stage, milliseconds."""
+        return max(processor.stream_time for processor in self.processors.values())
+
+    def feed(
+        self, topic: str, values: Iterable[bytes | None], *, timestamp: int = -1, key: bytes | None = None
+    ) -> list[Output]:
+        """Append records to a source topic and fold them and all they cause; returns every output, in order.
+
+        Outputs to source topics (outcomes, standings, appended events) are folded before the next record is read, so
+        the decisions of one event stand together.
+        """
+        left: list[Output] = []
+        for value in values:
+            record = LogRecord(key, value, self._take_offset(topic), timestamp)
+            if topic != SETTINGS:
+                self._fold(topic, record, left)
+            elif (letter := self.source.fold(record, 0)) is not None:
+                left.append(letter)
+        return left
+
+    def next_due(self) -> int | None:
+        """Earliest time at which something falls due in any stage; None if nothing is."""
+        times = [due for processor in self.processors.values() if (due := processor.next_due()) is not None]
+        return min(times, default=None)
+
+    def tick(self, now: int) -> list[Output]:
+        """Append and fold everything due at or before `now`, until nothing is."""
+        left: list[Output] = []
+        while due := self.due(now):
+            for output in due:
+                left += self.append(output)
+        return left
+
+    def due(self, now: int) -> list[Output]:
+        """Records to `append` for everything due at or before `now`; each is given once."""
+        return [output for stage in STAGES for output in self.processors[stage.name].due(now)]
+
+    def append(self, output: Output) -> list[Output]:
+        """Append a due record to its topic and fold it and all it causes; returns it and every output, in order."""
+        left: list[Output] = []
+        self._pass_on(output, left)
+        return left
+
+    def _take_offset(self, topic: str) -> int:
+        offset = self.next_offsets[topic]
+        self.next_offsets[topic] = offset + 1
+        return offset
+
+    def _fold(self, topic: str, record: LogRecord, left: list[Output]) -> None:
+        for output in self.processors[STAGE_OF_TOPIC[topic].name].process(topic, (record,)):
+            self._pass_on(output, left)
+
+    def _pass_on(self, output: Output, left: list[Output]) -> None:
+        left.append(output)
+        if output.topic in STAGE_OF_TOPIC:
+            record = LogRecord(output.key.encode(), output.value, self._take_offset(output.topic))
+            self._fold(output.topic, record, left)
+
+
+def _bound(load: Load, stage: str) -> Callable[[bytes], bytes | None]:
+    return lambda key: load(stage, key)

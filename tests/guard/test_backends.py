@@ -1,0 +1,215 @@
+"""Delivery: the bounded buffer, the backend of one machine over a real `trustfold up`, and choosing one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from trustfold.guard import GuardSettings, ToolGuard
+from trustfold.guard.backends.base import Decisions, EventBuffer
+from trustfold.guard.backends.engine import engine_over
+from trustfold.guard.backends.http import HttpBackend
+from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.guard.settings import ENVIRONMENT
+from trustfold.guard.testing import guard_for_tests
+from trustfold.schemas.errors import ConfigError
+from trustfold.streams.embedded.views import Views
+from waiting import wait_until
+
+
+def test_a_full_buffer_drops_the_oldest_and_counts() -> None:
+    """What cannot be delivered for long is lost from its beginning, and nobody has to guess how much."""
+    metrics = Metrics()
+    buffer = EventBuffer(3, metrics)
+    for n in range(5):
+        buffer.add(n)  # type: ignore[arg-type]
+    assert buffer.take(2) == [2, 3]
+    buffer.add(5)  # type: ignore[arg-type]
+    buffer.put_back([2, 3])  # type: ignore[list-item]
+    assert buffer.take(10) == [3, 4, 5]
+    assert (buffer.dropped, metrics.value(EVENTS, "dropped")) == (3, 3)
+
+
+def test_a_decision_is_told_once() -> None:
+    """However often it is read, to whoever listens to its session."""
+    decisions, heard = Decisions(), []
+
+    class Said:
+        def __init__(self, id_: str, session_id: str) -> None:
+            self.id, self.session_id = id_, session_id
+
+    stop = decisions.listen("s1", heard.append)
+    for one in (Said("a", "s1"), Said("a", "s1"), Said("b", "s2"), Said("c", "s1")):
+        decisions.tell(one)
+    stop()
+    decisions.tell(Said("d", "s1"))
+    assert [one.id for one in heard] == ["a", "c"]
+
+
+# --- over a real `trustfold up` ---------------------------------------------------------------------------------------
+
+
+async def fails(**_: Any) -> None:
+    """A tool that is down."""
+    raise ConnectionResetError
+
+
+async def works(**_: Any) -> str:
+    """A tool in good health."""
+    return "ok"
+
+
+async def becomes(guard: ToolGuard, code: str, tool: str = "a") -> None:
+    """Wait until a check of a tool says so."""
+    async with asyncio.timeout(20):
+        while guard.check(tool).code != code:
+            await guard.backend.changed(200)
+
+
+def start_engine(store: Path, port: int) -> subprocess.Popen[bytes]:
+    """An engine over a store, at the port where one was before."""
+    return subprocess.Popen([sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", str(port)])
+
+
+async def connection(guard: ToolGuard, *, there: bool) -> None:
+    """Wait until the guard is connected, or has noticed that it is not."""
+    await asyncio.to_thread(wait_until, lambda: guard.connected is there, timeout=20, what=f"connected: {there}")
+
+
+@asynccontextmanager
+async def embedded(store: Path, **options: Any) -> AsyncIterator[ToolGuard]:
+    """A guard over the engine of a store."""
+    async with await ToolGuard.embedded(str(store), workspace_id="w1", wait_s=30, **options) as guard:
+        assert guard.connected
+        yield guard
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*ENVIRONMENT, "TRUSTFOLD_TOKEN", "TRUSTFOLD_DB"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def test_embedded_starts_an_engine_and_a_second_guard_joins_it(tmp_path: Path) -> None:
+    """The circuit that one guard's failures open stops the other; nudges come back; all of it is in the file."""
+    store = tmp_path / "t.sqlite"
+    async with embedded(store) as one, embedded(store) as two, two.session("s1") as session:
+        assert two.backend._engine.process is None  # type: ignore[attr-defined]
+        for n in range(5):
+            await one.call("a", fails, {}, session_id=f"f{n}")
+        for guard in (one, two):
+            await becomes(guard, "circuit_open")
+        for _ in range(3):
+            await session.call("read_file", works, {"path": "x"})
+        async with asyncio.timeout(20):
+            async for nudge in session.nudges():
+                assert nudge.pattern == "repetitive_calls"
+                break
+        assert await one.flush()
+        assert await two.flush()
+    with closing(Views.open(store)) as views:
+        assert any(key.startswith("breaker:") for key in views.states())
+
+
+async def test_an_engine_that_dies_is_waited_for(tmp_path: Path) -> None:
+    """Its end is noticed, events are kept, the last view holds; a new engine over the file gets them."""
+    store = tmp_path / "t.sqlite"
+    engine = await asyncio.to_thread(engine_over, store, None, 30)
+    assert engine.process is not None
+    port = int(engine.url.rpartition(":")[2])
+    backend = HttpBackend(engine.url, metrics := Metrics(), 1000)
+    guard = ToolGuard(backend, GuardSettings(workspace_id="w1"), metrics=metrics)
+    await backend.start(20)
+    for n in range(5):
+        await guard.call("a", fails, {}, session_id=f"f{n}")
+    await becomes(guard, "circuit_open")
+    os.kill(engine.process.pid, signal.SIGKILL)
+    with engine.process:
+        pass
+    await connection(guard, there=False)
+    assert guard.check("a").code == "circuit_open"
+    assert (await guard.call("b", works, {}, session_id="later")).ok
+    assert not await guard.flush(0.2)
+
+    again = start_engine(store, port)
+    try:
+        assert await guard.flush(30)
+        await connection(guard, there=True)
+    finally:
+        await guard.close()
+        again.terminate()
+        again.wait()
+    with closing(sqlite3.connect(store)) as file:
+        kept = b"".join(row[0] or b"" for row in file.execute("SELECT value FROM log"))
+    assert b'"session_id":"later"' in kept
+
+
+async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """The child's own words."""
+    file = tmp_path / "not-a-store"
+    file.write_bytes(b"this is no database at all" * 100)
+    with pytest.raises(ConfigError, match="not a trustfold store"):
+        await ToolGuard.embedded(str(file), wait_s=20)
+
+
+# --- choosing one -----------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_answers() -> None:
+    """The guard goes on without a view and says that it has none; `strict` wants one."""
+    guard = await ToolGuard.connect("http://127.0.0.1:1", wait_s=0.2, buffer_events=10)
+    assert not guard.connected
+    assert (await guard.call("a", works, {}, session_id="s1")).ok
+    await guard.close()
+    with pytest.raises(ConfigError, match="nobody answers"):
+        await ToolGuard.connect("http://127.0.0.1:1", wait_s=0.2, strict=True)
+    for wrong in ("localhost:9092", "ftp://x", "kafka://", ""):
+        with pytest.raises(ConfigError, match="is no address"):
+            await ToolGuard.connect(wrong)
+
+
+async def test_the_kill_switch_needs_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switched off, a guard connects to nobody."""
+    monkeypatch.setenv("TRUSTFOLD_ENABLED", "no")
+    guard = await ToolGuard.connect("kafka://127.0.0.1:1", strict=True)
+    assert (await guard.call("a", works, {})).output == "ok"
+
+
+def test_the_environment_sets_what_code_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code wins over the environment, and nothing over the kill switch; faults name the variable."""
+    monkeypatch.setenv("TRUSTFOLD_WORKSPACE", "from-env")
+    monkeypatch.setenv("TRUSTFOLD_SHADOW", "true")
+    monkeypatch.setenv("TRUSTFOLD_OPEN_MODE", "off")
+    monkeypatch.setenv("TRUSTFOLD_DERIVE_IDEMPOTENCY", "off")
+    monkeypatch.setenv("TRUSTFOLD_DIGEST_KEY", "s3cret")
+    settings = GuardSettings.from_env(shadow=False)
+    assert (settings.workspace_id, settings.shadow, settings.enforce_breakers) == ("from-env", False, False)
+    assert not settings.dedupe.derive_keys
+    assert "s3cret" not in repr(settings)
+    monkeypatch.setenv("TRUSTFOLD_BUFFER_EVENTS", "many")
+    with pytest.raises(ConfigError, match="TRUSTFOLD_BUFFER_EVENTS"):
+        GuardSettings.from_env()
+    monkeypatch.delenv("TRUSTFOLD_BUFFER_EVENTS")
+    with pytest.raises(ConfigError, match="'workspce' is no setting"):
+        GuardSettings.from_env(workspce="x")
+
+
+async def test_memory_is_bounded() -> None:
+    """A guard in memory that serves for long forgets the sessions unused longest."""
+    guard = guard_for_tests()
+    for n in range(3000):
+        await guard.call("a", works, {}, session_id=f"s{n}", dedupe_mode="disabled")
+    live = sum(len(processor._live) for processor in guard.memory._topology.processors.values())
+    assert live < 2500
+    assert len(guard.memory.published) <= 2000
+    assert orjson.loads(guard.memory.published[-1])["session_id"] == "s2999"

@@ -1,0 +1,314 @@
+"""Calls in detail: what counts as a failure, what is tried again, how time limits and cancellation end them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from trustfold.guard import EnvelopeRejected, RetryPolicy, ToolFailed, ToolGuard
+from trustfold.guard.attempts import delay_ms
+from trustfold.guard.failure import of_exception, of_result
+from trustfold.guard.metrics import SHADOW
+from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
+from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.tool_envelopes import ResultStatus, ToolCallEnvelope, ToolResultEnvelope
+from trustfold.schemas.vocabulary import Severity
+
+
+class Answer(Exception):
+    """An HTTP answer."""
+
+    def __init__(self, status_code: int, headers: dict[str, str] | None = None) -> None:
+        super().__init__(f"HTTP {status_code}")
+        self.response = SimpleNamespace(status_code=status_code, headers=headers or {})
+
+
+@pytest.mark.parametrize(
+    ("error", "severity", "retriable"),
+    [
+        (ConnectionResetError("reset"), Severity.TRANSIENT, True),
+        (TimeoutError(), Severity.TIMEOUT, True),
+        (OSError(110, "timed out"), Severity.TIMEOUT, True),
+        (Answer(408), Severity.TIMEOUT, True),
+        (Answer(425), Severity.TRANSIENT, True),
+        (Answer(429), Severity.TRANSIENT, True),
+        (Answer(500), Severity.SERVER_ERROR, True),
+        (Answer(501), Severity.SERVER_ERROR, False),
+        (Answer(503), Severity.SERVER_ERROR, True),
+        (Answer(504), Severity.TIMEOUT, True),
+        (Answer(400), Severity.INVALID_INPUT, False),
+        (Answer(403), Severity.PERMISSION, False),
+        (Answer(409), Severity.TRANSIENT, False),
+        (FileNotFoundError(2, "gone"), Severity.NOT_FOUND, False),
+        (ValueError("no such id"), Severity.INVALID_INPUT, False),
+        (MemoryError(), Severity.CRASH, False),
+        (RuntimeError("it just broke"), Severity.SERVER_ERROR, False),
+    ],
+)
+def test_what_an_exception_says(error: Exception, severity: Severity, *, retriable: bool) -> None:
+    """Severity as the folds see it, and whether another attempt may end differently (seed 3 §1.4)."""
+    failure = of_exception(error)
+    assert (failure.severity, failure.retriable) == (severity, retriable)
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        ({"error": "no such table"}, "error"),
+        ({"error": None, "rows": []}, None),
+        ({"status_code": 503}, "503"),
+        ({"status_code": 200}, None),
+        ({"exit_code": 2, "stderr": "usage"}, "2"),
+        ({"isError": True, "content": []}, "error"),
+        (SimpleNamespace(is_error=True, content=[SimpleNamespace(text="bad arguments")]), "error"),
+        (SimpleNamespace(is_error=False, content=[]), None),
+        (SimpleNamespace(status_code=429, headers={}, text=""), "429"),
+        ("Error: this is just text", None),
+        (None, None),
+    ],
+)
+def test_what_a_result_says(result: Any, code: str | None) -> None:
+    """A returned value may report a failure, in the shapes of the folds, of MCP and of HTTP clients."""
+    failure = of_result(result)
+    assert (failure.code if failure else None) == code
+
+
+def test_a_failure_may_say_itself_whether_to_try_again() -> None:
+    """A hint of the tool wins over what its kind suggests."""
+    hinted = ValueError("try later")
+    hinted.retriable = True  # type: ignore[attr-defined]
+    assert of_exception(hinted).retriable
+    found = of_result({"error": {"message": "down", "retriable": False}, "status_code": 503})
+    assert found is not None
+    assert not found.retriable
+
+
+def test_delays_have_full_jitter_and_a_cap() -> None:
+    """From 0 up to 200, 400, 800 … and never more than 4000 milliseconds."""
+    bounds: list[tuple[float, float]] = []
+
+    def draw(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return high
+
+    for retry in range(7):
+        delay_ms(RetryPolicy(), retry, draw)
+    assert bounds == [(0, 200), (0, 400), (0, 800), (0, 1600), (0, 3200), (0, 4000), (0, 4000)]
+
+
+async def test_retry_after_is_honoured() -> None:
+    """The answer's patience counts where it is longer than ours; more than the budget allows ends the call."""
+    clock = MovableClock()
+    guard = guard_for_tests(clock=clock)
+    guard.register("get", read_only=True)
+    answers = iter([Answer(429, {"Retry-After": "3"}), Answer(429, {"Retry-After": "0.01"}), None])
+
+    async def get(**_: Any) -> str:
+        if (answer := next(answers)) is not None:
+            raise answer
+        return "ok"
+
+    assert (await guard.call("get", get, {}, session_id="s1")).ok
+    assert clock.waits == [3000.0, 400.0]
+
+    async def patient(**_: Any) -> None:
+        raise Answer(503, {"Retry-After": "120"})
+
+    result = await guard.call("get", patient, {"n": 2}, session_id="s1")
+    assert (result.attempts, len(clock.waits)) == (1, 2)
+
+
+async def test_what_may_not_be_made_twice_is_not_tried_again() -> None:
+    """What changes things, or of which nothing is declared, has one attempt, unless it has a key or a promise."""
+    guard = guard_for_tests()
+    guard.register("write", read_only=False)
+    runs = 0
+
+    async def fails(**_: Any) -> None:
+        nonlocal runs
+        runs += 1
+        raise ConnectionResetError
+
+    async def attempts(tool: str, **options: Any) -> int:
+        return (await guard.call(tool, fails, {}, session_id=f"s{runs}", **options)).attempts
+
+    assert await attempts("write") == 1
+    assert await attempts("get_user") == 1  # the name is no declaration
+    guard = guard_for_tests()
+    assert await attempts("write", idempotency_key="k") == 4
+    guard = guard_for_tests()
+    assert await attempts("write", hints=SimpleNamespace(
+        safety_critical=None, expected_retry_safe=True, timeout_ms=None)) == 4  # fmt: skip
+    guard = guard_for_tests()
+    assert await attempts("write", idempotency_key="k", hints=SimpleNamespace(
+        safety_critical=True, expected_retry_safe=True, timeout_ms=None)) == 1  # fmt: skip
+
+
+async def test_an_attempt_that_takes_too_long_is_cut_off() -> None:
+    """The tool's own limit holds for each attempt, the caller's deadline for all of them."""
+    guard = ToolGuard.in_memory(retry=RetryPolicy(base_ms=0))
+    guard.register("slow", read_only=True, timeout_ms=20)
+    cancelled = 0
+
+    async def slow() -> None:
+        nonlocal cancelled
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled += 1
+            raise
+
+    result = await guard.call("slow", slow, session_id="s1")
+    assert (result.status, result.attempts, cancelled) == (ResultStatus.RETRY_EXHAUSTED, 4, 4)
+    assert result.error is not None
+    assert result.error.code == "timeout"
+    result = await guard.call("slow", slow, session_id="s1", deadline_ms=30, timeout_ms=60_000, max_attempts=100)
+    assert (result.status, result.duration_ms < 5000) == (ResultStatus.TIMEOUT, True)
+    assert published(guard, "tool_call.finished")[-1]["status"] == "timeout"
+
+
+async def test_a_long_call_without_a_limit_is_left_alone() -> None:
+    """The retry budget bounds when a further attempt may begin, not how long an attempt may take."""
+    clock = MovableClock()
+    guard = guard_for_tests(clock=clock)
+
+    async def build() -> str:
+        clock.move(600)
+        return "built"
+
+    assert (await guard.call("build", build, session_id="s1")).output == "built"
+
+
+async def test_plain_functions_run_beside_the_loop() -> None:
+    """A blocking tool does not hold up the loop."""
+    guard = guard_for_tests()
+    here = threading.get_ident()
+    result = await guard.call("work", threading.get_ident, session_id="s1")
+    assert result.output != here
+
+
+async def test_a_cancelled_call_is_told_as_such() -> None:
+    """The caller's cancellation goes through, and the call counts as neither good nor bad."""
+    guard = guard_for_tests()
+    entered = asyncio.Event()
+
+    async def hangs() -> None:
+        entered.set()
+        await asyncio.sleep(600)
+
+    task = asyncio.create_task(guard.call("x", hangs, session_id="s1"))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert published(guard, "tool_call.finished")[-1]["status"] == "cancelled"
+
+
+async def test_arguments_reach_the_tool_as_they_came() -> None:
+    """Nothing is copied, parsed or redacted on the way in; the result is the very object."""
+    guard = guard_for_tests()
+    thing, seen = object(), {}
+
+    async def tool(**args: Any) -> Any:
+        seen.update(args)
+        return thing
+
+    result = await guard.call("x", tool, {"a": thing, "password": "p"}, session_id="s1")
+    assert result.output is thing
+    assert seen == {"a": thing, "password": "p"}
+
+
+async def test_a_decorated_function_is_called_as_before() -> None:
+    """Positional, keyword, default, star and positional-only arguments; results and exceptions are its own."""
+    guard = guard_for_tests()
+
+    @guard.tool(read_only=True)
+    async def add(first: int, /, *rest: int, by: int = 1, **more: int) -> int:
+        """Adds."""
+        if first < 0:
+            raise ArithmeticError("negative")
+        return (first + sum(rest) + sum(more.values())) * by
+
+    @guard.tool
+    def answers_badly() -> dict[str, str]:
+        return {"error": "no"}
+
+    async with guard.session("s1"):
+        assert await add(1) == 1
+        assert await add(1, 2, 3, by=2, extra=4) == 20
+        with pytest.raises(ArithmeticError):
+            await add(-1)
+        with pytest.raises(ToolFailed, match="no"):
+            await answers_badly()
+    assert add.__doc__ == "Adds."
+    assert {event["session_id"] for event in published(guard)} == {"s1"}
+
+
+async def test_calls_that_make_no_sense_are_refused() -> None:
+    """Names, arguments and options are checked before anything happens."""
+    guard = guard_for_tests()
+    for wrong in (
+        {"tool_name": ""}, {"tool_name": "a\x1fb"}, {"tool_name": "x" * 257}, {"args": [1]}, {"session_id": ""},
+        {"idempotency_key": ""}, {"dedupe_mode": "sometimes"}, {"no_such_option": 1},
+    ):  # fmt: skip
+        call = {"tool_name": "x", "function": len, "args": {}, "session_id": "s1", **wrong}
+        with pytest.raises(EnvelopeRejected):
+            await guard.call(**call)
+    with pytest.raises(EnvelopeRejected, match="no function"):
+        await guard.call("nobody")
+    with pytest.raises(ConfigError):
+        await guard.call("x", len, {}, max_attempts=0)
+    assert published(guard) == []
+
+
+async def test_envelopes_go_in_and_out_as_json() -> None:
+    """A request from elsewhere, as text; its result, as the seed describes it."""
+    import msgspec
+
+    guard = guard_for_tests()
+
+    async def send(to: str) -> dict[str, str]:
+        return {"sent": to}
+
+    text = (
+        '{"contractVersion":"1.1","requestId":"r1","toolCallId":"c1","toolName":"send","toolNamespace":"mail",'
+        '"target":{"sessionKey":"s1","actorId":"u1","workspaceId":"w9"},"payload":{"version":"1.0","params":{"to":"bob"}},'
+        '"transport":{"dedupeMode":"enforced","retryBudget":{"maxAttempts":2,"maxElapsedMs":1000}}}'
+    )
+    result = await guard.execute(text, send)
+    out = msgspec.json.decode(msgspec.json.encode(result.envelope()))
+    assert out["requestId"] == "r1"
+    assert out["output"] == {"content": {"sent": "bob"}}
+    assert (out["fromCache"], out["attempts"], out["status"]) == (False, 1, "success")
+    msgspec.convert(out, ToolResultEnvelope)
+    (start,) = published(guard, "tool_call.started")
+    assert (start["call_id"], start["workspace_id"], start["session_id"]) == ("c1", "w9", "s1")
+    by_hand = msgspec.structs.replace(msgspec.json.decode(text, type=ToolCallEnvelope), tool_name="")
+    assert (await guard.execute(by_hand, send)).error is not None
+
+
+async def test_shadow_mode_computes_and_enforces_nothing() -> None:
+    """What would have been refused is noted, counted and made all the same, once; nothing is joined or tried again."""
+    guard = guard_for_tests(shadow=True)
+    guard.register("get", read_only=True)
+    runs = 0
+
+    async def fails(**_: Any) -> None:
+        nonlocal runs
+        runs += 1
+        raise ConnectionResetError
+
+    set_state(guard, "breaker", "tool:get", state="open", open_until=guard.clock.after(30))  # type: ignore[attr-defined]
+    set_state(guard, "trust", "get", state="blocked", reason="security")
+    results = await asyncio.gather(
+        *(guard.call("get", fails, {}, session_id="s1", idempotency_key="k") for _ in range(3))
+    )
+    assert runs == 3
+    assert {one.attempts for one in results} == {1}
+    assert results[0].metadata["shadow"] == ["blocked", "circuit_open"]
+    assert guard.metrics.value(SHADOW, "get", "circuit_open") == 3
+    assert len(published(guard, "tool_call.finished")) == 3
+    assert guard.check("get").allowed

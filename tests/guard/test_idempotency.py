@@ -1,0 +1,301 @@
+"""Idempotent calls as callers see them: which calls are one, what is kept, who takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trustfold.guard import DedupePolicy, RedisDedupeStore, ToolGuard
+from trustfold.guard.idempotency.keys import computed_key, params_digest
+from trustfold.guard.privacy import Privacy
+from trustfold.guard.request import Call
+from trustfold.guard.testing import MovableClock, guard_for_tests
+from trustfold.guard.tools import Tool
+from trustfold.schemas.tool_envelopes import ResultStatus
+from waiting import wait_until
+
+
+def key_of(args: dict[str, Any], tool: str = "send", session: str = "s1", **who: str) -> str:
+    """Computed key of a call."""
+    call = Call(Tool(name=tool), args, session, "w1")
+    call.namespace, call.actor_id = who.get("namespace", "tools"), who.get("actor", "u1")
+    return computed_key(call, Privacy())
+
+
+def test_what_makes_two_calls_one() -> None:
+    """Order of names, equal numbers and volatile fields do not matter; everything else does."""
+    base = key_of({"to": "bob", "n": 1})
+    assert key_of({"n": 1.0, "to": "bob"}) == base
+    assert key_of({"n": 1, "to": "bob", "retryCount": 3, "clientTs": "12:00", "traceparent": "00-a"}) == base
+    assert key_of({"x": -0.0}) == key_of({"x": 0})
+    for other in ({"to": "bob ", "n": 1}, {"to": "Bob", "n": 1}, {"to": "bob", "n": 2}, {"to": "bob", "n": "1"}):
+        assert key_of(other) != base
+    assert key_of({"to": "bob", "n": 1}, session="s2") != base
+    assert key_of({"to": "bob", "n": 1}, actor="u2") != base
+    assert key_of({"nested": {"retryCount": 1}}) != key_of({"nested": {"retryCount": 2}})
+    assert key_of({"a": True}) != key_of({"a": 1})
+    assert key_of({"a": None}) != key_of({})
+
+
+def test_no_name_can_pretend_to_be_two() -> None:
+    """The parts are hashed as an array: a delimiter inside of one joins nothing."""
+    assert key_of({}, tool="a::b", namespace="c") != key_of({}, tool="b", namespace="c::a")
+    assert key_of({}, tool="a", session='b","c') != key_of({}, tool='a","b', session="c")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=6), _JSON, max_size=5), st.randoms())
+def test_a_key_does_not_depend_on_the_order_of_names(args: dict[str, Any], random: Any) -> None:
+    """Any arguments, their names in any order."""
+    shuffled = list(args.items())
+    random.shuffle(shuffled)
+    assert key_of(args) == key_of(dict(shuffled))
+    call, other = (Call(Tool(name="t"), given, "s", "w") for given in (args, dict(shuffled)))
+    assert params_digest(call, Privacy()) == params_digest(other, Privacy())
+
+
+def test_a_keyed_digest_cannot_be_guessed() -> None:
+    """With a secret of the deployment the same arguments have another digest."""
+    assert Privacy(b"secret").args_digest({"pin": 1234}) != Privacy().args_digest({"pin": 1234})
+
+
+class Counting:
+    """A tool that counts its runs."""
+
+    def __init__(self, *results: Any) -> None:
+        self.runs = 0
+        self.results = results or ("ok",)
+
+    async def run(self, **_: Any) -> Any:
+        """One run."""
+        self.runs += 1
+        await asyncio.sleep(0.01)
+        result = self.results[min(self.runs, len(self.results)) - 1]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+async def test_reads_are_joined_only_while_they_run() -> None:
+    """A read that is done is asked again, for things may have changed; what changes things is answered from before."""
+    guard = guard_for_tests()
+    guard.register("read", read_only=True)
+    guard.register("write", read_only=False)
+    read, write, unknown = Counting(), Counting(), Counting()
+    for _ in range(2):
+        await guard.call("read", read.run, {"path": "a"}, session_id="s1")
+        await guard.call("write", write.run, {"path": "a"}, session_id="s1")
+        await guard.call("unknown", unknown.run, {"path": "a"}, session_id="s1")
+    assert (read.runs, write.runs, unknown.runs) == (2, 1, 2)
+    together = await asyncio.gather(*(guard.call("read", read.run, {"path": "b"}, session_id="s1") for _ in range(9)))
+    assert read.runs == 3
+    assert sum(one.from_cache for one in together) == 8
+
+
+async def test_calls_outside_of_a_session_are_not_joined() -> None:
+    """Without a session nothing tells one user's call from another's."""
+    guard = guard_for_tests()
+    tool = Counting()
+    await asyncio.gather(*(guard.call("read", tool.run, {}) for _ in range(3)))
+    assert tool.runs == 3
+
+
+async def test_only_terminal_errors_are_kept() -> None:
+    """An error that may pass is tried again by the next caller; a final one is the answer for five minutes."""
+    clock = MovableClock()
+    guard = guard_for_tests(clock=clock)
+    passing, final = Counting(ConnectionResetError(), "ok"), Counting(ValueError("bad id"), "ok")
+    options = {"session_id": "s1", "idempotency_key": "k", "max_attempts": 1}
+    assert not (await guard.call("a", passing.run, {}, **options)).ok
+    assert (await guard.call("a", passing.run, {}, **options)).ok
+    first = await guard.call("b", final.run, {}, **options)
+    second = await guard.call("b", final.run, {}, **options)
+    assert (second.status, second.from_cache, final.runs) == (ResultStatus.ERROR, True, 1)
+    assert second.error == first.error
+    clock.move(301)
+    assert (await guard.call("b", final.run, {}, **options)).ok
+
+
+async def test_those_who_wait_share_a_failure() -> None:
+    """A run that fails answers all who waited for it: they do not queue up to fail one after the other."""
+    guard = guard_for_tests()
+    runs, may_go = 0, asyncio.Event()
+
+    async def fails() -> None:
+        nonlocal runs
+        runs += 1
+        await may_go.wait()
+        raise ConnectionResetError
+
+    calls = [asyncio.create_task(guard.call("x", fails, {}, session_id="s1")) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    may_go.set()
+    results = await asyncio.gather(*calls)
+    assert runs == 1
+    assert {one.status for one in results} == {ResultStatus.RETRIABLE_ERROR}
+
+
+async def test_a_cancelled_call_is_taken_over_by_one_who_waits() -> None:
+    """The caller gives up; one of those who wait runs the call, the others share its end."""
+    guard = guard_for_tests()
+    runs, entered, may_go = 0, asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        nonlocal runs
+        runs += 1
+        entered.set()
+        await may_go.wait()
+        return "ok"
+
+    first = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k"))
+    await entered.wait()
+    others = [asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k")) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    may_go.set()
+    results = await asyncio.gather(*others)
+    assert runs == 2
+    assert {one.output for one in results} == {"ok"}
+
+
+async def test_a_deadline_ends_the_wait() -> None:
+    """Who waits for a twin waits no longer than its own deadline."""
+    guard = ToolGuard.in_memory()
+    may_go = asyncio.Event()
+
+    async def slow() -> None:
+        await may_go.wait()
+
+    first = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k"))
+    await asyncio.sleep(0.01)
+    late = await guard.call("x", slow, {}, session_id="s1", idempotency_key="k", deadline_ms=30)
+    assert late.status is ResultStatus.TIMEOUT
+    may_go.set()
+    assert (await first).ok
+
+
+# --- on Redis ------------------------------------------------------------------------------------------------------
+
+
+def prefix() -> str:
+    """Keys of one test."""
+    return f"trustfold-test:{uuid4()}:"
+
+
+async def test_two_hundred_callers_run_a_call_once(redis_url: str) -> None:
+    """Four guards, two hundred callers, one key: one execution, and everybody has its result."""
+    name, runs = prefix(), 0
+
+    async def work(n: int) -> dict[str, int]:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(0.05)
+        return {"n": n}
+
+    guards = [guard_for_tests(store=RedisDedupeStore.from_url(redis_url, name)) for _ in range(4)]
+    try:
+        results = await asyncio.gather(
+            *(
+                guards[n % 4].call("send", work, {"n": 7}, session_id="s1", idempotency_key="order-7")
+                for n in range(200)
+            )
+        )
+    finally:
+        for guard in guards:
+            await guard.close()
+    assert runs == 1
+    assert all(one.output == {"n": 7} for one in results)
+    assert sum(one.from_cache for one in results) == 199
+
+
+async def test_a_lost_store_does_not_stop_the_tools(redis_url: str) -> None:
+    """Where Redis cannot be reached the call is made without it."""
+    del redis_url
+    guard = guard_for_tests(store=RedisDedupeStore.from_url("redis://127.0.0.1:1/0"))
+    assert (await guard.call("send", Counting().run, {}, session_id="s1", idempotency_key="k")).ok
+    await guard.close()
+
+
+async def test_secrets_do_not_reach_the_store(redis_url: str) -> None:
+    """A result that holds a secret is not kept: the call is not made twice, but its twin gets no copy."""
+    name = prefix()
+    store = RedisDedupeStore.from_url(redis_url, name)
+    guard = guard_for_tests(store=store)
+    login = Counting({"token": "hunter2hunter2"})
+    options = {"session_id": "s1", "idempotency_key": "my-secret-key"}
+    first = await guard.call("login", login.run, {"password": "correct horse"}, **options)
+    second = await guard.call("login", login.run, {"password": "correct horse"}, **options)
+    assert (first.output, login.runs) == ({"token": "hunter2hunter2"}, 1)
+    assert second.error is not None
+    assert second.error.code == "result_unavailable"
+    names = [key async for key in store._client.scan_iter(f"{name}*")]
+    stored = "".join([f"{key!r} {await store._client.hgetall(key)!r}" for key in names])
+    assert stored
+    for secret in ("hunter2", "correct horse", "my-secret-key"):
+        assert secret not in stored
+    await guard.close()
+
+
+HOLDER = """
+import asyncio, sys
+from trustfold.guard import DedupePolicy, RedisDedupeStore
+from trustfold.guard.testing import guard_for_tests
+
+async def work():
+    with open(sys.argv[3], "a") as runs:
+        runs.write("run\\n")
+    if sys.argv[4] == "hang":
+        await asyncio.sleep(600)
+    return "done"
+
+async def main():
+    guard = guard_for_tests(
+        store=RedisDedupeStore.from_url(sys.argv[1], sys.argv[2]), dedupe=DedupePolicy(lease_ms=600)
+    )
+    result = await guard.call("send", work, {}, session_id="s1", idempotency_key="k")
+    print(result.output, result.from_cache, flush=True)
+    await guard.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_holder_is_replaced_once(redis_url: str, tmp_path: Path) -> None:
+    """The process that runs a call is killed in the middle; of five that wait, exactly one runs it again."""
+    name, runs = prefix(), tmp_path / "runs"
+
+    def start(what: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLDER, redis_url, name, str(runs), what]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+
+    holder = start("hang")
+    wait_until(runs.exists, timeout=20, what="the first run begins")
+    waiting = [start("work") for _ in range(5)]
+    with holder:
+        holder.send_signal(signal.SIGKILL)
+    said = [process.communicate(timeout=30)[0].strip() for process in waiting]
+    assert runs.read_text().count("run") == 2
+    assert sorted(said) == ["done False", *["done True"] * 4]
+
+
+def test_policies_that_are_none_are_refused() -> None:
+    """A policy says what is wrong with it."""
+    with pytest.raises(Exception, match="conflict is 'maybe'"):
+        DedupePolicy(conflict="maybe")

@@ -1,0 +1,54 @@
+"""What it costs to have the guard: modules and time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trustfold.guard as public
+
+HEAVY = (
+    "aiokafka", "click", "duckdb", "faust", "langgraph", "mcp", "opentelemetry", "prometheus_client", "redis", "rich",
+    "rocksdict", "starlette", "uvicorn",
+)  # fmt: skip
+MAX_MS = 400
+"""Importing everything that a guarded call needs, on a slow machine; asyncio alone is a third of it."""
+
+
+def run(code: str) -> str:
+    """Run code in a fresh interpreter."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize(
+    "what", ["import trustfold.guard", "from trustfold.guard import ToolGuard; ToolGuard.in_memory()"]
+)
+def test_the_guard_loads_nothing_heavy(what: str) -> None:
+    """Neither by itself nor with a guard in memory: no stream engine, no database, no extra."""
+    loaded = run(f"import sys; {what}; print(*{{name.split('.')[0] for name in sys.modules}})").split()
+    assert not set(loaded) & set(HEAVY)
+
+
+def test_the_bare_import_loads_next_to_nothing() -> None:
+    """`import trustfold.guard` loads no other module of ours; each name comes when it is used."""
+    loaded = run("import sys, trustfold.guard; print(*(n for n in sys.modules if n.startswith('trustfold')))").split()
+    assert loaded == ["trustfold", "trustfold.guard"]
+
+
+def test_the_import_is_quick() -> None:
+    """The best of three, for the machine may be busy."""
+    code = (
+        "import time; t = time.perf_counter(); from trustfold.guard import ToolGuard;"
+        "print((time.perf_counter() - t) * 1000)"
+    )
+    assert min(float(run(code)) for _ in range(3)) < MAX_MS
+
+
+def test_public_names_resolve() -> None:
+    """Every name that the package announces can be had, and is listed by `dir`."""
+    for name in public.__all__:
+        assert getattr(public, name) is not None
+        assert name in dir(public)
+    with pytest.raises(AttributeError, match="ToolGard"):
+        public.ToolGard  # noqa: B018 - the access is the test

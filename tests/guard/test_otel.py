@@ -1,0 +1,164 @@
+"""OpenTelemetry: spans of others become events; our own calls become spans."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import orjson
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Status, StatusCode
+from trustfold.guard.otel.processor import GuardSpanProcessor
+from trustfold.guard.otel.receiver import otlp_app
+from trustfold.guard.testing import decided, guard_for_tests, published
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+def tool_span(number: int = 1, *, failed: bool = False, **attributes: Any) -> dict[str, Any]:
+    """A tool span as OTLP/JSON writes it."""
+    given = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "fetch", "gen_ai.conversation.id": "s1",
+        "gen_ai.tool.call.id": f"call-{number}", **attributes,
+    }  # fmt: skip
+    return {
+        "traceId": TRACE, "spanId": f"{number:016x}", "name": "execute_tool fetch",
+        "startTimeUnixNano": "1767607200000000000", "endTimeUnixNano": "1767607200250000000",
+        "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in given.items()],
+        "status": {"code": 2, "message": "connection reset"} if failed else {},
+    }  # fmt: skip
+
+
+def export(*spans: dict[str, Any]) -> dict[str, Any]:
+    """An export request."""
+    return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": list(spans)}]}]}
+
+
+async def post(app: Any, body: bytes, kind: str = "application/json", path: str = "/v1/traces", **headers: str) -> int:
+    """Send a request to an ASGI application; its status."""
+    sent: list[Any] = []
+    scope = {
+        "type": "http", "method": "POST", "path": path,
+        "headers": [(b"content-type", kind.encode())]
+        + [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    parts = [body[:10], body[10:]]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return int(sent[0]["status"])
+
+
+@pytest.mark.parametrize("form", ["json", "gzip", "protobuf"])
+async def test_tool_spans_from_elsewhere_become_calls(form: str) -> None:
+    """In every form of OTLP; other spans are none of our business; a span exported twice is one call."""
+    guard = guard_for_tests()
+    other = {**tool_span(9), "attributes": [{"key": "http.method", "value": {"stringValue": "GET"}}]}
+    failing = tool_span(2, failed=True, **{"error.type": "ConnectionResetError"})
+    args = {"gen_ai.tool.call.arguments": '{"url": "https://api.example.com/v1?token=hunter2hunter2"}'}
+    request = export(tool_span(1, **args), failing, other)
+    body, kind, headers = orjson.dumps(request), "application/json", {}
+    if form == "gzip":
+        body, headers = gzip.compress(body), {"content_encoding": "gzip"}
+    if form == "protobuf":
+        message = ExportTraceServiceRequest()
+        for span in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+            made = message.resource_spans.add().scope_spans.add().spans.add()
+            made.trace_id, made.span_id = bytes.fromhex(span["traceId"]), bytes.fromhex(span["spanId"])
+            made.name = span["name"]
+            made.start_time_unix_nano, made.end_time_unix_nano = 1767607200000000000, 1767607200250000000
+            made.status.code, made.status.message = span["status"].get("code", 0), span["status"].get("message", "")
+            for one in span["attributes"]:
+                attribute = made.attributes.add()
+                attribute.key, attribute.value.string_value = one["key"], one["value"]["stringValue"]
+        body, kind = message.SerializeToString(), "application/x-protobuf"
+    app = otlp_app(guard)
+    for _ in range(2):
+        assert await post(app, body, kind, **headers) == 200
+    finishes = {event["id"]: event for event in published(guard, "tool_call.finished")}
+    assert [(one["call_id"], one["status"]) for one in finishes.values()] == [
+        ("call-1", "success"),
+        ("call-2", "error"),
+    ]
+    assert [one["verdict"] for one in decided(guard, "call.outcome") if one["scope"] == "tool:fetch"] == [
+        "success", "failure",
+    ]  # fmt: skip
+    start = published(guard, "tool_call.started")[0]
+    assert start["failure_key"] == "fetch|domain=api.example.com|path_prefix=v1"
+    assert finishes[next(iter(finishes))]["duration_ms"] == 250
+    assert "hunter2" not in repr(guard.memory.published)
+    assert decided(guard, "dead_letter") == []
+
+
+async def test_what_is_no_export_is_refused() -> None:
+    """With the status that tells an exporter whether to try again."""
+    guard = guard_for_tests()
+    app = otlp_app(guard, token="letmein")
+    good, key = orjson.dumps(export(tool_span())), {"authorization": "Bearer letmein"}
+    assert await post(app, good) == 401
+    assert await post(app, good, path="/elsewhere", **key) == 404
+    assert await post(app, good, "text/plain", **key) == 415
+    assert await post(app, b"{", **key) == 400
+    assert await post(app, b'{"resourceSpans": 7}', **key) == 400
+    assert await post(app, b"\xff\xff\xff", "application/x-protobuf", **key) == 400
+    assert await post(app, good, content_encoding="br", **key) == 415
+    assert await post(app, gzip.compress(b" " * (17 * 1_048_576)), content_encoding="gzip", **key) == 413
+    assert published(guard) == []
+    assert await post(app, good, **key) == 200
+
+
+async def test_spans_of_this_process_become_calls() -> None:
+    """As they begin and as they end, in the process that makes them."""
+    guard = guard_for_tests()
+    provider = TracerProvider()
+    provider.add_span_processor(GuardSpanProcessor(guard))
+    tracer = provider.get_tracer("platform")
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "fetch", "gen_ai.conversation.id": "s1"}
+    with (
+        tracer.start_as_current_span("chat"),
+        tracer.start_as_current_span("execute_tool fetch", attributes=attributes),
+    ):
+        assert [event["type"] for event in published(guard)] == ["tool_call.started"]
+    span = tracer.start_span("execute_tool fetch", attributes=attributes)
+    span.record_exception(TimeoutError())
+    span.set_status(Status(StatusCode.ERROR))
+    span.end()
+    assert [event["status"] for event in published(guard, "tool_call.finished")] == ["success", "timeout"]
+    provider.shutdown()
+
+
+async def test_our_calls_become_spans_and_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One span a call with a child for each wait, in the GenAI conventions; the bridge knows them for our own."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
+    guard = guard_for_tests(tracing=True)
+    provider.add_span_processor(GuardSpanProcessor(guard))
+    guard.register("fetch", read_only=True)
+    answers = iter([ConnectionResetError(), None])
+
+    async def fetch() -> str:
+        if (error := next(answers)) is not None:
+            raise error
+        return "ok"
+
+    await guard.call("fetch", fetch, session_id="s1")
+    wait, call = exporter.get_finished_spans()
+    assert (wait.name, call.name) == ("retry_delay", "tool_execution")
+    assert wait.parent is not None
+    assert wait.parent.span_id == call.context.span_id
+    assert call.attributes is not None
+    assert call.attributes["gen_ai.tool.name"] == "fetch"
+    assert call.attributes["gen_ai.conversation.id"] == "s1"
+    assert (call.attributes["trustfold.status"], call.attributes["trustfold.attempts"]) == ("success", 2)
+    assert len(published(guard)) == 2
+    provider.shutdown()

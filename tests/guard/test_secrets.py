@@ -1,0 +1,221 @@
+"""Nothing secret leaves the process: kinds of secrets planted everywhere, and everything that left searched."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
+from trustfold.guard.redaction import HIDDEN, is_secret_name, redact, redact_text, secrets_in
+from trustfold.guard.testing import guard_for_tests
+
+A, N, H = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA", "8529637410963852", "9f86d081884c7d659a2feaa0c55ad015"
+_B64 = "dGhpcyBpcyBhIHNlY3JldCB0b2tlbg"
+
+# kind -> (text that holds it, the part that must not be seen)
+KINDS: dict[str, tuple[str, str]] = {
+    "aws access key": (f"AKIA{A[:16].upper()}", A[:16].upper()),
+    "aws secret": (f"aws_secret_access_key = {A}/+x", A),
+    "github token": (f"ghp_{A}abcd", A),
+    "github fine-grained": (f"github_pat_11{A}", A),
+    "gitlab token": (f"glpat-{A[:20]}", A[:20]),
+    "slack bot token": (f"xoxb-123456789-{A}", A),
+    "slack webhook": (f"https://hooks.slack.com/services/T0/B0/{A}", A),
+    "stripe key": ("sk_" + f"live_{A}", A),
+    "openai key": (f"sk-proj-{A}", A),
+    "anthropic key": (f"sk-ant-api03-{A}", A),
+    "google api key": (f"AIza{A}xyz", A),
+    "google oauth token": (f"ya29.{A}", A),
+    "jwt": (f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIi{_B64}.{A}", A),
+    "pem private key": (f"-----BEGIN RSA PRIVATE KEY-----\n{A}\n{A}\n-----END RSA PRIVATE KEY-----", A),
+    "openssh private key": (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{A}", A),
+    "pgp private key": (f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{A}\n-----END PGP PRIVATE KEY BLOCK-----", A),
+    "basic auth in a url": ("https://bob:hunter2pass@db.example.com/x", "hunter2pass"),
+    "postgres url": ("postgresql://svc:s3cr3tpw@10.0.0.1:5432/app", "s3cr3tpw"),
+    "mongodb url": ("mongodb+srv://root:pa55word@c0.mongodb.net", "pa55word"),
+    "odbc connection string": ("Server=db;Uid=sa;Pwd=Str0ngOne;", "Str0ngOne"),
+    "azure storage string": (f"DefaultEndpointsProtocol=https;AccountKey={A}==;", A),
+    "azure sas": (f"https://x.blob.core.windows.net/c?sv=2020&sig={A}%3D", A),
+    "bearer header": (f"Authorization: Bearer {A}", A),
+    "basic header": (f"authorization: Basic {_B64}==", _B64),
+    "cookie header": (f"Cookie: sid={A}; theme=dark", A),
+    "password assignment": ("password=correct-horse-battery", "correct-horse-battery"),
+    "password in prose": ("the password is correct-horse", "correct-horse"),
+    "environment variable": (f"export DB_PASSWORD={A}", A),
+    "json field": (f'{{"client_secret": "{A}"}}', A),
+    "command line flag": (f"deploy --token {A} --now", A),
+    "curl user": ("curl -u admin:letmein99 https://x.test", "letmein99"),
+    "mysql flag": ("mysql -h db -u root -pS3cretPw", "S3cretPw"),
+    "card number": ("card 4111 1111 1111 1111 exp 12/29", "4111 1111 1111 1111"),
+    "social security number": ("ssn 078-05-1120", "078-05-1120"),
+    "iban": ("pay to DE89 3704 0044 0532 0130 00", "3704 0044 0532"),
+    "npm token": (f"npm_{A}abcd", A),
+    "pypi token": (f"pypi-AgEIcHlwaS5vcmc{A}", A),
+    "hugging face token": (f"hf_{A}", A),
+    "sendgrid key": (f"SG.{A[:22]}.{A}", A[:22]),
+    "twilio key": (f"SK{H}", H),
+    "telegram bot token": (f"123456789:AA{A}", A),
+    "vault token": (f"hvs.{A}", A),
+    "databricks token": (f"dapi{H}", H),
+    "shopify token": (f"shpat_{H}", H),
+    "digitalocean token": (f"dop_v1_{H}{H}", H),
+    "age key": (f"AGE-SECRET-KEY-1{A.upper()}", A.upper()),
+    "api key in a query": (f"https://api.test/v1?api_key={A}&q=1", A),
+    "one-time password": ("otp: 483920", "483920"),
+    "linear key": (f"lin_api_{A}", A),
+    "grafana key": (f"glsa_{A}_1a2b3c4d", A),
+}
+
+
+def test_there_are_enough_kinds() -> None:
+    """Forty and more."""
+    assert len(KINDS) >= 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_is_shown_without_its_secret(kind: str) -> None:
+    """Wherever it stands in a text, quoted or not; text around it stays."""
+    text, secret = KINDS[kind]
+    for around in ("{}", "before {} after", 'got "{}"', "first line\n{}\nlast line"):
+        shown = redact_text(around.format(text))
+        assert secret not in shown, shown
+        assert HIDDEN in shown
+    assert redact_text("before\n" + text).startswith("before")
+    value = redact({"note": text, "list": [{"deep": text}]})
+    assert secret not in repr(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the file was not found", "3 tokens left", "connect to host:5432", "max_tokens=100", "key error: 'name'",
+        "2026-01-31T12:00:00.000Z", "550e8400-e29b-41d4-a716-446655440000", "https://example.com/a/b?page=2",
+        "assert 3 == 4", "1234567890123", "git commit -m 'fix' -p", "keyboard interrupt", "passed 12 tests",
+        "/usr/local/lib/python3.11/site-packages/requests/sessions.py", "monkey patching", "author: bob",
+    ],
+)  # fmt: skip
+def test_plain_text_stays_as_it_is(text: str) -> None:
+    """What is no secret is not hidden."""
+    assert redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    "password passwd api_key apiKey X-Api-Key Authorization access_token refreshToken clientSecret cookie private_key "
+    "connectionString DB_PASSWORD pin otp cvv cardNumber ssn dsn sessionToken credentials signature".split(),
+)
+def test_a_telling_name_hides_its_value(name: str) -> None:
+    """In any spelling, at any depth, whatever the value looks like."""
+    assert is_secret_name(name)
+    assert redact({"a": [{name: {"x": "plain words"}}]}) == {"a": [{name: HIDDEN}]}
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "tokens", "token_count", "key", "monkey", "author", "compass", "spine"])
+def test_an_innocent_name_hides_nothing(name: str) -> None:
+    """Names that merely sound alike."""
+    assert redact({name: "value"}) == {name: "value"}
+
+
+@given(st.text(alphabet="abcdefghijkmnpqrstuvwxyz ", min_size=6, max_size=30).filter(lambda t: len(t.strip()) >= 6))
+def test_what_was_a_secret_in_the_arguments_is_one_in_every_text(secret: str) -> None:
+    """A message that repeats a password does not say that it is one."""
+    known = secrets_in({"login": {"password": secret}})
+    assert secret not in redact_text(f"cannot log in with {secret}!", known)
+
+
+def planted(value: str) -> dict[str, Any]:
+    """Arguments that hold a secret in many places."""
+    return {
+        "path": f"/data/{value}/x", "url": f"https://example.com/{value}", "command": f"echo {value}", "note": value,
+        "password": value, "nested": {"list": [value, {"auth_token": value}]},
+    }  # fmt: skip
+
+
+TOOLS = ("http_request", "bash", "read_file", "mcp__server__tool", "lookup")
+
+
+async def leave_traces(guard: ToolGuard, text: str) -> None:
+    """Everything a platform may do with a guard, with a secret in it."""
+    args = planted(text)
+
+    async def works(**_: Any) -> dict[str, Any]:
+        return {"content": text, "token": text}
+
+    async def fails(**_: Any) -> None:
+        raise RuntimeError(f"failed with {text}")
+
+    async def answers_with_error(**_: Any) -> dict[str, Any]:
+        return {"error": f"bad: {text}", "error_type": "http_error", "status_code": 500, "body": text}
+
+    async with guard.session(f"s-{uuid4()}", guarantees=ExecutionGuarantees()) as session:
+        session.user_message(text)
+        with session.turn():
+            session.model_text(f"I will use lookup with {text}")
+        for name in TOOLS:
+            for function in (works, fails, answers_with_error):
+                await session.call(name, function, args, idempotency_key=f"k-{function.__name__}")
+                await session.call(name, function, args, idempotency_key=f"k-{function.__name__}")
+                await session.call(name, function, args, scenario=f"do it with {text}")
+        session.report_failure("lookup", f"broke on {text}", context={"what": text, "password": text})
+        session.report_failure("lookup", {"error": text, "error_type": text})
+        session.report_failure("lookup", ValueError(text))
+        session.false_alarm("n1", f"no: {text}")
+        session.end(f"because {text}")
+    guard.mark_tool_failure("lookup", f"look up {text}", text)
+
+
+@pytest.mark.parametrize("sends", [False, True], ids=["digests", "redacted"])
+async def test_nothing_secret_leaves_the_process(
+    redis_url: str, caplog: pytest.LogCaptureFixture, *, sends: bool
+) -> None:
+    """Every kind, planted in arguments, results, errors and texts: in no event, decision, log, metric or store."""
+    caplog.set_level(logging.DEBUG, "trustfold.guard")
+    prefix = f"trustfold-test:{uuid4()}:"
+    store = RedisDedupeStore.from_url(redis_url, prefix)
+    guard = guard_for_tests(store=store, send_args=sends, send_errors=sends, digest_key=b"deployment")
+    guard.register("lookup", read_only=True)
+    left: list[bytes] = []
+    keep = guard.memory.publish
+    guard.memory.publish = lambda record: (keep(record), left.append(guard.memory.published[-1]))  # type: ignore[method-assign,assignment,func-returns-value]
+    for text, _ in KINDS.values():
+        await leave_traces(guard, text)
+        left += [output.value or b"" for output in guard.memory.outputs[-500:]]
+        left += [output.key.encode() for output in guard.memory.outputs[-500:]]
+    names = [key async for key in store._client.scan_iter(f"{prefix}*")]
+    left += [repr((key, await store._client.hgetall(key))).encode() for key in names]
+    left += [caplog.text.encode(), guard.metrics.text().encode()]
+    await guard.close()
+    assert len(left) > 50 * len(KINDS)
+    assert guard.publisher.lost == 0
+    everything = b"\n".join(left).decode(errors="replace")
+    everything += "\n" + everything.replace("\\n", "\n").replace("\\\\", "\\")
+    leaked = {kind: _around(everything, secret) for kind, (_, secret) in KINDS.items() if secret in everything}
+    assert leaked == {}
+
+
+def _around(text: str, secret: str) -> str:
+    at = text.find(secret)
+    return text[max(0, at - 150) : at + len(secret) + 50]
+
+
+async def test_by_default_no_argument_text_or_message_leaves_at_all() -> None:
+    """Not only secrets: what a call was about stays here, except for the key that it counts under."""
+    guard = guard_for_tests()
+
+    async def fails(**_: Any) -> None:
+        raise RuntimeError("the grapefruit was rotten")
+
+    async with guard.session("s1") as session:
+        session.model_text("Let me peel the pomegranate with lookup")
+        await session.call("lookup", fails, {"fruit": "tangerine"})
+    left = b"".join(guard.memory.published).decode()
+    for word in ("grapefruit", "pomegranate", "tangerine"):
+        assert word not in left
+    events = [orjson.loads(value) for value in guard.memory.published]
+    text = next(event for event in events if event["type"] == "model.text")
+    assert text["announces"] is True

@@ -1,0 +1,434 @@
+"""Seed 3's acceptance matrix, one test a row: what it expects, and its check that nothing else broke."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+from trustfold.guard import CallNotPermitted, DedupePolicy, ToolGuard
+from trustfold.guard.metrics import CALLS, HITS, MAX_TOOLS, OTHER, RETRIES, TRANSITIONS
+from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
+from trustfold.schemas.tool_envelopes import ResultStatus
+from trustfold.schemas.vocabulary import BreakerState
+
+
+class HttpError(Exception):
+    """An answer that is a failure."""
+
+    def __init__(self, status_code: int, message: str = "refused") -> None:
+        super().__init__(message)
+        self.status_code = status_code
+
+
+class Stub:
+    """A tool that does what its script says, the last line for ever, and counts its calls."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script) or ["ok"]
+        self.calls: list[dict[str, Any]] = []
+
+    async def __call__(self, **args: Any) -> Any:
+        """One call."""
+        self.calls.append(args)
+        step = self.script[min(len(self.calls), len(self.script)) - 1]
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    @property
+    def count(self) -> int:
+        """How often it was called."""
+        return len(self.calls)
+
+
+def as_function(stub: Stub) -> Any:
+    """A coroutine function over a stub."""
+
+    async def call(**args: Any) -> Any:
+        return await stub(**args)
+
+    return call
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """The time of one test."""
+    return MovableClock()
+
+
+@pytest.fixture
+def guard(clock: MovableClock) -> ToolGuard:
+    """A guard of one test: `lookup` reads, `send` changes something."""
+    made = guard_for_tests(clock=clock)
+    made.register("lookup", read_only=True)
+    made.register("send", read_only=False)
+    return made
+
+
+def envelope(**changes: Any) -> dict[str, Any]:
+    """A valid request."""
+    return {
+        "contractVersion": "1.1",
+        "requestId": "r-1",
+        "toolName": "send",
+        "toolNamespace": "mail",
+        "target": {"sessionKey": "s1", "actorId": "u1", "workspaceId": "w1"},
+        "payload": {"version": "1.0", "params": {"to": "bob"}},
+        **changes,
+    }
+
+
+async def test_TR_01_a_malformed_envelope_is_refused(guard: ToolGuard) -> None:
+    """Contract: a terminal error at once, no attempt, no dedupe record, no event; a valid call still executes."""
+    stub = Stub()
+    without_name = {name: value for name, value in envelope().items() if name != "toolName"}
+    for bad in (without_name, envelope(contractVersion="1.0"), envelope(payload={"params": [1]}), b"{", {}):
+        result = await guard.execute(bad, as_function(stub))
+        assert result.status is ResultStatus.ERROR
+        assert result.error is not None
+        assert (result.error.code, result.error.terminal, result.error.retriable) == ("validation_error", True, False)
+        assert result.attempts == 0
+    assert stub.count == 0
+    assert await guard.store.size() == 0
+    assert published(guard) == []
+
+    assert (await guard.execute(envelope(), as_function(stub))).ok
+    assert stub.calls == [{"to": "bob"}]
+
+
+async def test_TR_02_a_duplicate_waits_for_the_call_in_flight(guard: ToolGuard) -> None:
+    """Idempotency: mode enforced waits and shares the result; disabled runs both, neither blocking the other."""
+    entered, may_go = asyncio.Event(), asyncio.Event()
+    runs = 0
+
+    async def slow() -> str:
+        nonlocal runs
+        runs += 1
+        entered.set()
+        await may_go.wait()
+        return "sent"
+
+    async def call(**options: Any) -> Any:
+        return await guard.call("send", slow, {}, session_id="s1", idempotency_key="k", **options)
+
+    first = asyncio.create_task(call())
+    await entered.wait()
+    second = asyncio.create_task(call(dedupe_mode="enforced"))
+    fast = await call(dedupe_mode="bestEffort")
+    assert fast.error is not None
+    assert fast.error.code == "in_flight"
+    assert not second.done()
+    may_go.set()
+    one, two = await asyncio.gather(first, second)
+    assert (one.output, one.from_cache) == ("sent", False)
+    assert (two.output, two.from_cache) == ("sent", True)
+    assert two.cache is not None
+    assert two.cache.matched_on == "inflight"
+    assert runs == 1
+
+    both = await asyncio.gather(call(dedupe_mode="disabled"), call(dedupe_mode="disabled"))
+    assert [one.from_cache for one in both] == [False, False]
+    assert runs == 3
+
+
+async def test_TR_03_a_duplicate_after_completion_gets_the_cached_result(guard: ToolGuard, clock: MovableClock) -> None:
+    """Idempotency: the same key in the same session is answered from the first call; the result is unchanged."""
+    stub = Stub({"id": 7, "items": [1, 2]})
+    call = {"session_id": "s1", "idempotency_key": "k"}
+    first = await guard.call("send", as_function(stub), {"to": "bob"}, **call)
+    before = json.dumps(first.output, sort_keys=True)
+    clock.move(60)
+    second = await guard.call("send", as_function(stub), {"to": "bob"}, **call)
+    assert (second.from_cache, second.attempts) == (True, 0)
+    assert second.cache is not None
+    assert (second.cache.matched_on, second.cache.age_ms) == ("completed", 60_000)
+    assert json.dumps(second.output, sort_keys=True) == before
+    second.output["items"].clear()
+    third = await guard.call("send", as_function(stub), {"to": "bob"}, **call)
+    assert json.dumps(third.output, sort_keys=True) == before
+    assert stub.count == 1
+
+    await guard.call("send", as_function(stub), {"to": "bob"}, session_id="other", idempotency_key="k")
+    assert stub.count == 2  # another session's key is another key
+
+
+@pytest.mark.parametrize("policy", ["reject", "independent"])
+async def test_TR_04_the_same_key_with_other_params_is_a_conflict(policy: str) -> None:
+    """Idempotency: never answered from the other call; rejected or run by itself, as the policy says, and counted."""
+    guard = guard_for_tests(dedupe=DedupePolicy(conflict=policy))
+    stub = Stub("one", "two")
+    first = await guard.call("send", as_function(stub), {"to": "bob"}, session_id="s1", idempotency_key="k")
+    other = await guard.call("send", as_function(stub), {"to": "eve"}, session_id="s1", idempotency_key="k")
+    assert not other.from_cache
+    assert guard.metrics.value(HITS, "send", "conflict") == 1
+    if policy == "reject":
+        assert other.error is not None
+        assert (other.error.code, other.error.terminal, stub.count) == ("key_conflict", True, 1)
+    else:
+        assert (other.output, stub.count) == ("two", 2)
+
+    again = await guard.call("send", as_function(stub), {"to": "bob"}, session_id="s1", idempotency_key="k")
+    assert (again.output, again.from_cache) == (first.output, True)
+
+
+async def test_TR_05_a_transport_error_is_tried_again(guard: ToolGuard, clock: MovableClock) -> None:
+    """Retry: one timeout, then success: two attempts of a budget of four, full jitter; a stable tool needs one."""
+    stub = Stub(TimeoutError("no answer"), "ok")
+    result = await guard.call("lookup", as_function(stub), {}, session_id="s1")
+    assert (result.status, result.attempts, stub.count) == (ResultStatus.SUCCESS, 2, 2)
+    assert [(one.attempt, one.delay_ms, one.reason_code) for one in result.retried_by] == [(1, 200.0, "timeout")]
+    assert clock.waits == [200.0]
+    assert guard.settings.retry.max_attempts == 4
+
+    failing = Stub(TimeoutError("no answer"))
+    await guard.call("lookup", as_function(failing), {"page": 2}, session_id="s1")
+    assert clock.waits[1:] == [200.0, 400.0, 800.0]  # the bounds: this guard draws the whole of each
+    jittery = guard_for_tests(jitter=0.25)
+    jittery.register("lookup", read_only=True)
+    jittered = await jittery.call("lookup", as_function(Stub(TimeoutError())), {}, session_id="s1")
+    assert [one.delay_ms for one in jittered.retried_by] == [50.0, 100.0, 200.0]
+
+    stable = await guard.call("lookup", as_function(Stub("ok")), {"page": 3}, session_id="s1")
+    assert (stable.attempts, stable.retried_by) == (1, ())
+
+
+async def test_TR_06_a_terminal_error_is_not_tried_again(guard: ToolGuard, clock: MovableClock) -> None:
+    """Retry: a 400 has one attempt and is terminal; every other answered 4xx goes the same way."""
+    for status in (400, 401, 403, 404, 409, 413, 422):
+        stub = Stub(HttpError(status))
+        result = await guard.call("lookup", as_function(stub), {"status": status}, session_id="s1")
+        assert (result.status, result.attempts, stub.count) == (ResultStatus.ERROR, 1, 1)
+        assert result.error is not None
+        assert (result.error.code, result.error.terminal, result.error.retriable) == (str(status), True, False)
+        with pytest.raises(HttpError):
+            result.unwrap()
+    assert clock.waits == []
+
+
+async def test_TR_07_an_exhausted_budget_ends_the_call(guard: ToolGuard, clock: MovableClock) -> None:
+    """Retry: endless 503s end in retry_exhausted after the budget; the circuit counts the call; waits are bounded."""
+    stub = Stub(HttpError(503))
+    result = await guard.call("lookup", as_function(stub), {}, session_id="s1")
+    assert (result.status, result.attempts, stub.count) == (ResultStatus.RETRY_EXHAUSTED, 4, 4)
+    (outcome,) = decided(guard, "call.outcome")
+    assert (outcome["verdict"], outcome["severity"]) == ("failure", "server_error")
+    (finish,) = published(guard, "tool_call.finished")
+    assert (finish["status"], finish["attempts"]) == ("retry_exhausted", 4)
+
+    slow = await guard.call(
+        "lookup", as_function(Stub(HttpError(503))), {"page": 2}, session_id="s1", max_attempts=100, max_elapsed_ms=5000
+    )
+    assert slow.status is ResultStatus.RETRY_EXHAUSTED
+    assert slow.duration_ms <= 5000
+    assert max(clock.waits) <= 4000
+
+
+async def fails(guard: ToolGuard, times: int, tool: str = "send") -> None:
+    """A tool that fails so often."""
+    for _ in range(times):
+        await guard.call(tool, as_function(Stub(HttpError(500))), {}, session_id="s1", dedupe_mode="disabled")
+
+
+async def test_TR_08_failures_in_a_row_open_the_circuit(guard: ToolGuard) -> None:
+    """Breaker: five failing mutations open it (three where it is declared); then refused within 10 ms, good or not."""
+    await fails(guard, 4, tool="mutate")
+    assert guard.check("mutate").code != "circuit_open"
+    await fails(guard, 1, tool="mutate")
+    assert guard.check("mutate").code == "circuit_open"
+    stub = Stub("would work")
+    real = asyncio.get_running_loop().time()
+    result = await guard.call("mutate", as_function(stub), {}, session_id="s1")
+    assert (asyncio.get_running_loop().time() - real) * 1000 <= 10
+    assert (result.status, result.attempts, stub.count) == (ResultStatus.CIRCUIT_OPEN, 0, 0)
+    assert result.error is not None
+    assert result.error.breaker_state is BreakerState.OPEN
+    with pytest.raises(CallNotPermitted, match="is open until"):
+        result.unwrap()
+
+    await fails(guard, 3, tool="send")
+    assert guard.check("send").code == "circuit_open"
+
+
+async def test_TR_09_two_probes_close_the_circuit(guard: ToolGuard, clock: MovableClock) -> None:
+    """Breaker: after the cooldown two successful probes, one after the other, close it; calls then run as before."""
+    await fails(guard, 3)
+    clock.move(31)
+    entered, may_go = asyncio.Event(), asyncio.Event()
+
+    async def probe(**_: Any) -> str:
+        entered.set()
+        await may_go.wait()
+        return "ok"
+
+    running = asyncio.create_task(guard.call("send", probe, {"n": 1}, session_id="s1"))
+    await entered.wait()
+    beside = await guard.call("send", as_function(Stub()), {"n": 2}, session_id="s2")
+    assert beside.status is ResultStatus.CIRCUIT_OPEN  # one probe at a time
+    assert beside.error is not None
+    assert beside.error.breaker_state is BreakerState.HALF_OPEN
+    may_go.set()
+    assert (await running).ok
+    assert [one["to"] for one in decided(guard, "breaker.changed")] == ["open", "half_open"]
+
+    assert (await guard.call("send", as_function(Stub()), {"n": 3}, session_id="s2")).ok
+    assert [one["to"] for one in decided(guard, "breaker.changed")] == ["open", "half_open", "closed"]
+    together = await asyncio.gather(
+        *(guard.call("send", as_function(Stub()), {"n": 10 + n}, session_id="s1") for n in range(5))
+    )
+    assert all(one.ok for one in together)
+
+
+async def test_TR_10_a_failed_probe_opens_it_again(guard: ToolGuard, clock: MovableClock) -> None:
+    """Breaker: one failing probe opens it anew, from now, for longer; tools beside it are not touched."""
+    await fails(guard, 3)
+    clock.move(31)
+    probe = await guard.call("send", as_function(Stub(HttpError(500))), {}, session_id="s1")
+    assert probe.attempts == 1
+    assert guard.check("send").code == "circuit_open"
+    clock.move(31)
+    assert guard.check("send").code == "circuit_open"  # the period has doubled
+    clock.move(30)
+    assert guard.check("send").code != "circuit_open"  # half-open: it may be probed
+    other = await guard.call("lookup", as_function(Stub("fine")), {}, session_id="s1")
+    assert other.output == "fine"
+
+
+async def test_TR_11_an_open_circuit_stops_retries(guard: ToolGuard, clock: MovableClock) -> None:
+    """Circuit and retries: retries while it is closed, none once it is open, one attempt in a probe: no storm."""
+    guard.register("get", read_only=False, idempotent=True)
+    stub = Stub(HttpError(503))
+    results = [await guard.call("get", as_function(stub), {"n": n}, session_id="s1") for n in range(50)]
+    assert [one.attempts for one in results] == [4, 4, 4] + [0] * 47
+    assert stub.count == 12
+    clock.move(31)
+    probe = await guard.call("get", as_function(stub), {"n": 99}, session_id="s1")
+    assert (probe.attempts, stub.count) == (1, 13)
+
+    # A circuit that opens while a call waits for its retry ends that call.
+    opening = guard_for_tests(clock=clock)
+    opening.register("get", idempotent=True)
+
+    async def opens(**_: Any) -> None:
+        await fails(opening, 5, tool="get")
+        raise HttpError(503)
+
+    ended = await opening.call("get", opens, {"last": True}, session_id="s2")
+    assert (ended.status, ended.attempts) == (ResultStatus.RETRIABLE_ERROR, 1)
+
+
+async def test_TR_12_hooks_run_once_per_attempt(guard: ToolGuard) -> None:
+    """Hooks: the pair once per attempt and once for a call that is refused or cached; a broken hook breaks nothing."""
+    seen: list[tuple[str, str, int]] = []
+    guard.hooks.before_tool_call(lambda moment: seen.append(("before", moment.call.name, moment.attempt)))
+
+    @guard.hooks.after_tool_call
+    async def after(moment: Any) -> None:
+        seen.append(("after", moment.outcome, moment.attempt))
+
+    @guard.hooks.before_tool_call
+    def broken(_: Any) -> None:
+        raise RuntimeError("hook")
+
+    await guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1")
+    assert seen == [("before", "lookup", 1), ("after", "timeout", 1), ("before", "lookup", 2), ("after", "success", 2)]
+
+    seen.clear()
+    await fails(guard, 3)
+    seen.clear()
+    await guard.call("send", as_function(Stub()), {}, session_id="s1")
+    assert seen == [("before", "send", 0), ("after", "circuit_open", 0)]
+
+    seen.clear()
+    for _ in range(2):
+        await guard.call("note", as_function(Stub()), {}, session_id="s1", idempotency_key="k")
+    assert seen == [("before", "note", 1), ("after", "success", 1), ("before", "note", 0), ("after", "cached", 0)]
+
+    guard.hooks.idempotency_key(lambda call: "from-the-hook" if call.name == "pay" else None)
+    paid = [await guard.call("pay", as_function(Stub()), {}, session_id="s1") for _ in range(2)]
+    assert [one.from_cache for one in paid] == [False, True]
+
+
+async def test_TR_13_everything_is_counted_and_logged(
+    guard: ToolGuard, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Observability: success, retry, failure and open move their counters and are logged; labels stay bounded."""
+    caplog.set_level(logging.DEBUG, "trustfold.guard")
+    await guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1")
+    await fails(guard, 3)
+    await guard.call("send", as_function(Stub()), {}, session_id="s1")
+    clock.move(31)
+    await guard.call("send", as_function(Stub()), {}, session_id="s1")
+    value = guard.metrics.value
+    assert value(CALLS, "lookup", "success", "called") == 1
+    assert value(RETRIES, "lookup", "timeout") == 1
+    assert value(CALLS, "send", "retriable_error", "called") == 3
+    assert value(CALLS, "send", "circuit_open", "refused") == 1
+    assert value(TRANSITIONS, "tool:send", "closed", "open") == 1
+    assert value(TRANSITIONS, "tool:send", "open", "half_open") == 1
+    logged = [json.loads(record.getMessage()) for record in caplog.records]
+    assert {one["event"] for one in logged} >= {
+        "tool_call_start", "tool_call_end", "tool_call_blocked", "tool_call_retry", "tool_call_circuit_state",
+    }  # fmt: skip
+    moves = [(one["fromState"], one["breakerState"]) for one in logged if one["event"] == "tool_call_circuit_state"]
+    assert moves == [("closed", "open"), ("open", "half_open")]
+    end = next(one for one in logged if one["event"] == "tool_call_end")
+    assert {"requestId", "toolName", "sessionKey", "elapsedMs", "fromCache", "state", "attempt"} <= end.keys()
+
+    for number in range(MAX_TOOLS + 50):
+        await guard.call(f"invented_{number}", as_function(Stub()), {}, session_id="s1")
+    tools = {labels["tool"] for family, _, labels, _ in guard.metrics.samples() if family is CALLS}
+    assert len(tools) <= MAX_TOOLS + 1
+    assert OTHER in tools
+    assert "# TYPE trustfold_tool_calls_total counter" in guard.metrics.text()
+
+
+async def test_TR_14_the_kill_switch_goes_straight_to_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admin control: TRUSTFOLD_ENABLED=false calls the function as it is, once; nothing is checked or published."""
+    monkeypatch.setenv("TRUSTFOLD_ENABLED", "false")
+    guard = guard_for_tests(enabled=True)
+    error = HttpError(503)
+    stub = Stub(error, {"token": "as it came"})
+    args = {"to": object()}
+    hooked: list[Any] = []
+    guard.hooks.before_tool_call(hooked.append)
+    failed = await guard.call("send", as_function(stub), args, session_id="s1", idempotency_key="k")
+    assert failed.exception is error
+    worked = await guard.call("send", as_function(stub), args, session_id="s1", idempotency_key="k")
+    assert worked.output is stub.script[1]
+    assert stub.calls == [args, args]
+    assert stub.calls[0]["to"] is args["to"]
+    async with guard.session("s1") as session:
+        session.model_text("I will do it")
+        session.report_failure("send", "broken")
+
+    @guard.tool(read_only=True)
+    async def plain(one: int, *, two: int = 2) -> int:
+        if one < 0:
+            raise error
+        return one + two
+
+    assert await plain(1) == 3
+    with pytest.raises(HttpError) as raised:
+        await plain(-1)
+    assert raised.value is error
+    assert (published(guard), hooked, await guard.store.size(), guard.metrics.text().strip()) == ([], [], 0, "")
+
+    monkeypatch.delenv("TRUSTFOLD_ENABLED")
+    back = guard_for_tests()
+    assert (await back.call("send", as_function(Stub()), {}, session_id="s1")).ok
+    assert published(back)
+
+
+async def test_TR_15_secrets_stay_in_the_process(guard: ToolGuard, caplog: pytest.LogCaptureFixture) -> None:
+    """Security: token-like parameters are in no log, event or decision; the tool itself still gets them."""
+    caplog.set_level(logging.DEBUG, "trustfold.guard")
+    token, password = "ghp_" + "a1B2" * 9, "correct horse battery"
+    stub = Stub(HttpError(500, f"login with {password} failed"), {"token": token})
+    args = {"password": password, "headers": {"Authorization": f"Bearer {token}"}, "url": f"https://x.test/?t={token}"}
+    for name in ("http_request", "http_request", "lookup"):
+        await guard.call(name, as_function(stub), args, session_id="s1")
+    assert stub.calls[0] == args
+    everything = caplog.text + repr(guard.memory.published) + repr(guard.memory.outputs) + guard.metrics.text()
+    assert token not in everything
+    assert password not in everything

@@ -1,0 +1,229 @@
+"""Sessions: what they publish, the nudges they bring back, their limits, and the reporter."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from trustfold.guard import ExecutionGuarantees, Tool, ToolGuard
+from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
+from trustfold.schemas.decisions import NudgeIssued
+from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.settings import SettingsOverrides
+from trustfold.schemas.vocabulary import NudgeLevel
+
+
+async def works(**_: Any) -> str:
+    """A tool in good health."""
+    return "ok"
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """The time of one test."""
+    return MovableClock()
+
+
+@pytest.fixture
+def guard(clock: MovableClock) -> ToolGuard:
+    """A guard of one test."""
+    return guard_for_tests(clock=clock)
+
+
+async def repeat(session: Any, times: int) -> None:
+    """The model repeats one call with the same answer."""
+    for _ in range(times):
+        await session.call("read_file", works, {"path": "a"})
+
+
+async def test_a_session_says_what_happens_in_it(guard: ToolGuard) -> None:
+    """Beginning, messages, turns, calls and end, each with the session's own names."""
+    async with guard.session(
+        "s1", model="m1", user_id="u1", settings=SettingsOverrides(nudge_level=NudgeLevel.OFF)
+    ) as session:
+        session.user_message("hello")
+        with session.turn() as first:
+            session.model_text("Let me look at it")
+            await session.call("read_file", works, {"path": "a"})
+        with session.turn() as second:
+            pass
+    assert (first, second) == (0, 1)
+    kinds = [event["type"] for event in published(guard)]
+    assert kinds == [
+        "session.started", "user.message", "turn.started", "model.text", "tool_call.started", "tool_call.finished",
+        "turn.ended", "turn.started", "turn.ended", "session.ended",
+    ]  # fmt: skip
+    assert {(event["session_id"], event["model"], event["user_id"]) for event in published(guard)} == {
+        ("s1", "m1", "u1")
+    }
+    assert [event.get("turn_index") for event in published(guard)] == [None, None, 0, 0, 0, 0, 0, 1, 1, 1]
+    assert decided(guard, "dead_letter") == []
+
+
+async def test_nudges_rise_and_each_is_told_once(guard: ToolGuard) -> None:
+    """A hint, guidance, a pause: to the callbacks as they come, and as messages for the next request."""
+    heard: list[tuple[str, str]] = []
+    async with guard.session(
+        "s1",
+        inject_context_hint=lambda text: heard.append(("hint", text)),
+        inject_system_guidance=lambda text: heard.append(("guidance", text)),
+        request_pause=lambda text: heard.append(("pause", text)),
+    ) as session:
+        await repeat(session, 6)
+        assert [lane for lane, _ in heard] == ["hint", "guidance", "pause"]
+        assert session.paused
+        assert session.inbox.pause_reason == heard[-1][1]
+        messages = session.messages()
+        assert [message["role"] for message in messages] == ["user", "system", "system"]
+        assert messages[1]["content"].startswith("[RELIABILITY GUIDANCE]: NOTICE")
+        assert session.messages() == []
+        session.inbox.resume()
+        assert not session.paused
+        again = session.inbox.history[0]
+        guard.backend.decisions.tell(again)
+        session.inbox.take(again)
+        assert len(heard) == 3
+
+
+async def test_nudges_can_be_awaited(guard: ToolGuard) -> None:
+    """An iterator gives them as they come, and ends with the session."""
+    found: list[NudgeIssued] = []
+    async with guard.session("s1") as session:
+
+        async def read() -> None:
+            found.extend([nudge async for nudge in session.nudges()])
+
+        reading = asyncio.create_task(read())
+        await repeat(session, 3)
+        await asyncio.sleep(0)
+        await repeat(session, 3)
+    await asyncio.wait_for(reading, 5)
+    assert [nudge.nudge_type for nudge in found] == ["gentle", "direct", "interrupt"]
+
+
+async def test_a_callback_that_fails_harms_nobody(guard: ToolGuard) -> None:
+    """The call goes on, and the nudge is still there as a message."""
+
+    def broken(_: str) -> None:
+        raise RuntimeError
+
+    async with guard.session("s1", inject_context_hint=broken) as session:
+        await repeat(session, 3)
+        assert len(session.messages()) == 1
+
+
+async def test_sessions_hear_only_what_is_theirs(guard: ToolGuard) -> None:
+    """Two sessions in one process."""
+    async with guard.session("s1") as one, guard.session("s2") as two:
+        await repeat(one, 3)
+        assert (len(one.messages()), len(two.messages())) == (1, 0)
+
+
+# --- reporter ---------------------------------------------------------------------------------------------------------
+
+
+async def test_reports_count_like_calls(guard: ToolGuard) -> None:
+    """Texts, objects and exceptions; with a domain the service counts, too; a success helps to recover."""
+    async with guard.session("s1") as session:
+        session.report_failure("fetch", "connection lost", severity="server_error", domain="api.example.com")
+        session.report_failure("fetch", {"error": "HTTP 503", "http_status": 503}, domain="api.example.com")
+        session.report_failure("fetch", RuntimeError("crashed"), domain="api.example.com")
+        session.report_success("fetch", domain="api.example.com")
+    trusts = {(one["key"], one["to"]) for one in decided(guard, "trust.changed")}
+    assert ("fetch", "escalated") in trusts
+    outcomes = [(one["scope"], one["verdict"]) for one in decided(guard, "call.outcome")]
+    assert outcomes.count(("service:api.example.com", "failure")) == 3
+    assert outcomes[-1] == ("service:api.example.com", "success")
+    assert guard.check("fetch").ask
+    with pytest.raises(ValueError, match="awful"):
+        guard.report_failure("fetch", "x", severity="awful")
+
+
+async def test_an_unrecoverable_report_says_so(guard: ToolGuard) -> None:
+    """`recoverable` and the redacted context go along."""
+    guard.report_failure("db", "gone", recoverable=False, context={"table": "users", "password": "hunter2"})
+    (event,) = published(guard, "failure.reported")
+    assert event["recoverable"] is False
+    assert event["context"] == {"table": "users", "password": "[redacted]"}
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_twentieth_recursive_call_is_the_last(guard: ToolGuard) -> None:
+    """Twenty are made, the twenty-first is refused with a plan to end well (seed 5, SPEC-10.13)."""
+    async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
+        results = [await session.call("ask", works, {"n": n}, recursion_depth=1) for n in range(21)]
+    assert [one.ok for one in results] == [True] * 20 + [False]
+    refused = results[-1]
+    assert refused.error is not None
+    assert refused.error.code == "guarantee_exceeded"
+    plan = refused.metadata["plan"]
+    assert plan.recursive_calls == 20
+    assert "rests on the 20 calls" in plan.partial_result
+    assert plan.recommendations
+
+
+async def test_money_and_time_are_limits_too(guard: ToolGuard, clock: MovableClock) -> None:
+    """A call costs what its tool says; time is what the clock says, and calls get no more of it than is left."""
+    guard.tools.add(Tool(name="pricey", cost_usd=0.6))
+    async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
+        spent = [await session.call("pricey", works, {"n": n}) for n in range(3)]
+        assert [one.ok for one in spent] == [True, True, False]
+        assert session.spending is not None
+        assert session.spending.cost_usd == 1.2
+    assert published(guard, "tool_call.finished")[0]["cost_usd"] == 0.6
+    async with guard.session("s2", guarantees=ExecutionGuarantees(max_duration_seconds=10)) as session:
+
+        async def slow() -> None:
+            await asyncio.sleep(60)
+
+        clock.move(9.98)
+        cut = await session.call("slow", slow)
+        assert str(cut.status) == "timeout"
+        clock.move(1)
+        late = await session.call("fast", works)
+        assert late.error is not None
+        assert "time" in late.error.message
+
+
+async def test_a_confirmed_override_goes_on(guard: ToolGuard) -> None:
+    """Somebody confirms it by name, the limits it names change once, and it is recorded (SPEC-10.14)."""
+    async with guard.session("s1", guarantees=ExecutionGuarantees(max_recursive_calls=1)) as session:
+        assert (await session.call("ask", works, {"n": 1}, recursion_depth=1)).ok
+        assert not (await session.call("ask", works, {"n": 2}, recursion_depth=1)).ok
+        with pytest.raises(ConfigError, match="confirmed"):
+            session.override_guarantees(confirmed_by="", max_recursive_calls=2)
+        with pytest.raises(ConfigError, match="name the limits"):
+            session.override_guarantees(confirmed_by="ann", max_everything=2)
+        session.override_guarantees(confirmed_by="ann", max_recursive_calls=2)
+        assert (await session.call("ask", works, {"n": 3}, recursion_depth=1)).ok
+        assert not (await session.call("ask", works, {"n": 4}, recursion_depth=1)).ok
+    told = published(guard, "guarantee.overridden")[-1]
+    assert (told["limits"], told["confirmed_by"]) == ({"max_recursive_calls": 2}, "ann")
+
+
+async def test_a_session_without_limits_has_none(guard: ToolGuard) -> None:
+    """Only who asks for limits gets them."""
+    async with guard.session("s1") as session:
+        for n in range(30):
+            assert (await session.call("ask", works, {"n": n}, recursion_depth=1)).ok
+
+
+def test_limits_that_are_none_are_refused() -> None:
+    """NaN and negative numbers."""
+    for wrong in (float("nan"), -1.0):
+        with pytest.raises(ConfigError, match="max_cost_usd"):
+            ExecutionGuarantees(max_cost_usd=wrong)
+
+
+async def test_what_the_folds_suggest_reaches_the_session(guard: ToolGuard) -> None:
+    """Warnings about limits, as the processor sees them."""
+    heard: list[Any] = []
+    guarantees = ExecutionGuarantees(max_recursive_calls=5)
+    async with guard.session("s1", guarantees=guarantees, on_suggestion=heard.append) as session:
+        for n in range(5):
+            await session.call("ask", works, {"n": n}, recursion_depth=1)
+    assert [one.guarantee for one in heard] == ["max_recursive_calls"]
+    assert heard == session.suggestions

@@ -1,0 +1,529 @@
+"""Idempotency: callers that ask for the same thing, of whom one is given leave to run it; through a real guard.
+
+A peer's `begin` is a caller who asks a guard for a call whose tool goes on running until the case says `finish`.
+Whether the tool runs at all, and what becomes of those who asked, the guard decides. A holder of whom nothing is heard
+is dead when its lease ends, as it is in a fleet: time that a case lets pass brings no signs of life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from trustfold.guard import DedupePolicy, ToolGuard
+from trustfold.guard.idempotency.keys import computed_key
+from trustfold.guard.idempotency.memory import MAX_KEYS, InMemoryDedupeStore
+from trustfold.guard.idempotency.record import Claim, DedupeRecord
+from trustfold.guard.request import Call
+from trustfold.guard.result import ToolResult
+from trustfold.guard.tools import Tool
+from trustfold.schemas.tool_envelopes import DedupeMode
+
+from .area import Area
+from .case import Case, UnknownWord
+from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
+
+MODES = {
+    **dict.fromkeys(("enforced", "enabled", "on", "strict", "true"), DedupeMode.ENFORCED),
+    **dict.fromkeys(("besteffort", "best_effort", "best-effort", "fail_fast"), DedupeMode.BEST_EFFORT),
+    **dict.fromkeys(("disabled", "off", "none", "false"), DedupeMode.DISABLED),
+}
+_CONFLICTS = {
+    **dict.fromkeys(("reject", "conflict", "error", "refuse"), "reject"),
+    **dict.fromkeys(("independent", "execute", "separate", "new"), "independent"),
+}
+_ASKED = frozenset(
+    "ev name key session params args tool actor namespace mode dedupe times read_only caller request_id".split()
+)
+_ENDED = frozenset("ev name key session tool caller ok result output error http_status error_type error_class code "
+                   "retriable retryable terminal".split())  # fmt: skip
+
+_CACHED = frozenset(
+    """cached cache hit cache_hit cached_result from_cache reused reuse replay replayed done deduplicated
+    deduped duplicate""".split()
+)
+_WAITING = frozenset(
+    """waiting wait waits waited joined join inflight in_flight pending inflight_marker in_flight_marker
+    shared""".split()
+)
+_WORDS: dict[str, frozenset[str]] = {
+    "executed": frozenset(
+        """executed execute executes run ran runs started new miss claimed acquired owner proceed
+        executed_again reexecuted independent""".split()
+    ),
+    "cached": _CACHED,
+    "cached_error": _CACHED | {"cached_error", "failed", "cached_failure"},
+    "waiting": _WAITING,
+    "joined": _WAITING | _CACHED,
+    "in_flight": frozenset("in_flight inflight busy rejected fast_fail fail_fast 409 in_progress".split()),
+    "conflict": frozenset("conflict key_conflict mismatch rejected invalid_conflict".split()),
+    "cancelled": frozenset("cancelled canceled aborted".split()),
+}
+"""What came of an asking → the words by which cases may call it."""
+
+_FIELDS = ("first", "second", "third", "fourth", "fifth")
+
+
+class WatchedStore(InMemoryDedupeStore):
+    """The guard's store, remembering who was given which key."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.claimed: list[str] = []
+        self.held: dict[str, DedupeRecord] = {}
+
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+        """As ever."""
+        claim = await super().claim(record, lease_ms)
+        self.claimed.append(record.key)
+        if claim.mine:
+            self.held[record.key] = claim.record
+        return claim
+
+
+class Asking:
+    """One caller's request, and what has come of it so far."""
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        self.place = _place(event)
+        self.caller = event.get("caller")
+        self.ran = False
+        self.record: DedupeRecord | None = None
+        self.ends: asyncio.Future[Any] | None = None
+        self.task: asyncio.Task[ToolResult] | None = None
+        self._word = ""
+
+    def freeze(self) -> None:
+        """The case is over: what is so now holds; that nobody waits any longer changes nothing."""
+        self._word = self.word
+
+    @property
+    def result(self) -> ToolResult | None:
+        """The guard's answer; None while there is none, or where the caller has gone away."""
+        task = self.task
+        return task.result() if task is not None and task.done() and not task.cancelled() else None
+
+    @property
+    def word(self) -> str:
+        """What has come of it, in one word."""
+        if self._word:
+            return self._word
+        if self.task is not None and self.task.cancelled():
+            return "cancelled"
+        if self.ran:
+            return "executed"
+        result = self.result
+        if result is None:
+            return "waiting"
+        if result.cache is not None:
+            waited = result.cache.matched_on == "inflight"
+            return "joined" if waited else "cached" if result.ok else "cached_error"
+        code = result.error.code if result.error is not None else ""
+        return "conflict" if code == "key_conflict" else code
+
+
+def _place(event: dict[str, Any]) -> tuple[str, str, str]:
+    return str(event.get("session", "s1")), str(event.get("tool", "tool")), str(event.get("key"))
+
+
+def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
+    def read(self: Idempotency, value: Any) -> None:
+        self.policy[field] = round(value * factor)
+
+    return read
+
+
+def _shows(field: str) -> Callable[[Idempotency], float]:
+    return lambda self: float(getattr(self.guard.settings.dedupe, field)) / 1000
+
+
+class Idempotency(Area):
+    """Cases of `idempotency`."""
+
+    def __init__(self, case: Case) -> None:
+        """A guard over a world, with a store that is looked into."""
+        super().__init__(case)
+        self.store = WatchedStore(self.max_keys, WorldClock(self.world))
+        self.guard: ToolGuard = guard_over(self.world, store=self.store, dedupe=DedupePolicy(**self.policy))
+        for event in case.given:
+            if event.get("ev") in {"op", "tool_call"}:
+                name = str(event.get("tool", "tool"))
+                self.guard.register(name, read_only=bool(event.get("read_only", self.read_only)))
+
+    def prepare(self) -> None:
+        """Nobody has asked yet; a tool changes something unless the case says that it reads."""
+        self.policy: dict[str, Any] = {}
+        self.max_keys = MAX_KEYS
+        self.read_only = False
+        self.asked: list[Asking] = []
+        self.running: list[Asking] = []
+        self.executions = 0
+        self.subject: Asking | None = None
+        self.keys: list[str] = []
+        self.records: list[DedupeRecord | None] = []
+        self.size = 0
+
+    # --- config -------------------------------------------------------------------------------------------------------
+
+    def config_dedupe(self, value: Any) -> None:
+        """What becomes of a call whose twin runs."""
+        self.policy["mode"] = self._mode(value)
+
+    config_mode = config_dedupe_mode = config_dedupe
+
+    def config_conflict(self, value: str) -> None:
+        """Same key, other parameters."""
+        if value not in _CONFLICTS:
+            raise UnknownWord(f"conflict {value!r}")
+        self.policy["conflict"] = _CONFLICTS[value]
+
+    config_on_conflict = config_key_conflict = config_conflict
+
+    def config_derive_keys(self, value: bool) -> None:
+        """Whether a key is computed where none is given."""
+        self.policy["derive_keys"] = value
+
+    config_computed_keys = config_derive = config_derive_keys
+
+    config_ttl_s = config_done_ttl_s = config_success_ttl_s = config_completed_ttl_s = _sets("done_ms", 1000)
+    config_ttl_ms = config_done_ttl_ms = config_done_ms = _sets("done_ms")
+    config_failed_ttl_s = config_error_ttl_s = config_failure_ttl_s = _sets("failed_ms", 1000)
+    config_failed_ttl_ms = config_failed_ms = _sets("failed_ms")
+    config_lease_s = config_inflight_ttl_s = config_lock_ttl_s = config_lock_s = config_lease_ttl_s = _sets(
+        "lease_ms", 1000
+    )
+    config_lease_ms = config_inflight_ttl_ms = _sets("lease_ms")
+
+    def config_max_keys(self, value: int) -> None:
+        """Room in the store."""
+        self.max_keys = value
+
+    config_capacity = config_max_entries = config_max_keys
+
+    def config_read_only(self, value: bool) -> None:
+        """Whether the tools of the case only read."""
+        self.read_only = value
+
+    def config_scope(self, value: str) -> None:
+        """Keys are of their session."""
+        if value != "session":
+            raise UnknownWord(f"scope {value!r}: a key belongs to its session")
+
+    @staticmethod
+    def _mode(value: Any) -> DedupeMode:
+        word = str(value).lower()
+        if word not in MODES:
+            raise UnknownWord(f"dedupe {value!r}")
+        return MODES[word]
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """On an event loop of its own, which stands still between two events."""
+        with asyncio.Runner() as self.runner:
+            super().play()
+            self.runner.run(settle())
+            self.records = [self.runner.run(self.store.get(key)) for key in self.store.claimed]
+            self.size = self.runner.run(self.store.size())
+            for asking in self.asked:
+                asking.freeze()
+        check_taken(self.guard)
+
+    def after(self, event: dict[str, Any]) -> None:
+        """Time may have freed keys for those who wait."""
+        if event.get("ev") == "advance_clock":
+            self.store.sweep()
+            self.runner.run(settle())
+
+    def op_begin(self, event: dict[str, Any]) -> None:
+        """Callers ask for a call."""
+        _check(event, _ASKED)
+        for _ in range(int(event.get("times", 1))):
+            self.runner.run(self._ask(event))
+
+    op_start = op_claim = op_acquire = op_begin
+
+    def op_finish(self, event: dict[str, Any]) -> None:
+        """The call that runs under a key ends; who was answered from elsewhere has nothing to end."""
+        _check(event, _ENDED)
+        asking = self._holder(event)
+        if asking is not None:
+            self.running.remove(asking)
+            self.runner.run(self._end(asking, event))
+
+    op_complete = op_end = op_finish
+
+    def op_fail(self, event: dict[str, Any]) -> None:
+        """It ends with a failure."""
+        self.op_finish({"ok": False, **event})
+
+    def op_cancel(self, event: dict[str, Any]) -> None:
+        """The caller who runs the call goes away."""
+        _check(event, _ENDED)
+        asking = self._holder(event)
+        if asking is not None and asking.task is not None:
+            self.running.remove(asking)
+            asking.task.cancel()
+            self.runner.run(settle())
+
+    op_abort = op_cancel
+
+    def op_crash(self, event: dict[str, Any]) -> None:
+        """The process that runs the call is gone: nothing more is heard of it."""
+        _check(event, _ENDED)
+        asking = self._holder(event)
+        if asking is not None:
+            self.running.remove(asking)
+
+    op_die = op_holder_crash = op_crash
+
+    def op_heartbeat(self, event: dict[str, Any]) -> None:
+        """The holder gives a sign of life."""
+        _check(event, _ENDED)
+        asking = self._holder(event)
+        if asking is not None and asking.record is not None:
+            self.runner.run(self.store.extend(asking.record, self.guard.settings.dedupe.lease_ms))
+
+    op_extend = op_renew = op_heartbeat
+
+    def op_call(self, event: dict[str, Any]) -> None:
+        """Whole calls, one after the other."""
+        _check(event, _ASKED | _ENDED)
+        asked = {name: value for name, value in event.items() if name in _ASKED and name != "times"}
+        ended = {name: value for name, value in event.items() if name in _ENDED}
+        for _ in range(int(event.get("times", 1))):
+            self.op_begin(asked)
+            if self.asked[-1] in self.running:
+                self.op_finish({"ok": True, **ended})
+
+    op_execute = op_run = op_request = op_call
+
+    def op_concurrent(self, event: dict[str, Any]) -> None:
+        """Several callers at once, and then the one who runs it ends."""
+        event = dict(event)
+        callers = next((int(event.pop(name)) for name in ("callers", "count", "n", "times") if name in event), 2)
+        _check(event, _ASKED | _ENDED)
+        asked = {name: value for name, value in event.items() if name in _ASKED}
+        self.op_begin({**asked, "times": callers})
+        for asking in list(self.running):
+            self.running.remove(asking)
+            self.runner.run(self._end(asking, {"ok": True, **event}))
+
+    op_concurrent_calls = op_parallel = op_concurrent
+
+    def op_clear(self, event: dict[str, Any]) -> None:
+        """An operator empties the store, or what it keeps of a tool."""
+        self.runner.run(self.store.clear(event.get("tool")))
+        self.runner.run(settle())
+
+    op_flush = op_clear
+
+    def op_derive_key(self, event: dict[str, Any]) -> None:
+        """Which key a call has that brings none."""
+        args = dict(event.get("params", event.get("args")) or {})
+        call = Call(Tool(name=str(event.get("tool", "tool"))), args, str(event.get("session", "s1")), "w1")
+        call.namespace, call.actor_id = str(event.get("namespace", "tools")), str(event.get("actor", "agent"))
+        self.keys.append(computed_key(call, self.guard.privacy))
+
+    op_key = op_compute_key = op_derive_key
+
+    def event_tool_call(self, event: dict[str, Any]) -> None:
+        """A call in one piece."""
+        named = {"idempotency_key": "key", "args": "params"}
+        self.op_call({named.get(name, name): value for name, value in event.items()})
+
+    async def _ask(self, event: dict[str, Any]) -> None:
+        asking = Asking(event)
+
+        async def runs(**_: Any) -> Any:
+            self.executions += 1
+            asking.ran = True
+            asking.record = self.store.held.get(self.store.claimed[-1]) if self.store.claimed else None
+            asking.ends = asyncio.get_running_loop().create_future()
+            self.running.append(asking)
+            return await asking.ends
+
+        mode = event.get("mode", event.get("dedupe"))
+        options = {
+            "idempotency_key": event.get("key"),
+            "actor_id": event.get("actor"),
+            "request_id": event.get("request_id"),
+            "namespace": event.get("namespace"),
+            "dedupe_mode": None if mode is None else self._mode(mode),
+            "max_attempts": 1,
+        }
+        args = dict(event.get("params", event.get("args")) or {})
+        session, tool, _ = asking.place
+        asking.task = asyncio.ensure_future(self.guard.call(tool, runs, args, session_id=session, **options))
+        self.asked.append(asking)
+        await settle()
+
+    async def _end(self, asking: Asking, event: dict[str, Any]) -> None:
+        if asking.ends is not None and not asking.ends.done():
+            failed = not event.get("ok", not event.get("error"))
+            if failed:
+                asking.ends.set_exception(failure_of(event))
+            else:
+                asking.ends.set_result(event.get("result", event.get("output", f"result {self.executions}")))
+        await settle()
+
+    def _holder(self, event: dict[str, Any]) -> Asking | None:
+        """Who runs the call that an event is about: the caller it names, or the latest.
+
+        Raises:
+            ValueError: nobody has ever asked for it.
+        """
+        place, caller = _place(event), event.get("caller")
+        if all(asking.place != place for asking in self.asked):
+            raise ValueError(f"nobody began {place[2]!r} in session {place[0]!r}")
+        mine = [one for one in self.running if one.place == place and caller in {None, one.caller}]
+        return mine[-1] if mine else None
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def _fault(self, name: str, wanted: Any) -> str:
+        if name in _FIELDS or name == "last":
+            number = len(self.asked) - 1 if name == "last" else _FIELDS.index(name)
+            if not 0 <= number < len(self.asked):
+                return f"nobody asked a {name} time"
+            return _differs(name, wanted, self.asked[number])
+        order, _, rest = name.partition("_")
+        if rest and order in _FIELDS[: len(self.asked)]:
+            self.subject = self.asked[_FIELDS.index(order)]
+            return super()._fault(rest, wanted)
+        self.subject = self.asked[-1] if self.asked else None
+        if name in {"outcomes", "results"}:
+            if len(wanted) != len(self.asked):
+                return f"{len(self.asked)} asked, not {len(wanted)}"
+            pairs = enumerate(zip(wanted, self.asked, strict=True), 1)
+            return "; ".join(filter(None, (_differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
+        return super()._fault(name, wanted)
+
+    def see_executions(self) -> int:
+        """How often the tool has run."""
+        return self.executions
+
+    see_executed = see_runs = see_calls = see_executions
+
+    def _count(self, *words: str) -> int:
+        return sum(asking.word in words for asking in self.asked)
+
+    def see_cache_hits(self) -> int:
+        """Who was answered from another one's call."""
+        return self._count("cached", "cached_error", "joined")
+
+    see_hits = see_deduplicated = see_duplicates = see_cache_hits
+
+    def see_joined(self) -> int:
+        """Who waited for another one's call and has its end."""
+        return self._count("joined")
+
+    def see_waiting(self) -> int:
+        """Who still waits."""
+        return self._count("waiting")
+
+    def see_conflicts(self) -> int:
+        """Whose key was taken by another call."""
+        return self._count("conflict")
+
+    def see_rejected(self) -> int:
+        """Who was refused."""
+        return self._count("conflict", "in_flight")
+
+    def _last(self) -> ToolResult | None:
+        """The answer in question: the last one, or that of the caller whose number is named in front."""
+        return self.subject.result if self.subject is not None else None
+
+    def see_from_cache(self) -> bool:
+        """Whether the last one was answered from another's call."""
+        result = self._last()
+        return result is not None and result.from_cache
+
+    see_cached = see_from_cache
+
+    def see_matched_on(self) -> str | None:
+        """Whether that call was running or done."""
+        result = self._last()
+        return result.cache.matched_on if result is not None and result.cache is not None else None
+
+    def see_age_s(self) -> float | None:
+        """How old it was, seconds."""
+        result = self._last()
+        return result.cache.age_ms / 1000 if result is not None and result.cache is not None else None
+
+    def see_status(self) -> str | None:
+        """How the last one ended."""
+        result = self._last()
+        return None if result is None else str(result.status)
+
+    def see_error_code(self) -> str | None:
+        """Why it failed."""
+        result = self._last()
+        return result.error.code if result is not None and result.error is not None else None
+
+    see_error = see_code = see_error_code
+
+    def see_terminal(self) -> bool | None:
+        """Whether the same call would fail again."""
+        result = self._last()
+        return result.error.terminal if result is not None and result.error is not None else None
+
+    def see_result(self) -> Any:
+        """What it has got."""
+        result = self._last()
+        return None if result is None else result.output
+
+    see_output = see_result
+
+    def see_same_result(self) -> bool:
+        """Whether all who got something got the same."""
+        got = [result.output for asking in self.asked if (result := asking.result) is not None]
+        return bool(got) and all(one == got[0] for one in got)
+
+    def see_state(self) -> str | None:
+        """Where the key asked for last stands; None where it is free."""
+        record = self.records[-1] if self.records else None
+        return None if record is None or record.is_free else str(record.state)
+
+    see_record_state = see_state
+
+    def see_records(self) -> int:
+        """Keys in the store."""
+        return self.size
+
+    see_stored = see_size = see_records
+
+    def see_same_key(self) -> bool:
+        """Whether all calls have the same key."""
+        if len(self.keys) < 2:
+            raise UnknownWord("the same key of fewer than two calls")
+        return len(set(self.keys)) == 1
+
+    see_keys_equal = see_same_key
+
+    def see_distinct_keys(self) -> int:
+        """How many keys they have."""
+        return len(set(self.keys))
+
+    see_done_ttl_s = see_ttl_s = _shows("done_ms")
+    see_failed_ttl_s = see_error_ttl_s = _shows("failed_ms")
+    see_lease_s = see_inflight_ttl_s = _shows("lease_ms")
+
+    def see_max_keys(self) -> int:
+        """Room in the store."""
+        return self.max_keys
+
+
+def _differs(name: str, wanted: Any, asking: Asking) -> str:
+    word = str(wanted).lower().replace("-", "_")
+    if all(word not in words for words in _WORDS.values()):
+        raise UnknownWord(f"outcome {word!r} of an asking")
+    actual = asking.word
+    return "" if word in _WORDS.get(actual, {actual}) else f"{name} is {actual!r}, not {word!r}"
+
+
+def _check(event: dict[str, Any], allowed: frozenset[str]) -> None:
+    unknown = sorted(event.keys() - allowed)
+    if unknown:
+        raise UnknownWord(f"field {unknown[0]!r} of operation {event.get('name')!r}")

@@ -1,0 +1,68 @@
+"""A real Redis for tests: the machine's own `redis-server`, in a temporary folder, on a free port."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from waiting import wait_until
+
+REQUIRED = "TRUSTFOLD_REQUIRE_REDIS"
+"""Set where a missing Redis is a failure and not a skip."""
+
+GIVEN = "TRUSTFOLD_TEST_REDIS"
+"""URL of a Redis to use instead; its keys below `trustfold-test:` are ours."""
+
+
+class RedisUnavailable(Exception):
+    """There is no Redis here; the message says how to get one."""
+
+
+class LocalRedis:
+    """A Redis that lives as long as this object."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it.
+
+        Raises:
+            RedisUnavailable: it is not installed, or does not start.
+        """
+        program = shutil.which("redis-server")
+        if program is None:
+            raise RedisUnavailable("no redis-server on this machine: apt-get install redis-server")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.process = subprocess.Popen(
+            [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until(self._answers, timeout=10, what="redis-server answers")
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise RedisUnavailable(f"redis-server ended with {self.process.returncode}")
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+
+
+def required() -> bool:
+    """Whether tests must have a Redis."""
+    return os.environ.get(REQUIRED, "") not in {"", "0"}
