@@ -1,0 +1,118 @@
+"""The catalogue: a DuckDB connection in which the history's files are views and macros, each with a comment.
+
+Nothing is copied and nothing is locked: files are read as they are, while recorders write new ones. Every query sees the
+files that are there when it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from ..schemas.errors import ConfigError
+from .columns import columns_of
+from .decision_rows import ROWS
+from .errors import HistoryError
+from .event_rows import EventRow
+from .files import data_files
+
+_KINDS = {"events": EventRow, **ROWS}
+
+
+class Relation(NamedTuple):
+    """A view or a macro of the catalogue."""
+
+    name: str
+    kind: str
+    comment: str
+
+
+def connect(root: Path, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """An in-memory database over the files of a history.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the files cannot be read.
+    """
+    connection = duckdb.connect()
+    if threads is not None:
+        connection.execute(f"SET threads = {threads}")
+    install(connection, root)
+    return connection
+
+
+def install(connection: duckdb.DuckDBPyConnection, root: Path) -> None:
+    """Create all views and macros in a connection.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the files cannot be read.
+    """
+    try:
+        for statement in statements(root):
+            connection.execute(statement)
+    except duckdb.Error as error:
+        raise HistoryError(f"{root}: the history cannot be read ({str(error).partition(chr(10))[0]})") from error
+
+
+def statements(root: Path) -> Iterator[str]:
+    """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+    """
+    topics = {file.topic for file in data_files(root)}
+    if not topics:
+        raise ConfigError(
+            f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
+        )
+    path = str(root.absolute()).replace("'", "''")
+    yield "SET TimeZone = 'UTC'"
+    yield _FILES.format(root=path)
+    yield "COMMENT ON VIEW history_files IS 'Files of the history; covered ones have been merged into a larger one and do not count'"
+    for topic, kind in _KINDS.items():
+        columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
+        view = f"recorded_{topic.replace('-', '_')}"
+        # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
+        query = f"SELECT {columns}, NULL::DATE AS date WHERE false"  # noqa: S608 - our own words
+        if topic in topics:
+            query += (
+                f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/*.parquet', "  # noqa: S608
+                "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
+                "WHERE filename NOT IN (SELECT file FROM history_files WHERE covered)"
+            )
+        yield f"CREATE OR REPLACE VIEW {view} AS {query}"
+        yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
+    for number in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
+        yield number.read_text(encoding="utf-8")
+
+
+_FILES = """
+CREATE OR REPLACE VIEW history_files AS
+WITH listed AS (
+    SELECT file, regexp_extract(file, '.*/([^/]+)/date=([0-9-]+)/([0-9]+)-([0-9]+)-([0-9]+)[.]parquet$',
+                                ['topic', 'day', 'partition', 'first', 'last']) AS parts
+    FROM glob('{root}/*/date=*/*.parquet')
+), named AS (
+    SELECT file, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
+           parts.first::BIGINT AS first, parts.last::BIGINT AS last
+    FROM listed WHERE parts.topic <> ''
+)
+SELECT *, max(last) OVER (PARTITION BY topic, "partition" ORDER BY first, last DESC, file
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) >= last AS covered
+FROM named
+"""
+
+
+def relations(connection: duckdb.DuckDBPyConnection) -> list[Relation]:
+    """Views and macros of the catalogue with their comments."""
+    rows = connection.execute(
+        "SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal "
+        "UNION ALL SELECT function_name || '(' || array_to_string(parameters, ', ') || ')', 'macro', comment "
+        "FROM duckdb_functions() WHERE NOT internal AND function_type LIKE '%macro' ORDER BY 2 DESC, 1"
+    ).fetchall()
+    return [Relation(name, kind, comment or "") for name, kind, comment in rows]
