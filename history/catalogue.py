@@ -7,6 +7,7 @@ files that are there when it begins.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +32,10 @@ class Relation(NamedTuple):
     comment: str
 
 
-def connect(root: Path, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """An in-memory database over the files of a history.
+def connect(
+    root: Path, *, since: datetime | None = None, threads: int | None = None
+) -> duckdb.DuckDBPyConnection:
+    """An in-memory database over the files of a history; `since` leaves out what happened before.
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -41,11 +44,11 @@ def connect(root: Path, *, threads: int | None = None) -> duckdb.DuckDBPyConnect
     connection = duckdb.connect()
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
-    install(connection, root)
+    install(connection, root, since=since)
     return connection
 
 
-def install(connection: duckdb.DuckDBPyConnection, root: Path) -> None:
+def install(connection: duckdb.DuckDBPyConnection, root: Path, *, since: datetime | None = None) -> None:
     """Create all views and macros in a connection.
 
     Raises:
@@ -53,13 +56,32 @@ def install(connection: duckdb.DuckDBPyConnection, root: Path) -> None:
         HistoryError: the files cannot be read.
     """
     try:
-        for statement in statements(root):
+        for statement in statements(root, since=since):
             connection.execute(statement)
     except duckdb.Error as error:
         raise HistoryError(f"{root}: the history cannot be read ({str(error).partition(chr(10))[0]})") from error
 
 
-def statements(root: Path) -> Iterator[str]:
+def save(root: Path, target: Path) -> None:
+    """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the file cannot be written.
+    """
+    made = target.with_name(f".{target.name}.new")
+    made.unlink(missing_ok=True)
+    try:
+        with duckdb.connect(str(made)) as connection:
+            install(connection, root)
+        made.rename(target)
+    except (OSError, duckdb.Error) as error:
+        raise HistoryError(f"{target}: cannot be written ({str(error).partition(chr(10))[0]})") from error
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
     """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
 
     Raises:
@@ -85,6 +107,8 @@ def statements(root: Path) -> Iterator[str]:
                 "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
                 "WHERE filename NOT IN (SELECT file FROM history_files WHERE covered)"
             )
+            if since is not None:
+                query += f" AND time >= TIMESTAMP '{since.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
     for number in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
