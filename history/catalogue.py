@@ -42,6 +42,8 @@ def connect(
         HistoryError: the files cannot be read.
     """
     connection = duckdb.connect()
+    # A name that is no view must be an error, not a variable of whoever called.
+    connection.execute("SET python_enable_replacements = false")
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
     install(connection, root, since=since)

@@ -22,6 +22,10 @@ from .errors import HistoryTaken
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _LOCKS = ".locks"
+APPENDED_PARTITION = 1_000_000
+"""Partition of `events` for those that the embedded engine appended while it folded: they have a numbering of their own.
+No broker has so many partitions."""
+
 TEMPORARY = ".tmp"
 """Folder of unfinished files; on the same file system, so that a rename is whole."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..history.errors import HistoryFull
+from ..history.files import APPENDED_PARTITION
 from ..history.recorder import Recorder
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail
@@ -28,8 +29,6 @@ POSITIONS = ".positions.json"
 
 LOG_TOPICS = ("events", "commands", "settings", "outcomes")
 OUTPUT_TOPICS = ("escalations", "breakers", "nudges", "suggestions", "state", "dead-letters")
-APPENDED = 1
-"""Partition of `events` for those that the engine appended while it folded: they stand in the outputs, not in the log."""
 
 
 class StoreRecording:
@@ -62,7 +61,7 @@ class StoreRecording:
         starts = [recorder.own(topic, 0, marks["log"] + 1) for topic in LOG_TOPICS]
         self._log = min(starts) - 1
         starts = [recorder.own(topic, 0, marks["outputs"] + 1) for topic in OUTPUT_TOPICS]
-        starts.append(recorder.own("events", APPENDED, marks["outputs"] + 1))
+        starts.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
         self._outputs = min(starts) - 1
         self._waits_for_room = False
 
@@ -102,7 +101,7 @@ class StoreRecording:
             if record.topic in OUTPUT_TOPICS:
                 self._add(record, 0)
             elif record.topic == "events":
-                self._add(record, APPENDED)
+                self._add(record, APPENDED_PARTITION)
             self._outputs = record.offset
         return len(log) + len(outputs)
 

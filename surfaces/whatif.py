@@ -1,0 +1,270 @@
+"""`trustfold whatif`: the recorded past under other rules."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..config import Settings
+from ..schemas.errors import ConfigError
+from ..schemas.rules import Rules
+from .history import history_options, moment_of, open_history
+from .output import console, note, side_console, write_json
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from ..history.search import Trial
+    from ..history.whatif import Difference
+
+WARM_UP = timedelta(days=1)
+"""Folded before `--since` so that states are as they were; the longest window of the shipped rules is an hour, an
+escalation lasts a day at most."""
+
+
+@click.command()
+@history_options
+@click.option("--rules", "rules_file", metavar="FILE", help="The other rules, TOML or JSON.")
+@click.option("--against", metavar="FILE", help="Rules to compare with. [default: those in force: TRUSTFOLD_RULES]")
+@click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Examples of each kind.")
+@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: alarms in healthy sessions, loops caught.")
+@click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of one threshold. Repeatable.")
+@click.option(
+    "--labels", metavar="FILE", type=click.Path(path_type=Path), help="With --search: which sessions were stuck, as NDJSON."
+)
+@click.option("--html", metavar="FILE", help="With --search: a page with the plot.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def whatif(
+    *,
+    root: Path | None,
+    since: str | None,
+    rules_file: str | None,
+    against: str | None,
+    examples: int,
+    search: bool,
+    grid: tuple[str, ...],
+    labels: Path | None,
+    html: str | None,
+    as_json: bool,
+) -> None:
+    """Fold the recorded inputs again under other rules and show what would have been decided.
+
+    `--rules FILE`: what would have been caught, spared, or said otherwise, with examples. `--search`: try thresholds and
+    compare what they catch with what they cost. Nothing is published, nothing changes.
+    """
+    if search == bool(rules_file):
+        raise ConfigError("give either --rules FILE, or --search")
+    settings = Settings.from_env()
+    present = settings.rules(against)
+    with open_history(root) as connection:
+        from ..history.inputs import prepare
+
+        start = moment_of(since)
+        count = prepare(connection, start - WARM_UP if start else None)
+        note(f"folding {count:,} recorded inputs")
+        if search:
+            _search(connection, present, grid, labels, html, as_json=as_json)
+        else:
+            _compare(connection, present, settings.rules(rules_file), start, examples, as_json=as_json)
+
+
+def _compare(
+    connection: DuckDBPyConnection, present: Rules, other: Rules, since: datetime | None, examples: int, *, as_json: bool
+) -> None:
+    difference, again, recorded = compare(connection, present, other, since, examples)
+    if as_json:
+        write_json(
+            {
+                "empty": difference.empty,
+                "recorded": recorded,
+                "recorded_decided_again": again,
+                "kinds": {
+                    what: {name: getattr(kind, name) for name in ("before", "after", "added", "gone", "changed")}
+                    for what, kind in difference.kinds.items()
+                },
+                "added": [example._asdict() for example in difference.added],
+                "gone": [example._asdict() for example in difference.gone],
+                "changed": [example._asdict() for example in difference.changed],
+            }
+        )
+        return
+    _show(difference)
+    if recorded:
+        note(f"{again:,} of {recorded:,} recorded decisions were decided again under the rules compared with")
+        if again < recorded:
+            note("the others were made under other rules, or depended on the order in which partitions were read")
+
+
+def compare(
+    connection: DuckDBPyConnection, present: Rules, other: Rules, since: datetime | None = None, examples: int = 3
+) -> tuple[Difference, int, int]:
+    """Difference between two sets of rules over the inputs lined up in a connection.
+
+    Returns it with how many of the recorded decisions were decided again under `present`, and how many there are: the
+    measure of how true the comparison is.
+    """
+    from ..history.inputs import inputs
+    from ..history.whatif import Comparison
+    from .refold import Refold, fall_due_alike
+
+    since_ms = int(since.timestamp() * 1000) if since else 0
+    recorded = {
+        row[0]
+        for row in connection.execute(
+            "SELECT id FROM decisions WHERE epoch_ms(time) >= ?", [since_ms]
+        ).fetchall()
+    }
+    comparison = Comparison(since_ms=since_ms, examples=examples)
+    echoes = fall_due_alike(present, other)
+    before, after = Refold(present, echoes=echoes), Refold(other, echoes=echoes)
+    again = 0
+    for given in inputs(connection):
+        was, would = before.feed(given), after.feed(given)
+        again += sum(output.id in recorded for output in was if output.id)
+        comparison.take(was, would)
+    was, would = before.finish(), after.finish()
+    again += sum(output.id in recorded for output in was if output.id)
+    comparison.take(was, would)
+    return comparison.finish(), again, len(recorded)
+
+
+def _show(difference: Difference) -> None:
+    from .history_view import table_of
+
+    if difference.empty:
+        console().print("No difference: these rules decide the same.")
+        return
+    columns = ("decision", "before", "after", "added", "gone", "changed")
+    rows = [
+        (what, kind.before, kind.after, kind.added, kind.gone, kind.changed)
+        for what, kind in difference.kinds.items()
+        if kind.differs
+    ]
+    console().print(table_of(columns, rows, "What the other rules decide"))
+    for title, examples in (
+        ("Would have been caught", difference.added),
+        ("Would have been spared", difference.gone),
+        ("Would have been said otherwise", difference.changed),
+    ):
+        if examples:
+            shown = [(e.what, e.time[:19], e.session, e.subject, e.after or e.before or e.reason) for e in examples]
+            console().print(table_of(("decision", "time", "session", "about", "how"), shown, title))
+
+
+def _search(
+    connection: DuckDBPyConnection,
+    present: Rules,
+    grid: tuple[str, ...],
+    labels: Path | None,
+    html: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from ..history import search
+
+    truth = search.labelled(labels) if labels else search.truth_of(connection)
+    if not truth.healthy or not truth.stuck:
+        note(f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; record more, or --labels")
+    trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth)
+    if as_json:
+        write_json(
+            [
+                {**trial._asdict(), "false_alarms": trial.false_alarms, "recall": trial.recall}
+                for trial in trials
+            ]
+        )
+    else:
+        _show_trials(trials)
+    if html:
+        from ..history.page import document, table
+        from ..history.plots import points
+
+        chosen = search.best(trials)
+        plot = points(
+            ((trial.false_alarms, trial.recall, label(trial), trial in chosen) for trial in trials),
+            "alarms in healthy sessions", "stuck sessions caught",
+        )  # fmt: skip
+        body = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>{plot}{table(*_rows(trials))}"
+        try:
+            Path(html).write_text(document("Thresholds tried", body), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
+        note(f"{html} written")
+
+
+def run_grid(connection: DuckDBPyConnection, present: Rules, grid: tuple[str, ...], truth: Any) -> list[Trial]:
+    """Fold everything once for each combination of a grid."""
+    from rich.progress import track
+
+    from ..history import search
+    from ..history.inputs import inputs
+    from .refold import Refold, fall_due_alike
+
+    chosen = search.combinations(grid, present)
+    types = search.alarm_types(grid)
+    terminal = side_console()
+    steps = track(chosen, "trying", console=terminal, transient=True, disable=not terminal.is_terminal)
+    echoes = all(fall_due_alike(present, rules) for _, rules in chosen)
+    return [
+        search.try_out(values, Refold(rules, echoes=echoes).run(inputs(connection)), types, truth)
+        for values, rules in steps
+    ]
+
+
+def label(trial: Trial) -> str:
+    """A combination in words."""
+    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    return f"{values}: {trial.false_alarms:.1%} of healthy, {trial.recall:.0%} of stuck sessions"
+
+
+def _rows(trials: list[Trial]) -> tuple[list[str], list[list[Any]]]:
+    from ..history.search import best
+
+    chosen = best(trials)
+    names = list(trials[0].values) if trials else []
+    columns = [*(name.removesuffix(".minor").rpartition(".")[2] for name in names), "healthy with alarm", "share", "stuck caught",
+               "share caught", "alarms", "best"]  # fmt: skip
+    rows = [
+        [
+            *trial.values.values(),
+            f"{trial.alarmed} of {trial.healthy}",
+            f"{trial.false_alarms:.1%}",
+            f"{trial.caught} of {trial.stuck}",
+            f"{trial.recall:.0%}",
+            trial.alarms,
+            "◀" if trial in chosen else "",
+        ]
+        for trial in trials
+    ]
+    return columns, rows
+
+
+def _show_trials(trials: list[Trial]) -> None:
+    from .history_view import table_of
+
+    columns, rows = _rows(trials)
+    console().print(table_of(columns, rows, "Thresholds tried"))
+    console().print(scatter(trials))
+    note("◀ no other combination catches as many with fewer alarms in healthy sessions")
+
+
+def scatter(trials: list[Trial], *, width: int = 60, height: int = 12) -> str:
+    """The trade-off as characters: loops caught upwards, alarms in healthy sessions to the right."""
+    from ..history.search import best
+
+    chosen = best(trials)
+    widest = max((trial.false_alarms for trial in trials), default=0.0) or 0.01
+    field = [[" "] * (width + 1) for _ in range(height + 1)]
+    for trial in sorted(trials, key=lambda one: one in chosen):
+        column = round(trial.false_alarms / widest * width)
+        field[round((1 - trial.recall) * height)][column] = "●" if trial in chosen else "·"
+    lines = ["".join(line).rstrip() for line in field]
+    lines[0] = f"100% ┤{lines[0]}"
+    lines[1:-1] = [f"     │{line}" for line in lines[1:-1]]
+    lines[-1] = f"  0% ┤{lines[-1]}"
+    return "\n".join(
+        ["stuck sessions caught", *lines, f"     └{'─' * width}", f"      0% alarms in healthy sessions{widest:>{width - 29}.1%}"]
+    )
