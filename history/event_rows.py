@@ -37,7 +37,7 @@ _NO_ERROR = ev.ErrorInfo()
 _QUOTED = re.compile(r"\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`")
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@%+~-]+)+/?|\b[\w.@-]+(?:/[\w.@%+~-]+)+/?")
-_NUMBER = re.compile(r"(?<![A-Za-z])(?:0x)?\d[\d.,:]*\b|\b[0-9a-f]{12,}\b")
+_NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|(?<![A-Za-z\d])(?:0x[0-9a-fA-F]+|\d+(?:[.,:-]\d+)*)")
 
 
 class EventRow(Row, kw_only=True, omit_defaults=True):
@@ -179,7 +179,7 @@ class EventReader:
         row.from_cache = event.from_cache
         row.result_size = event.result_size if event.result_size is not None else len(raw) if raw else None
         event = _without_result(event, raw, verdict)
-        row.result_digest = event.result_digest or _digest_of(event)
+        row.result_digest = _digest_of(event) or event.result_digest
         _about_error(row, event.error, _reported(event), verdict.http_status)
         return event
 
@@ -199,17 +199,17 @@ def _without_result(event: ev.ToolCallFinished, raw: bytes, verdict: Verdict) ->
     """The event as it is stored."""
     if not raw:
         return event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)
-    told = event.error is not None and event.error != _NO_ERROR
     parsed = ev.json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
-    number = fingerprints.result_fingerprint(raw, parsed) if told or verdict.neutral else verdict.result
-    digest = f"{number:016x}".translate(_LETTERS)  # letters only: digits could be taken for a volatile part
-    if told or not verdict.failed:
+    told = event.error is not None and event.error != _NO_ERROR
+    known = verdict.result if not (told or verdict.neutral) else fingerprints.result_fingerprint(raw, parsed)
+    digest = f"{known:016x}".translate(_LETTERS)  # letters only: digits could be taken for a volatile part
+    if told:
         return msgspec.structs.replace(event, result=UNSET, result_digest=digest)
     return msgspec.structs.replace(event, result=Raw(orjson.dumps(_stand_in(parsed, digest))))
 
 
 def _stand_in(result: Any, digest: str) -> dict[str, Any]:
-    """What takes the place of a result that tells of a failure: the digest, and the failure as the folds read it."""
+    """What takes the place of a result: its digest and, where it tells of a failure, that failure as the folds read it."""
     made: dict[str, Any] = {"digest": digest}
     failure = failure_in_result(result)
     if failure is None:
