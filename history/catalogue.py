@@ -1,7 +1,9 @@
 """The catalogue: a DuckDB connection in which the history's files are views and macros, each with a comment.
 
 Nothing is copied and nothing is locked: files are read as they are, while recorders write new ones. Every query sees the
-files that are there when it begins.
+files that are there when it begins. A query lists them twice, once to read them and once to know which were merged into
+others; so that a merge between the two does no harm, a merged file counts only when it is half a minute old, and until then
+what it was made from counts.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from .columns import columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError
 from .event_rows import EventRow
-from .files import data_files
+from .files import YOUNG_S, data_files
 
 _KINDS = {"events": EventRow, **ROWS}
 
@@ -96,8 +98,11 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
         )
     path = str(root.absolute()).replace("'", "''")
     yield "SET TimeZone = 'UTC'"
-    yield _FILES.format(root=path)
-    yield "COMMENT ON VIEW history_files IS 'Files of the history; covered ones have been merged into a larger one and do not count'"
+    yield _FILES.format(root=path, young=YOUNG_S)
+    yield (
+        "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
+        "counted from another file'"
+    )
     for topic, kind in _KINDS.items():
         columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
         view = f"recorded_{topic.replace('-', '_')}"
@@ -107,7 +112,7 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
             query += (
                 f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/*.parquet', "  # noqa: S608
                 "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
-                "WHERE filename NOT IN (SELECT file FROM history_files WHERE covered)"
+                f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
             )
             if since is not None:
                 query += f" AND time >= TIMESTAMP '{since.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
@@ -118,19 +123,24 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
 
 
 _FILES = """
-CREATE OR REPLACE VIEW history_files AS
+CREATE OR REPLACE MACRO files_of(pattern) AS TABLE
 WITH listed AS (
-    SELECT file, regexp_extract(file, '.*/([^/]+)/date=([0-9-]+)/([0-9]+)-([0-9]+)-([0-9]+)[.]parquet$',
-                                ['topic', 'day', 'partition', 'first', 'last']) AS parts
-    FROM glob('{root}/*/date=*/*.parquet')
+    SELECT filename AS file, now() - last_modified < INTERVAL {young} SECOND AS young,
+           regexp_extract(filename, '.*/([^/]+)/date=([0-9-]+)/([0-9]+)-([0-9]+)-([0-9]+)[.]parquet$',
+                          ['topic', 'day', 'partition', 'first', 'last']) AS parts
+    FROM read_blob('{root}/' || pattern || '/date=*/*.parquet')
 ), named AS (
-    SELECT file, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
+    SELECT file, young, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
            parts.first::BIGINT AS first, parts.last::BIGINT AS last
     FROM listed WHERE parts.topic <> ''
 )
-SELECT *, max(last) OVER (PARTITION BY topic, "partition" ORDER BY first, last DESC, file
-                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) >= last AS covered
+SELECT * EXCLUDE (young),
+       coalesce(max(last) FILTER (NOT young) OVER before >= last, false)
+       OR (young AND coalesce(lead(last) OVER place <= last, false)) AS hidden
 FROM named
+WINDOW place AS (PARTITION BY topic, "partition" ORDER BY first, last DESC, file),
+       before AS (PARTITION BY topic, "partition" ORDER BY first, last DESC, file
+                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 """
 
 

@@ -26,6 +26,9 @@ APPENDED_PARTITION = 1_000_000
 """Partition of `events` for those that the embedded engine appended while it folded: they have a numbering of their own.
 No broker has so many partitions."""
 
+YOUNG_S = 30
+"""Seconds before a merged file counts in place of its parts; longer than any query takes to list files."""
+
 TEMPORARY = ".tmp"
 """Folder of unfinished files; on the same file system, so that a rename is whole."""
 

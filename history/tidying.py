@@ -1,7 +1,7 @@
 """Keeping a history small in files and in size: merging what is small, deleting what is old.
 
-A merged file covers those it was made from, so nobody counts a row twice at any moment (`files`); what it covers is deleted
-when no reader can be in it any more.
+A merged file covers those it was made from, so nobody counts a row twice at any moment (`catalogue`); what it covers is
+deleted when no reader can be in it any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENOUGH = 8
 """Small files of the same day in a row that are worth merging; of an earlier day two are."""
 
 GRACE_S = 120.0
-"""Seconds that covered files stay for queries that began before."""
+"""Seconds that covered files stay: until the merged one counts (`YOUNG_S`), and then for queries that began before."""
 
 
 class Tidied(NamedTuple):

@@ -40,5 +40,5 @@ COMMENT ON VIEW commands IS 'Orders of operators';
 CREATE OR REPLACE VIEW recorded AS
 SELECT topic, "partition", count(*) AS files, min(first) AS first_offset, max(last) AS last_offset,
        min(day) AS first_day, max(day) AS last_day
-FROM history_files GROUP BY ALL ORDER BY ALL;
+FROM files_of('*') WHERE NOT hidden GROUP BY ALL ORDER BY ALL;
 COMMENT ON VIEW recorded IS 'What the history holds: files, offsets and days by topic and partition';

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def test_small_files_become_one_and_are_deleted_later(tmp_path: Path) -> None:
     assert len(list(data_files(tmp_path))) == 11
     assert offsets(tmp_path) == list(range(30))
     assert tidied(tmp_path, "2026-01-05", grace_s=3600).covered == 0
+    os.utime(tmp_path / "events/date=2026-01-05/0-0-29.parquet", (ARRIVED / 1000, ARRIVED / 1000))
+    assert offsets(tmp_path) == list(range(30)), "now the merged one counts"
+    assert rows(tmp_path, "SELECT count(*) FROM files_of('events') WHERE NOT hidden") == [(1,)]
     assert tidied(tmp_path, "2026-01-05").covered == 10
     assert [file.path.name for file in data_files(tmp_path)] == ["0-0-29.parquet"]
     assert offsets(tmp_path) == list(range(30))
