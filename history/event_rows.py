@@ -8,7 +8,7 @@ that failure. Severity, failure key and tool class are those that the folds see 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 import orjson
@@ -20,20 +20,25 @@ from ..projections.session.calls import describe, is_our_timeout
 from ..projections.session.state import OpenCall
 from ..projections.session.verdicts import Verdict, judge
 from ..schemas import events as ev
-from ..schemas.codec import decode_event, encode
+from ..schemas.codec import decode_event
 from ..schemas.errors import EventRejected
 from ..schemas.rules import Rules
 from ..schemas.vocabulary import Severity
 from .columns import Moment, Row
 
 REMEMBERED = 65_536
-"""Starts and ids of each partition kept in memory, to say more about the finishes and repeats that follow."""
+"""Starts and ids of each partition kept in memory at least, to say more about the finishes and repeats that follow."""
 
 SIGNATURE_CHARS = 160
-_LETTERS = str.maketrans("0123456789abcdef", "ghijklmnopabcdef")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _RULES = Rules()
 _NO_ERROR = ev.ErrorInfo()
+_encode = msgspec.json.Encoder().encode
 
+_DIGEST = re.compile(r"[a-p]{16}")
+_STAND_IN_KEYS = frozenset({"digest", "isError", "error", "http_status", "content"})
 _QUOTED = re.compile(r"\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`")
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@%+~-]+)+/?|\b[\w.@-]+(?:/[\w.@%+~-]+)+/?")
@@ -56,6 +61,7 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
         denied: the user refused the call.
         signature: the error with everything that varies taken out; groups failures across agents.
         result_digest: equal for equal results.
+        same_result: how often this call has given this result in its session, this time included.
         about: `output_id` of a false alarm, `breaker_key` of a request for a probe.
         text_size: characters of a model's message.
     """
@@ -91,6 +97,7 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
     http_status: int | None = None
     signature: str | None = None
     result_digest: str | None = None
+    same_result: int | None = None
     result_size: int | None = None
     from_cache: bool | None = None
     cost_usd: float | None = None
@@ -104,13 +111,35 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
     text_size: int | None = None
 
 
+class _Recent(Generic[_K, _V]):
+    """The latest entries, between one and two times `REMEMBERED`; two dictionaries, of which the older is dropped whole."""
+
+    def __init__(self) -> None:
+        self._young: dict[_K, _V] = {}
+        self._old: dict[_K, _V] = {}
+
+    def get(self, key: _K) -> _V | None:
+        found = self._young.get(key)
+        return found if found is not None else self._old.get(key)
+
+    def keep(self, key: _K, value: _V) -> None:
+        self._young[key] = value
+        if len(self._young) > REMEMBERED:
+            self._old, self._young = self._young, {}
+
+    def pop(self, key: _K) -> _V | None:
+        found = self._young.pop(key, None)
+        return found if found is not None else self._old.pop(key, None)
+
+
 class EventReader:
     """Makes rows of one partition's events, in order."""
 
     def __init__(self) -> None:
         """Start with nothing remembered."""
-        self._starts: dict[tuple[str, str], OpenCall] = {}
-        self._seen: dict[str, None] = {}
+        self._starts: _Recent[tuple[str, str], OpenCall] = _Recent()
+        self._seen: _Recent[str, bool] = _Recent()
+        self._results: _Recent[tuple[str, str, str], int] = _Recent()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
         """The row of one record; never raises: what cannot be read keeps its place and the reason."""
@@ -141,27 +170,25 @@ class EventReader:
             model_tier=event.model_tier,
             correlation_id=event.correlation_id,
         )
-        if event.id in self._seen:
-            row.repeated = True
-        else:
-            _keep(self._seen, event.id, None)
+        row.repeated = self._seen.get(event.id)
+        self._seen.keep(event.id, value=True)
         if isinstance(event, ev.ToolCallFinished):
             event = self._finished(row, event)
         elif isinstance(event, ev.ToolCallStarted):
             self._started(row, event)
         else:
             _other(row, event)
-        row.record = encode(event).decode()
+        row.record = _encode(event).decode()
         return row
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
         call = describe(event, row.time or 0, _RULES)
         _about_call(row, event, call)
         row.scenario, row.recursion_depth, row.deadline_ms = event.scenario, event.recursion_depth, event.deadline_ms
-        _keep(self._starts, (event.session_id, event.call_id), call)
+        self._starts.keep((event.session_id, event.call_id), call)
 
     def _finished(self, row: EventRow, event: ev.ToolCallFinished) -> ev.ToolCallFinished:
-        known = self._starts.pop((event.session_id, event.call_id), None)
+        known = self._starts.pop((event.session_id, event.call_id))
         call = known or describe(event, row.time or 0, _RULES)
         _about_call(row, event, call)
         if known is not None:
@@ -181,13 +208,17 @@ class EventReader:
         event = _without_result(event, raw, verdict)
         row.result_digest = _digest_of(event) or event.result_digest
         _about_error(row, event.error, _reported(event), verdict.http_status)
+        if known is not None and not verdict.neutral and not row.repeated:
+            self._count_result(row)
         return event
 
-
-def _keep(memory: dict[Any, Any], key: Any, value: Any) -> None:
-    memory[key] = value
-    if len(memory) > REMEMBERED:
-        del memory[next(iter(memory))]
+    def _count_result(self, row: EventRow) -> None:
+        """How often the call has given this result; failures without a result are told apart by their signature."""
+        result = row.result_digest or row.signature
+        if result:
+            place = (row.session_id or "", row.call_digest or "", result)
+            row.same_result = (self._results.get(place) or 0) + 1
+            self._results.keep(place, row.same_result)
 
 
 def _raw(event: ev.ToolCallFinished) -> bytes:
@@ -200,12 +231,20 @@ def _without_result(event: ev.ToolCallFinished, raw: bytes, verdict: Verdict) ->
     if not raw:
         return event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)
     parsed = ev.json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
+    if isinstance(parsed, dict) and _is_stand_in(parsed):
+        return event
     told = event.error is not None and event.error != _NO_ERROR
     known = verdict.result if not (told or verdict.neutral) else fingerprints.result_fingerprint(raw, parsed)
     digest = f"{known:016x}".translate(_LETTERS)  # letters only: digits could be taken for a volatile part
     if told:
         return msgspec.structs.replace(event, result=UNSET, result_digest=digest)
     return msgspec.structs.replace(event, result=Raw(orjson.dumps(_stand_in(parsed, digest))))
+
+
+def _is_stand_in(result: dict[str, Any]) -> bool:
+    """Whether this is no result but what was recorded in the place of one."""
+    digest = result.get("digest")
+    return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None and result.keys() <= _STAND_IN_KEYS
 
 
 def _stand_in(result: Any, digest: str) -> dict[str, Any]:
@@ -273,12 +312,24 @@ def signature(kind: str, code: str, message: str, status: str = "") -> str:
     return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]
 
 
+_ABOUT = {"output_id": "about", "breaker_key": "about"}
+_PLAIN: dict[type, list[tuple[str, str]]] = {
+    kind: [
+        (_ABOUT.get(name, name), name)
+        for name in kind.__struct_fields__
+        if name not in ev.EventBase.__struct_fields__
+        and _ABOUT.get(name, name) in EventRow.__struct_fields__
+        and name not in {"severity"}
+    ]
+    for kind in get_args(ev.Event)
+}
+"""Columns that events other than starts and finishes fill as they are."""
+
+
 def _other(row: EventRow, event: Any) -> None:
     """Columns of what is neither start nor finish."""
-    for name in ("call_id", "tool_name", "plugin_name", "service", "domain", "granted", "method", "reason", "stalled"):
-        setattr(row, name, getattr(event, name, None))
-    row.confidence = getattr(event, "confidence", None)
-    row.about = getattr(event, "output_id", None) or getattr(event, "breaker_key", None)
+    for name, source in _PLAIN[type(event)]:
+        setattr(row, name, getattr(event, source))
     if isinstance(event, ev.ModelText) and event.text is not None:
         row.text_size = len(event.text)
     if isinstance(event, ev.FailureReported):

@@ -91,6 +91,12 @@ def next_offset(root: Path, topic: str, partition: int) -> int:
     return max((file.last + 1 for file in data_files(root, topic) if file.partition == partition), default=0)
 
 
+def last_file(root: Path, topic: str, partition: int) -> Path | None:
+    """The file in which a partition's recording has stopped."""
+    files = [file for file in data_files(root, topic) if file.partition == partition]
+    return max(files, key=lambda file: (file.last, -file.first)).path if files else None
+
+
 class Ownership:
     """The right to write one partition of a topic, held by one process until it ends, however it ends.
 

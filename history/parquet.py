@@ -97,6 +97,17 @@ class ParquetWriter:
         ).fetchone()
         return int(found[0]) if found else 0
 
+    def last_records(self, path: Path | None, most: int) -> list[tuple[int, int, str | None, bytes]]:
+        """Offset, arrival, key and record of the last rows of a file of events, oldest first."""
+        if path is None:
+            return []
+        rows = self._connection.execute(
+            'SELECT * FROM (SELECT "offset", -1, key, record FROM read_parquet(?) WHERE record IS NOT NULL '
+            'ORDER BY "offset" DESC LIMIT ?) ORDER BY "offset"',
+            [str(path), most],
+        ).fetchall()
+        return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
+
     def close(self) -> None:
         """Remove what is unfinished."""
         self._connection.close()

@@ -43,9 +43,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "overview",
         "What is recorded?",
-        "SELECT count(*) AS events, count(DISTINCT session_id) AS sessions, "
+        "SELECT count(*) AS events, approx_count_distinct(session_id) AS sessions, "
         "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures, "
         "min(time) AS first, max(time) AS last FROM events LIMIT $limit",
+        reads="The number of sessions is estimated to a few per cent.",
     ),
     Question(
         "recent",
@@ -127,9 +128,13 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "sessions",
-        "Which sessions went worst?",
-        "SELECT session_id, model, began, ended - began AS lasted, calls, failures, patterns, pattern_kinds, nudges FROM sessions "
-        "ORDER BY worst DESC NULLS LAST, patterns DESC NULLS LAST, failures DESC, session_id LIMIT $limit",
+        "Which sessions were stuck most?",
+        "WITH worst AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds "
+        "FROM patterns GROUP BY session_id ORDER BY patterns DESC, session_id LIMIT $limit) "
+        "SELECT session_id, max(model) AS model, min(time) AS began, max(time) - min(time) AS lasted, "
+        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures, "
+        "any_value(patterns) AS patterns, any_value(kinds) AS kinds FROM events JOIN worst USING (session_id) "
+        "GROUP BY session_id ORDER BY patterns DESC, session_id",
     ),
     Question(
         "dead-letters",

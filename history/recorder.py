@@ -12,15 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
 import msgspec
 
 from ..schemas.errors import ConfigError
 from .decision_rows import ROWS, row_of
-from .event_rows import EventReader
-from .files import Ownership, day_of, folder_of, name_of, next_offset
+from .event_rows import REMEMBERED, EventReader
+from .files import Ownership, day_of, folder_of, last_file, name_of, next_offset
 from .parquet import ParquetWriter, unwritable
 from .tidying import Tidied, tidy
 
@@ -33,6 +32,8 @@ MAX_ROWS = 120_000
 FLUSH_S = 30.0
 """Seconds that a row waits at most: how far the history lags behind."""
 
+DAY_MS = 86_400_000
+
 SOURCE = ".source"
 """File that says where the records of a directory come from."""
 
@@ -42,9 +43,9 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows of one partition that will be one file."""
+    """Rows of one partition that will be one file; `day` counts from 1970."""
 
-    day: date
+    day: int
     first: int
     last: int
     lines: list[bytes] = field(default_factory=list)
@@ -139,6 +140,9 @@ class Recorder:
                 raise unwritable(self.root, error) from error
             following = max(next_offset(self.root, topic, partition), at_least)
             part = self._parts[topic, partition] = _Part(owned, following, following)
+            if topic not in ROWS:
+                for row in self._writer.last_records(last_file(self.root, topic, partition), REMEMBERED):
+                    part.reader.row(partition, *row)
         return part.following
 
     def disown(self, topic: str, partition: int) -> None:
@@ -173,7 +177,7 @@ class Recorder:
         )
         line = self._encode(row) + b"\n"
         now = self._clock()
-        day = day_of(arrived_ms if arrived_ms > 0 else int(now * 1000))
+        day = (arrived_ms if arrived_ms > 0 else int(now * 1000)) // DAY_MS
         batches = part.batches
         if not batches or batches[-1].day < day:  # a late record stays with the day of those before it
             batches.append(_Batch(day, part.following, offset))
@@ -205,7 +209,7 @@ class Recorder:
         for (topic, partition), part in self._parts.items():
             while part.batches:
                 batch = part.batches[0]
-                target = folder_of(self.root, topic, batch.day) / name_of(partition, batch.first, batch.last)
+                target = folder_of(self.root, topic, day_of(batch.day * DAY_MS)) / name_of(partition, batch.first, batch.last)
                 self._writer.write(topic, batch.lines, len(batch.lines), target)
                 self.recorded += len(batch.lines)
                 self._forget(part.batches.pop(0))

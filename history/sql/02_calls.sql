@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW tool_calls AS
 SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index,
        tool_name, plugin_name, service, failure_key, tool_class, call_id, call_digest,
        status, verdict, severity, denied, expected, appended AS timed_out_unanswered, duration_ms, attempts,
-       error_type, error_code, http_status, signature, result_digest, result_size, from_cache, cost_usd,
+       error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
        coalesce(workspace_id, 'default') AS workspace, id, record
 FROM events
 WHERE type = 'tool_call.finished';
@@ -14,6 +14,7 @@ COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
 COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments; NULL where no start was seen';
 COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results; results are not kept';
+COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result in its session, this time included';
 COMMENT ON COLUMN tool_calls.duration_ms IS 'Milliseconds, as the publisher measured';
 COMMENT ON COLUMN tool_calls.started IS 'When the call began; NULL where no start was seen and nothing was measured';
 
@@ -41,15 +42,15 @@ GROUP BY signature
 COMMENT ON MACRO TABLE failure_signatures IS 'The same failure across tools, agents and sessions, most frequent first';
 
 CREATE OR REPLACE MACRO tool_health(min_calls := 20) AS TABLE
-SELECT * FROM (
+SELECT * EXCLUDE (quantiles_ms), quantiles_ms[1] AS p50_ms, quantiles_ms[2] AS p95_ms FROM (
 SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
        count(*) FILTER (denied) AS denied, count(*) FILTER (timed_out_unanswered) AS never_finished,
-       approx_quantile(duration_ms, 0.5) AS p50_ms, approx_quantile(duration_ms, 0.95) AS p95_ms,
-       count(DISTINCT session_id) AS sessions, max(time) AS last_call
+       approx_quantile(duration_ms, [0.5, 0.95]) AS quantiles_ms,
+       approx_count_distinct(session_id) AS sessions, max(time) AS last_call
 FROM tool_calls GROUP BY tool_name
 ) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC;
-COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls count in neither';
+COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls count in neither, sessions are estimated to a few per cent';
 
 CREATE OR REPLACE MACRO failure_rate(tool, bucket := INTERVAL 1 HOUR) AS TABLE
 SELECT time_bucket(bucket, time) AS beginning, count(*) FILTER (verdict <> 'neutral') AS calls,

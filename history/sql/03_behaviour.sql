@@ -53,16 +53,17 @@ GROUP BY ALL ORDER BY times DESC, model, pattern;
 COMMENT ON VIEW pattern_rates IS 'How often each model falls into each pattern; rate is a share of its sessions with calls';
 
 CREATE OR REPLACE VIEW loops AS
-SELECT session_id, any_value(workspace) AS workspace, any_value(model) AS model, any_value(tool_name) AS tool_name, call_digest, result_digest,
-       count(*) AS times, count(*) - 1 AS wasted_calls, bool_or(verdict = 'failure') AS failing, min(time) AS first_time, max(time) AS last_time,
-       sum(duration_ms) - min_by(coalesce(duration_ms, 0), time) AS wasted_ms, sum(cost_usd) - min_by(coalesce(cost_usd, 0), time) AS wasted_usd
+SELECT session_id, any_value(workspace) AS workspace, any_value(model) AS model, any_value(tool_name) AS tool_name,
+       call_digest, any_value(result_digest) AS result_digest, max(same_result) AS times, max(same_result) - 1 AS wasted_calls,
+       bool_or(verdict = 'failure') AS failing, min(time) AS second_time, max(time) AS last_time,
+       sum(duration_ms) AS wasted_ms, sum(cost_usd) AS wasted_usd
 FROM tool_calls
-WHERE call_digest IS NOT NULL AND verdict <> 'neutral' AND from_cache IS NOT TRUE
-  AND (result_digest IS NOT NULL OR verdict = 'failure')
-GROUP BY session_id, call_digest, result_digest, CASE WHEN result_digest IS NULL THEN signature END
-HAVING count(*) >= 3;
+WHERE same_result >= 2 AND from_cache IS NOT TRUE
+GROUP BY session_id, call_digest, coalesce(result_digest, signature)
+HAVING max(same_result) >= 3;
 COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session; what came after the first brought nothing';
 COMMENT ON COLUMN loops.wasted_ms IS 'Milliseconds of all calls but the first';
+COMMENT ON COLUMN loops.second_time IS 'When it first repeated itself';
 
 CREATE OR REPLACE VIEW cost_of_loops AS
 SELECT tool_name, count(*) AS loops, count(DISTINCT session_id) AS sessions, sum(wasted_calls)::BIGINT AS wasted_calls,
@@ -73,12 +74,14 @@ COMMENT ON VIEW cost_of_loops IS 'Calls, seconds and dollars spent on repeating 
 CREATE OR REPLACE VIEW sessions AS
 WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective) AS effective_nudges FROM nudges GROUP BY session_id),
      stuck AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds,
-                      max(CASE severity WHEN 'severe' THEN 3 WHEN 'moderate' THEN 2 ELSE 1 END) AS worst FROM patterns GROUP BY session_id)
-SELECT e.session_id, any_value(e.workspace_id) AS workspace, any_value(e.user_id) AS user_id, mode(e.model) AS model,
-       min(e.time) AS began, max(e.time) AS ended, max(e.turn_index) + 1 AS turns,
-       count(*) FILTER (e.type = 'tool_call.finished') AS calls, count(*) FILTER (e.verdict = 'failure') AS failures,
-       sum(e.cost_usd) AS cost_usd, count(*) AS events, any_value(s.patterns) AS patterns, any_value(s.kinds) AS pattern_kinds,
-       any_value(s.worst) AS worst, any_value(t.nudges) AS nudges, any_value(t.effective_nudges) AS effective_nudges
-FROM events e LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id)
-GROUP BY e.session_id;
+                      max(CASE severity WHEN 'severe' THEN 3 WHEN 'moderate' THEN 2 ELSE 1 END) AS worst FROM patterns GROUP BY session_id),
+     all_sessions AS (
+         SELECT session_id, any_value(workspace_id) AS workspace, any_value(user_id) AS user_id, max(model) AS model,
+                min(time) AS began, max(time) AS ended, max(turn_index) + 1 AS turns,
+                count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures,
+                sum(cost_usd) AS cost_usd, count(*) AS events
+         FROM events GROUP BY session_id
+     )
+SELECT e.*, s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
+FROM all_sessions e LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
 COMMENT ON VIEW sessions IS 'One row per session; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';

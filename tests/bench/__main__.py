@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 
 import bench_fold
+import bench_history
 import bench_kafka
 import bench_keys
 import bench_machine
@@ -23,6 +24,7 @@ GROUPS: dict[str, Callable[[Options], list[Row]]] = {
     "kafka": bench_kafka.measure,
     "fold": bench_fold.measure,
     "keys": bench_keys.measure,
+    "history": bench_history.measure,
 }
 
 
