@@ -17,6 +17,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from ..history.errors import HistoryFull, HistoryTaken
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
+from ..schemas.errors import ConfigError
 from ..streams.kafka.settings import KafkaSettings
 
 POLL_MS = 500
@@ -27,6 +28,8 @@ RETRY_S = 2.0
 """Seconds between two tries while the disk is full, or another process still has a partition."""
 
 TIDY_S = 300.0
+UNKNOWN_TOPIC = 3
+"""Kafka's error code."""
 
 
 class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -67,7 +70,8 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             KafkaError: the brokers cannot be reached or refuse.
             ConfigError: the directory holds another source's history.
         """
-        self._recorder.from_source(f"kafka {await _cluster(self._settings)} {self._settings.topic_prefix}*")
+        cluster = await _cluster(self._settings, list(self._names))
+        self._recorder.from_source(f"kafka {cluster} {self._settings.topic_prefix}*")
         try:
             await self._consumer.start()
             self._consumer.subscribe(list(self._names), listener=self)
@@ -81,11 +85,12 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         while not stopped.is_set():
             await self._take()
             batches = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
-            for place, records in batches.items():
-                if place in self._owned:
-                    topic, partition = self._owned[place]
-                    for one in records:
-                        self._recorder.add(topic, partition, one.offset, one.timestamp, one.key, one.value)
+            async with self._writing:  # a rebalance may be writing what waits
+                for place, records in batches.items():
+                    if place in self._owned:
+                        topic, partition = self._owned[place]
+                        for one in records:
+                            self._recorder.add(topic, partition, one.offset, one.timestamp, one.key, one.value)
             if once and not ends and self._assigned.is_set() and not self._wanted:
                 ends = await self._consumer.end_offsets(list(self._owned))
             done = bool(ends) and await self._reached(ends)
@@ -172,12 +177,26 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             self._assigned.set()
 
 
-async def _cluster(settings: KafkaSettings) -> str:
-    """Identity of the cluster: offsets mean something only there."""
+async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
+    """Identity of the cluster, for offsets mean something only there; waits until it leads every partition.
+
+    Raises:
+        ConfigError: a topic does not exist.
+    """
     admin = AIOKafkaAdminClient(**settings.client_arguments())
     try:
         await admin.start()
-        found = await admin.describe_cluster()
+        while True:
+            found = await admin.describe_topics(topics)
+            missing = [one["topic"] for one in found if one["error_code"] == UNKNOWN_TOPIC]
+            if missing:
+                raise ConfigError(
+                    f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it"
+                )
+            # A topic made a moment ago has partitions that nobody leads yet; they would be left out of the assignment.
+            if all(one["error_code"] == 0 and all(p["leader"] >= 0 for p in one["partitions"]) for one in found):
+                break
+            await asyncio.sleep(POLL_MS / 1000)
+        return str((await admin.describe_cluster()).get("cluster_id") or settings.bootstrap)
     finally:
         await admin.close()
-    return str(found.get("cluster_id") or settings.bootstrap)
