@@ -79,6 +79,8 @@ class StoreRecording:
                 tidied = time.monotonic()
             if not copied:
                 stopped.wait(POLL_S)
+        while not once and not self._waits_for_room and self._copy():
+            pass  # what was committed before the stop belongs to it
         if self._recorder.rows and not self._waits_for_room:
             self._flush(stopped)
         self._recorder.tidy(self._keep_days)
