@@ -17,13 +17,13 @@ from typing import NamedTuple
 import duckdb
 
 from ..schemas.errors import ConfigError
-from .columns import columns_of
+from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError
 from .event_rows import EventRow
 from .files import YOUNG_S, data_files
 
-_KINDS = {"events": EventRow, **ROWS}
+_KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 
 
 class Relation(NamedTuple):
@@ -34,9 +34,7 @@ class Relation(NamedTuple):
     comment: str
 
 
-def connect(
-    root: Path, *, since: datetime | None = None, threads: int | None = None
-) -> duckdb.DuckDBPyConnection:
+def connect(root: Path, *, since: datetime | None = None, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """An in-memory database over the files of a history; `since` leaves out what happened before.
 
     Raises:
@@ -107,7 +105,7 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
         columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
         view = f"recorded_{topic.replace('-', '_')}"
         # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
-        query = f"SELECT {columns}, NULL::DATE AS date WHERE false"  # noqa: S608 - our own words
+        query = f"SELECT {columns}, NULL::DATE AS date WHERE false"
         if topic in topics:
             query += (
                 f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/*.parquet', "  # noqa: S608

@@ -1,7 +1,7 @@
 """Every topic but `events` as rows: decisions, states, commands, settings, dead letters, outcomes.
 
-Columns are the fields of the contract under their own names; `from` and `to` are `from_state` and `to_state`, because the
-first is a word of SQL.
+Columns are the fields of the contract under their own names; `from` and `to` are `from_state` and `to_state`, because
+the first is a word of SQL.
 """
 
 from __future__ import annotations
@@ -195,7 +195,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> Row:
     """The row of one record; never raises: what cannot be read keeps its place and the reason."""
     kind = ROWS[topic]
-    place = {"partition": partition, "offset": offset, "key": key, "arrived": arrived_ms if arrived_ms > 0 else None}
+    place: dict[str, Any] = {
+        "partition": partition,
+        "offset": offset,
+        "key": key,
+        "arrived": arrived_ms if arrived_ms > 0 else None,
+    }
     if value is None:
         return kind(**place, **({"gone": True} if "gone" in kind.__struct_fields__ else {"fault": "null_value"}))
     try:

@@ -1,8 +1,8 @@
 """Events as rows: what an analyst filters by in columns of its own, the rest as JSON, results never.
 
-A result is digested and classified, then dropped. What stays in its place lets the folds come to the same decisions when
-the recorded event is folded again (`whatif`): equal results have equal digests, and a result that reports a failure leaves
-that failure. Severity, failure key and tool class are those that the folds see under the default rules.
+A result is digested and classified, then dropped. What stays in its place lets the folds come to the same decisions
+when the recorded event is folded again (`whatif`): equal results have equal digests, and a result that reports a
+failure leaves that failure. Severity, failure key and tool class are those that the folds see under the default rules.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
 
 
 class _Recent(Generic[_K, _V]):
-    """The latest entries, between one and two times `REMEMBERED`; two dictionaries, of which the older is dropped whole."""
+    """The latest entries, one to two times `REMEMBERED`: two dictionaries, of which the older is dropped whole."""
 
     def __init__(self) -> None:
         self._young: dict[_K, _V] = {}
@@ -248,7 +248,7 @@ def _is_stand_in(result: dict[str, Any]) -> bool:
 
 
 def _stand_in(result: Any, digest: str) -> dict[str, Any]:
-    """What takes the place of a result: its digest and, where it tells of a failure, that failure as the folds read it."""
+    """What takes the place of a result: its digest and, where it tells of a failure, that failure as folds read it."""
     made: dict[str, Any] = {"digest": digest}
     failure = failure_in_result(result)
     if failure is None:
@@ -319,7 +319,7 @@ _PLAIN: dict[type, list[tuple[str, str]]] = {
         for name in kind.__struct_fields__
         if name not in ev.EventBase.__struct_fields__
         and _ABOUT.get(name, name) in EventRow.__struct_fields__
-        and name not in {"severity"}
+        and name != "severity"
     ]
     for kind in get_args(ev.Event)
 }

@@ -2,9 +2,9 @@
 
     ROOT/TOPIC/date=YYYY-MM-DD/PARTITION-FIRST-LAST.parquet
 
-A file holds the records of one partition from FIRST to LAST, offsets included, that arrived on one day (UTC). So the names
-alone say what is recorded: a recorder that starts goes on after the highest LAST. A file whose range lies within another
-one's has been compacted into it and does not count; it is deleted when nobody can be reading it any more.
+A file holds the records of one partition from FIRST to LAST, offsets included, that arrived on one day (UTC). So the
+names alone say what is recorded: a recorder that starts goes on after the highest LAST. A file whose range lies within
+another one's has been compacted into it and does not count; it is deleted when nobody can be reading it any more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _LOCKS = ".locks"
 APPENDED_PARTITION = 1_000_000
-"""Partition of `events` for those that the embedded engine appended while it folded: they have a numbering of their own.
+"""Partition of `events` for those that the embedded engine appended while it folded; they have their own numbering.
 No broker has so many partitions."""
 
 YOUNG_S = 30

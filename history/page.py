@@ -95,5 +95,7 @@ def span(value: timedelta) -> str:
     for size, unit, smaller, name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if abs(seconds) >= size:
             whole, rest = divmod(abs(seconds), size)
-            return f"{'-' if seconds < 0 else ''}{int(whole)} {unit}" + (f" {int(rest / smaller)} {name}" if rest >= smaller else "")
+            return f"{'-' if seconds < 0 else ''}{int(whole)} {unit}" + (
+                f" {int(rest / smaller)} {name}" if rest >= smaller else ""
+            )
     return f"{seconds:.3g} s"

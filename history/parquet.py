@@ -1,8 +1,8 @@
 """Rows to Parquet through DuckDB: lines of JSON in a temporary file, typed and written in one statement.
 
-Theory of operation. DuckDB has no quick way in for rows of Python (an appender costs 7 us a row, a table of Arrow arrays
-needs another 170 MB of library); its JSON reader takes a row in 2 us and works outside the interpreter's lock. All JSON it
-sees is ours, written from typed structs, so nothing a publisher sends can upset it (decision 0012).
+Theory of operation. DuckDB has no quick way in for rows of Python (an appender costs 7 us a row, a table of Arrow
+arrays needs another 170 MB of library); its JSON reader takes a row in 2 us and works outside the interpreter's lock.
+All JSON it sees is ours, written from typed structs, so nothing a publisher sends can upset it (decision 0012).
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class ParquetWriter:
             HistoryError: it cannot be written for another reason.
         """
         paths = [str(path) for path in sources]
-        query = 'SELECT * FROM read_parquet(?, union_by_name = true, hive_partitioning = false)'  # in the order of the list
+        query = (
+            "SELECT * FROM read_parquet(?, union_by_name = true, hive_partitioning = false)"  # in the order of the list
+        )
         self._copy(lambda: query, [paths], target, count)
 
     def count(self, paths: Iterable[Path]) -> int:

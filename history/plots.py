@@ -29,7 +29,7 @@ def bars(rows: Rows) -> str:
     for number, (label, value) in enumerate(values):
         y, width = number * ROW, max(room * value / most, 1)
         marks.append(
-            f'<g><title>{escape(label)}: {number_text(value)}</title>'
+            f"<g><title>{escape(label)}: {number_text(value)}</title>"
             f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label))}</text>'
             f'<rect x="{LABEL}" y="{y + 4}" width="{width:.1f}" height="14" rx="2" fill="var(--c0)"/>'
             f'<text x="{LABEL + width + 6:.1f}" y="{y + 15}">{number_text(value)}</text></g>'
@@ -43,7 +43,8 @@ def stacked(rows: Rows) -> str:
     along = sorted({row[0] for row in rows})
     totals = {at: sum(float(row[2]) for row in rows if row[0] == at) for at in along}
     most = max(totals.values(), default=0.0) or 1.0
-    height, step = 180, min((WIDTH - 60) / max(len(along), 1), 40)
+    height = 180.0
+    step = min((WIDTH - 60) / max(len(along), 1), 40)
     marks = []
     for position, at in enumerate(along):
         top = height
@@ -56,12 +57,14 @@ def stacked(rows: Rows) -> str:
                 f'fill="var(--c{series.index(str(row[1])) % SHADES})"><title>{escape(title)}</title></rect>'
             )
     marks.append(f'<text x="44" y="12" text-anchor="end">{number_text(most)}</text>')
-    marks.append(f'<text x="44" y="{height}" text-anchor="end">0</text>')
+    marks.append(f'<text x="44" y="{height:.0f}" text-anchor="end">0</text>')
     if along:
-        marks.append(f'<text x="50" y="{height + 16}">{escape(moment(along[0]))}</text>')
+        marks.append(f'<text x="50" y="{height + 16:.0f}">{escape(moment(along[0]))}</text>')
         end = 50 + len(along) * step
         if len(along) > 6:
-            marks.append(f'<text x="{end:.1f}" y="{height + 16}" text-anchor="end">{escape(moment(along[-1]))}</text>')
+            marks.append(
+                f'<text x="{end:.1f}" y="{height + 16:.0f}" text-anchor="end">{escape(moment(along[-1]))}</text>'
+            )
     return _svg(height + 24, marks) + legend(series)
 
 
@@ -74,7 +77,9 @@ def heat(rows: Rows) -> str:
     marks = []
     for column, name in enumerate(across):
         x = LABEL + column * cell + cell / 2
-        marks.append(f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(_short(name, int(cell / 7)))}</text>')
+        marks.append(
+            f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(_short(name, int(cell / 7)))}</text>'
+        )
     for line, label in enumerate(down):
         y = 20 + line * ROW
         marks.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label))}</text>')
@@ -129,7 +134,7 @@ def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str)
         f'<text x="{left - 44}" y="12">{escape(up)} ↑</text>',
         f'<path d="M{left},20V{height}H{left + room}" fill="none" stroke="currentColor" stroke-opacity=".4"/>',
         f'<text x="{left - 6}" y="{height}" text-anchor="end">0%</text><text x="{left - 6}" y="30" text-anchor="end">100%</text>',
-        f'<text x="{left + room}" y="{height + 16}" text-anchor="end">{widest:.1%}</text>',
+        f'<text x="{left + room}" y="{height + 16:.0f}" text-anchor="end">{widest:.1%}</text>',
     ]
     for x, y, label, marked in places:
         px, py = left + room * x / widest, height - (height - 26) * y

@@ -1,10 +1,10 @@
 """The recorder: records in, Parquet files out; each record once, whatever is killed when.
 
-Theory of operation. The names of the finished files are the only memory: the next offset of a partition is one beyond the
-highest that a name holds, so a restart reads on from there and ignores what it is given again. Rows wait in memory as
-lines of JSON until there are enough of them, or they are old enough; a file is written aside and renamed into place, and
-only then may the source's own position move (a consumer group's commit). When the disk is full nothing waits longer than it
-would have: the caller stops reading and tries again, and memory stays within its bound.
+Theory of operation. The names of the finished files are the only memory: the next offset of a partition is one beyond
+the highest that a name holds, so a restart reads on from there and ignores what it is given again. Rows wait in memory
+as lines of JSON until there are enough of them, or they are old enough; a file is written aside and renamed into
+place, and only then may the source's own position move (a consumer group's commit). When the disk is full nothing
+waits longer than it would have: the caller stops reading and tries again, and memory stays within its bound.
 """
 
 from __future__ import annotations
@@ -209,7 +209,9 @@ class Recorder:
         for (topic, partition), part in self._parts.items():
             while part.batches:
                 batch = part.batches[0]
-                target = folder_of(self.root, topic, day_of(batch.day * DAY_MS)) / name_of(partition, batch.first, batch.last)
+                target = folder_of(self.root, topic, day_of(batch.day * DAY_MS)) / name_of(
+                    partition, batch.first, batch.last
+                )
                 self._writer.write(topic, batch.lines, len(batch.lines), target)
                 self.recorded += len(batch.lines)
                 self._forget(part.batches.pop(0))

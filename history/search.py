@@ -1,8 +1,8 @@
 """Trying thresholds: which rules catch the loops, and what they cost in alarms over healthy sessions.
 
-What is a loop and what is healthy is not taken from the rules that are tried. By default it follows from the calls alone: a
-session is stuck when one call gave the same result six times or more, and healthy when none did even three times; sessions
-between count for neither. People's own labels are better where there are some.
+What is a loop and what is healthy is not taken from the rules that are tried. By default it follows from the calls
+alone: a session is stuck when one call gave the same result six times or more, and healthy when none did even three
+times; sessions between count for neither. People's own labels are better where there are some.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def truth_of(connection: duckdb.DuckDBPyConnection) -> Truth:
 
 
 def labelled(file: Path) -> Truth:
-    """What people say: lines of JSON with `session_id` and `label`, `healthy` or `stuck`; other labels count for neither.
+    """What people say: lines of JSON with `session_id` and `label`: `healthy`, `stuck`, or what counts for neither.
 
     Raises:
         ConfigError: the file cannot be read as that.

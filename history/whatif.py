@@ -1,7 +1,7 @@
 """Comparing what was decided under two sets of rules: pure counting, whoever did the folding.
 
-Ids derive from the event behind a decision, its type and a running number, so the same decision has the same id under any
-rules. One that only one side has was added or is gone; one that both have with other contents has changed.
+Ids derive from the event behind a decision, its type and a running number, so the same decision has the same id under
+any rules. One that only one side has was added or is gone; one that both have with other contents has changed.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ class Comparison:
                 time=str(body.get("time", "")),
                 session=str(body.get("session_id") or body.get("workspace_id") or ""),
                 subject=str(body.get("key") or body.get("breaker_key") or body.get("pattern") or ""),
-                reason=str(body.get("reason") or body.get("message") or body.get("trigger") or body.get("severity") or ""),
+                reason=str(
+                    body.get("reason") or body.get("message") or body.get("trigger") or body.get("severity") or ""
+                ),
                 before=_briefly(before),
                 after=_briefly(after),
                 caused_by=str(causes[-1]),

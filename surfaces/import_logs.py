@@ -25,8 +25,9 @@ FORMATS = ("openai", "otel", "claude-code", "codex")
 def import_logs(*, files: tuple[str, ...], origin: str, session: str, workspace: str, output: str | None) -> None:
     """Turn logs (plain or .gz, `-` for standard input) into events, one a line.
 
-    openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex: session logs. Importing twice
-    gives the same ids. `trustfold import FILE --from codex | trustfold replay -` shows what would have been decided.
+    openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex: session logs. Importing
+    twice gives the same ids. `trustfold import FILE --from codex | trustfold replay -` shows what would have been
+    decided.
     """
     from ..history.importers import IMPORTERS, Defaults
 

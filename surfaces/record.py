@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How far the files may lag behind.",
 )
-def record(
+def record(  # noqa: PLR0913 - options of a command
     *,
     files: tuple[str, ...],
     history: Path | None,
@@ -62,8 +62,8 @@ def record(
     """Record every topic as Parquet until Ctrl-C, from the store of a local `up` or from Kafka.
 
     Nothing is lost or doubled, whatever is killed when; start it again and it goes on. Results of calls are digested,
-    never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these and
-    what is decided over them.
+    never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
+    and what is decided over them.
     """
     settings = Settings.from_env()
     given = [name for name, value in (("--store", store), ("--bootstrap", bootstrap), ("FILE", files)) if value]

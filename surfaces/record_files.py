@@ -29,7 +29,9 @@ def record_files(recorder: Recorder, names: tuple[str, ...], rules: Rules) -> No
     recorder.from_source("files " + ", ".join(Path(name).name for name in names))
     for topic in ("events", *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:
-            raise ConfigError(f"{recorder.root}: something is recorded there; standard input needs a directory of its own")
+            raise ConfigError(
+                f"{recorder.root}: something is recorded there; standard input needs a directory of its own"
+            )
     recorder.own("events", APPENDED_PARTITION)
     topology = LocalTopology(rules)
     places: Counter[tuple[str, int]] = Counter()
@@ -50,7 +52,12 @@ def record_files(recorder: Recorder, names: tuple[str, ...], rules: Rules) -> No
 
 
 def _add(
-    recorder: Recorder, places: Counter[tuple[str, int]], topic: str, partition: int, key: bytes | None, value: bytes | None
+    recorder: Recorder,
+    places: Counter[tuple[str, int]],
+    topic: str,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
 ) -> None:
     offset = places[topic, partition]
     recorder.add(topic, partition, offset, UNKNOWN, key, value)

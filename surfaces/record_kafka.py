@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -105,7 +106,9 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._flush()
 
     async def _reached(self, ends: dict[TopicPartition, int]) -> bool:
-        return all([place in self._owned and await self._consumer.position(place) >= end for place, end in ends.items()])
+        return all(
+            [place in self._owned and await self._consumer.position(place) >= end for place, end in ends.items()]
+        )
 
     async def _flush(self) -> None:
         """Write what waits and commit it; with a full disk, read no further and try again."""
@@ -159,10 +162,8 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Write what waits, commit, and let go."""
         async with self._writing:
-            try:
+            with suppress(HistoryFull):  # whoever takes over reads it again
                 await self._commit(await asyncio.to_thread(self._recorder.flush))
-            except HistoryFull:
-                pass  # whoever takes over reads it again
             for place in revoked:
                 self._wanted.discard(place)
                 owned = self._owned.pop(place, None)
@@ -191,7 +192,8 @@ async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
             missing = [one["topic"] for one in found if one["error_code"] == UNKNOWN_TOPIC]
             if missing:
                 raise ConfigError(
-                    f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it"
+                    f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX "
+                    "names it"
                 )
             # A topic made a moment ago has partitions that nobody leads yet; they would be left out of the assignment.
             if all(one["error_code"] == 0 and all(p["leader"] >= 0 for p in one["partitions"]) for one in found):

@@ -10,12 +10,13 @@ from ..projections.topology import STAGE_OF_TOPIC
 from ..schemas.rules import Rules
 from ..streams.embedded.topology import LocalTopology
 
+
 class Refold:
     """One fold over recorded inputs under some rules.
 
-    What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide the same.
-    Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and the arrival of
-    the records tells the time.
+    What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide
+    the same. Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and
+    the arrival of the records tells the time.
     """
 
     def __init__(self, rules: Rules, *, echoes: bool = True) -> None:

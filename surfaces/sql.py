@@ -21,8 +21,8 @@ SHOWN = 200
 """Rows shown to people; programs (`--json`) get all."""
 
 _HELP = (
-    "SQL, ended with a semicolon. `.tables` lists views and macros with what they mean, `.quit` ends. DuckDB also takes "
-    "`FROM failures LIMIT 5;`"
+    "SQL, ended with a semicolon. `.tables` lists views and macros with what they mean, `.quit` ends. "
+    "DuckDB also takes `FROM failures LIMIT 5;`"
 )
 
 

@@ -12,7 +12,7 @@ from ..config import Settings
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
 from .history import history_options, moment_of, open_history
-from .output import console, note, side_console, write_json
+from .output import note, side_console, write_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -30,14 +30,19 @@ escalation lasts a day at most."""
 @click.option("--rules", "rules_file", metavar="FILE", help="The other rules, TOML or JSON.")
 @click.option("--against", metavar="FILE", help="Rules to compare with. [default: those in force: TRUSTFOLD_RULES]")
 @click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Examples of each kind.")
-@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: alarms in healthy sessions, loops caught.")
+@click.option(
+    "--search", is_flag=True, help="Try a grid of thresholds instead: alarms in healthy sessions, loops caught."
+)
 @click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of one threshold. Repeatable.")
 @click.option(
-    "--labels", metavar="FILE", type=click.Path(path_type=Path), help="With --search: which sessions were stuck, as NDJSON."
+    "--labels",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --search: which sessions were stuck, as NDJSON.",
 )
 @click.option("--html", metavar="FILE", help="With --search: a page with the plot.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def whatif(
+def whatif(  # noqa: PLR0913 - options of a command
     *,
     root: Path | None,
     since: str | None,
@@ -52,8 +57,8 @@ def whatif(
 ) -> None:
     """Fold the recorded inputs again under other rules and show what would have been decided.
 
-    `--rules FILE`: what would have been caught, spared, or said otherwise, with examples. `--search`: try thresholds and
-    compare what they catch with what they cost. Nothing is published, nothing changes.
+    `--rules FILE`: what would have been caught, spared, or said otherwise, with examples. `--search`: try thresholds
+    and compare what they catch with what they cost. Nothing is published, nothing changes.
     """
     if search == bool(rules_file):
         raise ConfigError("give either --rules FILE, or --search")
@@ -72,7 +77,13 @@ def whatif(
 
 
 def _compare(
-    connection: DuckDBPyConnection, present: Rules, other: Rules, since: datetime | None, examples: int, *, as_json: bool
+    connection: DuckDBPyConnection,
+    present: Rules,
+    other: Rules,
+    since: datetime | None,
+    examples: int,
+    *,
+    as_json: bool,
 ) -> None:
     difference, again, recorded = compare(connection, present, other, since, examples)
     if as_json:
@@ -91,7 +102,9 @@ def _compare(
             }
         )
         return
-    _show(difference)
+    from .whatif_view import show
+
+    show(difference)
     if recorded:
         note(f"{again:,} of {recorded:,} recorded decisions were decided again under the rules compared with")
         if again < recorded:
@@ -113,9 +126,7 @@ def compare(
     since_ms = int(since.timestamp() * 1000) if since else 0
     recorded = {
         row[0]
-        for row in connection.execute(
-            "SELECT id FROM decisions WHERE epoch_ms(time) >= ?", [since_ms]
-        ).fetchall()
+        for row in connection.execute("SELECT id FROM decisions WHERE epoch_ms(time) >= ?", [since_ms]).fetchall()
     }
     comparison = Comparison(since_ms=since_ms, examples=examples)
     echoes = fall_due_alike(present, other)
@@ -131,29 +142,6 @@ def compare(
     return comparison.finish(), again, len(recorded)
 
 
-def _show(difference: Difference) -> None:
-    from .history_view import table_of
-
-    if difference.empty:
-        console().print("No difference: these rules decide the same.")
-        return
-    columns = ("decision", "before", "after", "added", "gone", "changed")
-    rows = [
-        (what, kind.before, kind.after, kind.added, kind.gone, kind.changed)
-        for what, kind in difference.kinds.items()
-        if kind.differs
-    ]
-    console().print(table_of(columns, rows, "What the other rules decide"))
-    for title, examples in (
-        ("Would have been caught", difference.added),
-        ("Would have been spared", difference.gone),
-        ("Would have been said otherwise", difference.changed),
-    ):
-        if examples:
-            shown = [(e.what, e.time[:19], e.session, e.subject, e.after or e.before or e.reason) for e in examples]
-            console().print(table_of(("decision", "time", "session", "about", "how"), shown, title))
-
-
 def _search(
     connection: DuckDBPyConnection,
     present: Rules,
@@ -167,27 +155,31 @@ def _search(
 
     truth = search.labelled(labels) if labels else search.truth_of(connection)
     if not truth.healthy or not truth.stuck:
-        note(f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; record more, or --labels")
+        note(
+            f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; "
+            "record more, or --labels"
+        )
     trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth)
     if as_json:
         write_json(
-            [
-                {**trial._asdict(), "false_alarms": trial.false_alarms, "recall": trial.recall}
-                for trial in trials
-            ]
+            [{**trial._asdict(), "false_alarms": trial.false_alarms, "recall": trial.recall} for trial in trials]
         )
     else:
-        _show_trials(trials)
+        from .whatif_view import show_trials
+
+        show_trials(trials)
     if html:
         from ..history.page import document, table
         from ..history.plots import points
+        from .whatif_view import label, rows_of
 
         chosen = search.best(trials)
         plot = points(
             ((trial.false_alarms, trial.recall, label(trial), trial in chosen) for trial in trials),
             "alarms in healthy sessions", "stuck sessions caught",
         )  # fmt: skip
-        body = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>{plot}{table(*_rows(trials))}"
+        counted = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
+        body = f"{counted}{plot}{table(*rows_of(trials))}"
         try:
             Path(html).write_text(document("Thresholds tried", body), encoding="utf-8")
         except OSError as error:
@@ -212,59 +204,3 @@ def run_grid(connection: DuckDBPyConnection, present: Rules, grid: tuple[str, ..
         search.try_out(values, Refold(rules, echoes=echoes).run(inputs(connection)), types, truth)
         for values, rules in steps
     ]
-
-
-def label(trial: Trial) -> str:
-    """A combination in words."""
-    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
-    return f"{values}: {trial.false_alarms:.1%} of healthy, {trial.recall:.0%} of stuck sessions"
-
-
-def _rows(trials: list[Trial]) -> tuple[list[str], list[list[Any]]]:
-    from ..history.search import best
-
-    chosen = best(trials)
-    names = list(trials[0].values) if trials else []
-    columns = [*(name.removesuffix(".minor").rpartition(".")[2] for name in names), "healthy with alarm", "share", "stuck caught",
-               "share caught", "alarms", "best"]  # fmt: skip
-    rows = [
-        [
-            *trial.values.values(),
-            f"{trial.alarmed} of {trial.healthy}",
-            f"{trial.false_alarms:.1%}",
-            f"{trial.caught} of {trial.stuck}",
-            f"{trial.recall:.0%}",
-            trial.alarms,
-            "◀" if trial in chosen else "",
-        ]
-        for trial in trials
-    ]
-    return columns, rows
-
-
-def _show_trials(trials: list[Trial]) -> None:
-    from .history_view import table_of
-
-    columns, rows = _rows(trials)
-    console().print(table_of(columns, rows, "Thresholds tried"))
-    console().print(scatter(trials))
-    note("◀ no other combination catches as many with fewer alarms in healthy sessions")
-
-
-def scatter(trials: list[Trial], *, width: int = 60, height: int = 12) -> str:
-    """The trade-off as characters: loops caught upwards, alarms in healthy sessions to the right."""
-    from ..history.search import best
-
-    chosen = best(trials)
-    widest = max((trial.false_alarms for trial in trials), default=0.0) or 0.01
-    field = [[" "] * (width + 1) for _ in range(height + 1)]
-    for trial in sorted(trials, key=lambda one: one in chosen):
-        column = round(trial.false_alarms / widest * width)
-        field[round((1 - trial.recall) * height)][column] = "●" if trial in chosen else "·"
-    lines = ["".join(line).rstrip() for line in field]
-    lines[0] = f"100% ┤{lines[0]}"
-    lines[1:-1] = [f"     │{line}" for line in lines[1:-1]]
-    lines[-1] = f"  0% ┤{lines[-1]}"
-    return "\n".join(
-        ["stuck sessions caught", *lines, f"     └{'─' * width}", f"      0% alarms in healthy sessions{widest:>{width - 29}.1%}"]
-    )

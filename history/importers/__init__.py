@@ -1,7 +1,7 @@
 """Logs that people already have, as events: so that an analyst can begin with what happened before trustfold.
 
-Each importer reads one format and yields events in the wire format, in order of time. Ids derive from the log, so importing
-it again gives the same events and changes nothing.
+Each importer reads one format and yields events in the wire format, in order of time. Ids derive from the log, so
+importing it again gives the same events and changes nothing.
 """
 
 from __future__ import annotations

@@ -151,11 +151,11 @@ def arguments_of(given: Any) -> Any:
 
 
 def error_of(result: Any, *, failed: bool) -> dict[str, Any] | None:
-    """The error that a textual result reports; None for a good one, and for objects, which the folds read themselves."""
+    """The error that a textual result reports; None for a good one, and for objects, which folds read themselves."""
     text = result if isinstance(result, str) else ""
     code = _EXIT.search(text[:2000])
     if code is not None and int(code[1]) != 0:
-        return {"type": f"exit_code_{code[1]}", "message": text[:MAX_TEXT // 10]}
+        return {"type": f"exit_code_{code[1]}", "message": text[: MAX_TEXT // 10]}
     if failed or _FAILED.match(text):
         return {"type": "tool_error", "message": (text or orjson.dumps(result).decode())[: MAX_TEXT // 10]}
     return None
@@ -179,7 +179,9 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        parts = (part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, dict)))
+        parts = (
+            part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, dict))
+        )
         return "\n".join(part for part in parts if isinstance(part, str))
     return ""
 

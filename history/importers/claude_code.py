@@ -1,8 +1,8 @@
 """Session logs of Claude Code: the JSONL files below `~/.claude/projects/`.
 
-A line is a message with a time; content parts are text, calls and their results. Sub-agents stand in the same file as side
-chains: they are sessions of their own, for their calls do not interleave with the main one's. Text that the client itself
-puts into the model's mouth (model `<synthetic>`) is left out.
+A line is a message with a time; content parts are text, calls and their results. Sub-agents stand in the same file as
+side chains: they are sessions of their own, for their calls do not interleave with the main one's. Text that the
+client itself puts into the model's mouth (model `<synthetic>`) is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Session logs of Codex: the `rollout-*.jsonl` files below `~/.codex/sessions/`.
 
-A line is `{"timestamp", "type", "payload"}`; older versions write the payload alone. Calls and their outputs are items of the
-Responses API. Messages that the client adds by itself (its view of the environment, instructions) are not the user's.
+A line is `{"timestamp", "type", "payload"}`; older versions write the payload alone. Calls and their outputs are items
+of the Responses API. Messages that the client adds by itself (its view of the environment, instructions) are not the
+user's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 
 from .base import Defaults, Lines, Session, arguments_of, each, name_of, records_of, text_of, time_of
 
-_NOT_SPOKEN = re.compile(r"\s*<(?:environment_context|user_instructions|permissions|turn_aborted|INSTRUCTIONS)|\s*# AGENTS\.md")
+_NOT_SPOKEN = re.compile(
+    r"\s*<(?:environment_context|user_instructions|permissions|turn_aborted|INSTRUCTIONS)|\s*# AGENTS\.md"
+)
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 
@@ -50,7 +53,9 @@ def _item(session: Session, item: dict[str, Any], at: int | None) -> Iterator[by
         elif item.get("role") == "user" and text.strip() and not _NOT_SPOKEN.match(text):
             yield from session.said_by_user(at)
     elif kind in _CALLS:
-        name = str(item.get("name") or {"local_shell_call": "shell", "web_search_call": "web_search"}.get(str(kind), ""))
+        name = str(
+            item.get("name") or {"local_shell_call": "shell", "web_search_call": "web_search"}.get(str(kind), "")
+        )
         server = {"service": name_of(item["namespace"])} if item.get("namespace") else {}
         arguments = item.get("arguments", item.get("input", item.get("action")))
         yield session.started(call_id, name, _command(arguments_of(arguments)), at, **server)

@@ -1,7 +1,8 @@
 """Transcripts in the format of OpenAI: chat messages with tool calls, and items of the Responses API.
 
-A file holds one transcript or many: an object with `messages` (or `input`/`output` items), a list of messages, or one of
-these a line. Transcripts have no times; unless they do (`created`, `created_at`, `timestamp`), events are a second apart.
+A file holds one transcript or many: an object with `messages` (or `input`/`output` items), a list of messages, or one
+of these a line. Transcripts have no times; unless they do (`created`, `created_at`, `timestamp`), events are a second
+apart.
 """
 
 from __future__ import annotations
@@ -53,9 +54,7 @@ def _items(record: dict[str, Any]) -> list[dict[str, Any]] | None:
     return [one for one in found if isinstance(one, dict)] or None
 
 
-def _transcript(
-    items: list[dict[str, Any]], about: dict[str, Any], name: str, defaults: Defaults
-) -> Iterator[bytes]:
+def _transcript(items: list[dict[str, Any]], about: dict[str, Any], name: str, defaults: Defaults) -> Iterator[bytes]:
     began = next((time for key in _TIME if (time := time_of(about.get(key))) is not None), SYNTHETIC_START_MS)
     session = Session(name, defaults.workspace, at_ms=began)
     session.model = name_of(about.get("model"))

@@ -29,9 +29,7 @@ def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
     yield from each(by_session.items(), lambda item: _session(item[0], item[1], models, defaults))
 
 
-def _session(
-    name: str, spans: list[dict[str, Any]], models: dict[str, str], defaults: Defaults
-) -> Iterator[bytes]:
+def _session(name: str, spans: list[dict[str, Any]], models: dict[str, str], defaults: Defaults) -> Iterator[bytes]:
     resource = spans[0]["resource"]
     session = Session(name, defaults.workspace or resource.get("service.name", ""))
     moments: list[tuple[int, int, dict[str, Any]]] = []
@@ -42,7 +40,9 @@ def _session(
         call_id = str(attributes.get("gen_ai.tool.call.id") or span.get("spanId") or "")
         session.agent = name_of(attributes.get("gen_ai.agent.id") or attributes.get("gen_ai.agent.name"))
         session.model = name_of(
-            attributes.get("gen_ai.request.model") or models.get(str(span.get("parentSpanId"))) or models.get(str(span.get("traceId")))
+            attributes.get("gen_ai.request.model")
+            or models.get(str(span.get("parentSpanId")))
+            or models.get(str(span.get("traceId")))
         )
         if end:
             yield session.finished(
@@ -74,17 +74,15 @@ def _error(span: dict[str, Any]) -> dict[str, Any] | None:
     attributes, status = span["attributes"], span.get("status") or {}
     if status.get("code") not in _ERROR and not attributes.get("error.type"):
         return None
-    raised = next(
-        (_attributes(event) for event in span.get("events") or () if event.get("name") == "exception"), {}
-    )
+    raised = next((_attributes(event) for event in span.get("events") or () if event.get("name") == "exception"), {})
     told = {
         "type": attributes.get("error.type") or raised.get("exception.type"),
         "message": status.get("message") or raised.get("exception.message"),
     }
     http = attributes.get("http.response.status_code")
-    return {name: str(text)[:2000] for name, text in told.items() if text} | ({"http_status": int(http)} if http else {}) or {
-        "type": "tool_error"
-    }
+    return {name: str(text)[:2000] for name, text in told.items() if text} | (
+        {"http_status": int(http)} if http else {}
+    ) or {"type": "tool_error"}
 
 
 def _models(spans: Iterable[dict[str, Any]]) -> dict[str, str]:
@@ -109,7 +107,9 @@ def _spans(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
     """Attributes as a plain object."""
     return {
-        str(one.get("key")): _value(one.get("value") or {}) for one in holder.get("attributes") or () if isinstance(one, dict)
+        str(one.get("key")): _value(one.get("value") or {})
+        for one in holder.get("attributes") or ()
+        if isinstance(one, dict)
     }
 
 

@@ -34,7 +34,7 @@ SETTINGS_TABLE = "CREATE TABLE IF NOT EXISTS settings (scope TEXT PRIMARY KEY, o
 """What each scope overrides; also in store.sql, for new files."""
 
 STORE_ID = "store_id"
-"""Fact about a store: its random name, given once."""
+"""Fact about a store: its random name, given once (`store.sql`)."""
 
 HEADER_BYTES = 17
 """Enough of a snapshot for its header (`projections.snapshot`)."""
@@ -154,9 +154,7 @@ class Store:
             if version == 0:
                 schema = files(__package__).joinpath("store.sql").read_text()
                 self.connection.executescript(
-                    f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; {schema} "
-                    # Tells a store from another one at the same path: offsets begin anew.
-                    f"INSERT INTO meta VALUES ('{STORE_ID}', '\"' || hex(randomblob(16)) || '\"'); COMMIT;"
+                    f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; {schema} COMMIT;"
                 )
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error

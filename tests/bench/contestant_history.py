@@ -55,7 +55,7 @@ def record(root: Path, lines: list[bytes], outputs: list[Any]) -> float:
 
 
 def raw_write(root: Path, lines: list[bytes], folder: Path) -> float:
-    """Processor seconds to get the same rows, as Python values at hand, into the same files with DuckDB's appender and COPY."""
+    """Processor seconds to write the same rows, at hand as Python values, with DuckDB's appender and COPY."""
     folder.mkdir()
     columns = columns_of(EventRow)
     with connect(root, threads=1) as connection:
@@ -87,7 +87,7 @@ def multiply(root: Path, copies: int) -> None:
                 folder.mkdir(exist_ok=True)
                 target = folder / f"0-{file.first + shift}-{file.last + shift}.parquet"
                 connection.execute(
-                    f"COPY (SELECT * REPLACE (\"offset\" + {shift} AS \"offset\", id || '-{copy}' AS id, "
+                    f'COPY (SELECT * REPLACE ("offset" + {shift} AS "offset", id || \'-{copy}\' AS id, '
                     f"session_id || '-{copy}' AS session_id, time + INTERVAL {days} DAY AS time) "
                     f"FROM '{file.path}') TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
                 )

@@ -26,7 +26,17 @@ PARTITIONS = 4
 
 def recorder(settings: KafkaSettings, root: Path, *more: str) -> subprocess.Popen[bytes]:
     """A process that records."""
-    command = [sys.executable, "-m", "trustfold", "record", "--bootstrap", settings.bootstrap, "--history", str(root), *more]
+    command = [
+        sys.executable,
+        "-m",
+        "trustfold",
+        "record",
+        "--bootstrap",
+        settings.bootstrap,
+        "--history",
+        str(root),
+        *more,
+    ]
     return subprocess.Popen([*command, "--flush", "0.1"], env=environment(settings), stderr=subprocess.DEVNULL)
 
 

@@ -27,15 +27,10 @@ from pathlib import Path
 from trustfold.history import tidying
 from trustfold.history.recorder import Recorder
 
-root, source, per_file, grace, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
-tidying.GRACE_S = tidying.tidy.__kwdefaults__["grace_s"] = grace
-tidying.ENOUGH = 3
-lines = open(source, "rb").read().splitlines() * rounds
-recorder = Recorder(root, max_rows=per_file)
-recorder.own("events", 0)
-print("ready", flush=True)
-flushes = 0
-for offset, line in enumerate(lines):
+root, source, per_file, grace, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]),
+int(sys.argv[5]) tidying.GRACE_S = tidying.tidy.__kwdefaults__["grace_s"] = grace tidying.ENOUGH = 3 lines =
+open(source, "rb").read().splitlines() * rounds recorder = Recorder(root, max_rows=per_file) recorder.own("events", 0)
+print("ready", flush=True) flushes = 0 for offset, line in enumerate(lines):
     recorder.add("events", 0, offset, 1767607200000 + offset * 40_000, None, line)
     if recorder.full:
         recorder.flush()
@@ -49,7 +44,9 @@ print("done", flush=True)
 """Reads its source from the beginning at every start, as one that remembers nothing; days pass as it goes."""
 
 
-def recording(root: Path, source: Path, *, per_file: int = 20, grace_s: float = 0, rounds: int = 1) -> subprocess.Popen[str]:
+def recording(
+    root: Path, source: Path, *, per_file: int = 20, grace_s: float = 0, rounds: int = 1
+) -> subprocess.Popen[str]:
     """A process that records."""
     arguments = [str(root), str(source), str(per_file), str(grace_s), str(rounds)]
     return subprocess.Popen([sys.executable, "-c", RECORD, *arguments], stdout=subprocess.PIPE, text=True)
@@ -71,7 +68,7 @@ def source_of(path: Path, sessions: int, calls: int) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_recorder_loses_and_doubles_nothing(seed: int, tmp_path: Path) -> None:
-    """Killed at ten random points, while it writes, merges and deletes, the files hold the log: every id once, in order."""
+    """Killed at ten random points, while it writes, merges and deletes: the files hold every id once, in order."""
     lines = source_of(tmp_path / "events.ndjson", 30, 40)
     root = tmp_path / "history"
     chance = random.Random(seed)
@@ -119,7 +116,7 @@ def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
         f"SELECT '{topic}', \"offset\" FROM recorded_{topic}"
         for topic in ("events", "commands", "outcomes", "escalations", "breakers", "nudges", "suggestions", "state")
     )
-    found = rows(root, f'FROM ({query}) UNION ALL SELECT \'dead-letters\', "offset" FROM recorded_dead_letters')
+    found = rows(root, f"FROM ({query}) UNION ALL SELECT 'dead-letters', \"offset\" FROM recorded_dead_letters")
     appended = {one.offset for one in outputs if one.topic == "events"}
     assert appended, "calls that never finish are part of it"
     recorded = [(topic, offset) for topic, offset in found]

@@ -98,7 +98,14 @@ def test_items_of_the_responses_api() -> None:
                 {"type": "reasoning", "summary": []},
                 {"type": "function_call", "call_id": "f1", "name": "ls", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "f1", "output": "a b"},
-                {"type": "mcp_call", "id": "m1", "name": "find", "server_label": "tracker", "arguments": "{}", "error": "no"},
+                {
+                    "type": "mcp_call",
+                    "id": "m1",
+                    "name": "find",
+                    "server_label": "tracker",
+                    "arguments": "{}",
+                    "error": "no",
+                },
                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]},
             ],
         },
@@ -140,11 +147,15 @@ def test_tool_spans() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.conversation.id": "conv-1"}
     failed = {
         "status": {"code": 2, "message": "upstream timed out"},
-        "events": [{"name": "exception", "attributes": [{"key": "exception.type", "value": {"stringValue": "TimeoutError"}}]}],
+        "events": [
+            {"name": "exception", "attributes": [{"key": "exception.type", "value": {"stringValue": "TimeoutError"}}]}
+        ],
     }
     spans = [
         span("execute_tool fetch", 50, 90, tool | {"gen_ai.tool.name": "fetch", "gen_ai.tool.call.id": "b"}, **failed),
-        span("execute_tool search", 10, 60, tool | {"gen_ai.tool.call.id": "a", "gen_ai.tool.call.arguments": '{"q": 1}'}),
+        span(
+            "execute_tool search", 10, 60, tool | {"gen_ai.tool.call.id": "a", "gen_ai.tool.call.arguments": '{"q": 1}'}
+        ),
         span("chat gpt-4o", 0, 5, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}),
         span("GET /", 0, 5, {"http.request.method": "GET"}),
     ]
@@ -163,7 +174,9 @@ def test_tool_spans() -> None:
 
 def line(kind: str, content: Any, second: int, **more: Any) -> dict[str, Any]:
     """A line of a Claude Code log."""
-    message = {"role": kind, "content": content} | ({"model": more.pop("model", "claude-x")} if kind == "assistant" else {})
+    message = {"role": kind, "content": content} | (
+        {"model": more.pop("model", "claude-x")} if kind == "assistant" else {}
+    )
     return {
         "type": kind, "sessionId": "s-1", "cwd": "/home/ann/shop", "timestamp": f"2026-01-05T10:00:{second:02d}.000Z",
         "message": message, **more,
@@ -181,13 +194,38 @@ def test_claude_code_logs() -> None:
         line("user", "meta", 1, isMeta=True),
         line("assistant", [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I'll look."}], 2),
         line("assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}], 3),
-        line("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "Error in the file is fine", "is_error": False}], 5),
+        line(
+            "user",
+            [{"type": "tool_result", "tool_use_id": "t1", "content": "Error in the file is fine", "is_error": False}],
+            5,
+        ),
         line("assistant", [{"type": "tool_use", "id": "t2", "name": "Bash", "input": {"command": "make"}}], 6),
-        line("user", [{"type": "tool_result", "tool_use_id": "t2", "content": "Exit code 2\nno rule", "is_error": True}], 8),
+        line(
+            "user",
+            [{"type": "tool_result", "tool_use_id": "t2", "content": "Exit code 2\nno rule", "is_error": True}],
+            8,
+        ),
         line("assistant", [{"type": "tool_use", "id": "t3", "name": "Write", "input": {}}], 9),
-        line("user", [{"type": "tool_result", "tool_use_id": "t3", "content": [{"type": "text", "text": denial}], "is_error": True}], 10),
+        line(
+            "user",
+            [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t3",
+                    "content": [{"type": "text", "text": denial}],
+                    "is_error": True,
+                }
+            ],
+            10,
+        ),
         line("assistant", [{"type": "text", "text": "API Error"}], 11, model="<synthetic>"),
-        line("assistant", [{"type": "tool_use", "id": "t9", "name": "Read", "input": {}}], 12, isSidechain=True, agentId="a1"),
+        line(
+            "assistant",
+            [{"type": "tool_use", "id": "t9", "name": "Read", "input": {}}],
+            12,
+            isSidechain=True,
+            agentId="a1",
+        ),
         line("user", "[Request interrupted by user]", 13),
     )
     main = [event for event in events if event["session_id"] == "s-1"]
@@ -266,11 +304,15 @@ def test_a_log_cut_short_or_of_another_kind_is_no_traceback(origin: str) -> None
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from("role content tool_calls id function name arguments type text messages tool_call_id".split()),
-        inner,
-        max_size=5,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                "role content tool_calls id function name arguments type text messages tool_call_id".split()
+            ),
+            inner,
+            max_size=5,
+        )
     ),
     max_leaves=12,
 )

@@ -15,6 +15,7 @@ from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.errors import ConfigError
 
+
 def feed(recorder: Recorder, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
     """Events whose id and offset are their number."""
     for number in numbers:
@@ -84,7 +85,7 @@ def test_a_new_day_begins_a_new_file_and_a_late_record_stays_with_its_neighbours
 
 def test_a_result_is_digested_and_never_stored(tmp_path: Path) -> None:
     """Neither a good result nor one that tells of a failure leaves its text in any file."""
-    secret = "the launch code is swordfish"  # noqa: S105 - a result, not a password
+    secret = "the launch code is swordfish"
     story = Story()
     story.works("read_file", {"path": "a"}, result=secret)
     story.works("read_file", {"path": "a"}, result={"text": secret, "n": 1})

@@ -7,7 +7,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from recorded import ARRIVED, DAY_MS, rows, small_event as event
+from recorded import ARRIVED, DAY_MS, rows
+from recorded import small_event as event
 from trustfold.history.files import DataFile, counted, data_files
 from trustfold.history.parquet import ParquetWriter
 from trustfold.history.recorder import Recorder

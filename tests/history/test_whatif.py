@@ -158,7 +158,10 @@ def looping(times: int) -> Story:
 def test_a_grid_shows_what_thresholds_catch_and_cost(tmp_path: Path) -> None:
     """A low threshold alarms in a session that only asked twice; a high one misses the loop of seven."""
     records = [one for times in (1, 2, 7) for one in looping(times).records]
-    record(tmp_path, [(topic, value.replace(b'"00000000-', b'"%08d-' % number)) for number, (topic, value) in enumerate(records)])
+    record(
+        tmp_path,
+        [(topic, value.replace(b'"00000000-', b'"%08d-' % number)) for number, (topic, value) in enumerate(records)],
+    )
     with connect(tmp_path, threads=2) as connection:
         prepare(connection)
         truth = truth_of(connection)

@@ -92,7 +92,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Count what is opened, note what would be fetched."""
         self.seen.add(tag)
-        self.asked += [str(value) for name, value in attrs if name in {"src", "href"} and not str(value).startswith("#")]
+        self.asked += [
+            str(value) for name, value in attrs if name in {"src", "href"} and not str(value).startswith("#")
+        ]
         if tag not in {"meta", "link", "br", "img", "input"}:
             self.open.append(tag)
 
