@@ -27,10 +27,16 @@ from pathlib import Path
 from trustfold.history import tidying
 from trustfold.history.recorder import Recorder
 
-root, source, per_file, grace, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]),
-int(sys.argv[5]) tidying.GRACE_S = tidying.tidy.__kwdefaults__["grace_s"] = grace tidying.ENOUGH = 3 lines =
-open(source, "rb").read().splitlines() * rounds recorder = Recorder(root, max_rows=per_file) recorder.own("events", 0)
-print("ready", flush=True) flushes = 0 for offset, line in enumerate(lines):
+root, source = Path(sys.argv[1]), sys.argv[2]
+per_file, grace, rounds = int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+tidying.GRACE_S = tidying.tidy.__kwdefaults__["grace_s"] = grace
+tidying.ENOUGH = 3
+lines = open(source, "rb").read().splitlines() * rounds
+recorder = Recorder(root, max_rows=per_file)
+recorder.own("events", 0)
+print("ready", flush=True)
+flushes = 0
+for offset, line in enumerate(lines):
     recorder.add("events", 0, offset, 1767607200000 + offset * 40_000, None, line)
     if recorder.full:
         recorder.flush()
