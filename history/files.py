@@ -91,10 +91,10 @@ def next_offset(root: Path, topic: str, partition: int) -> int:
     return max((file.last + 1 for file in data_files(root, topic) if file.partition == partition), default=0)
 
 
-def last_file(root: Path, topic: str, partition: int) -> Path | None:
-    """The file in which a partition's recording has stopped."""
-    files = [file for file in data_files(root, topic) if file.partition == partition]
-    return max(files, key=lambda file: (file.last, -file.first)).path if files else None
+def last_files(root: Path, topic: str, partition: int, most: int = 16) -> list[Path]:
+    """The files in which a partition's recording has stopped, at most so many."""
+    kept, _ = counted(file for file in data_files(root, topic) if file.partition == partition)
+    return [file.path for file in kept[-most:]]
 
 
 class Ownership:

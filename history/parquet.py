@@ -99,15 +99,22 @@ class ParquetWriter:
         ).fetchone()
         return int(found[0]) if found else 0
 
-    def last_records(self, path: Path | None, most: int) -> list[tuple[int, int, str | None, bytes]]:
-        """Offset, arrival, key and record of the last rows of a file of events, oldest first."""
-        if path is None:
+    def last_records(self, paths: list[Path], most: int) -> list[tuple[int, int, str | None, bytes]]:
+        """Offset, arrival, key and record of the last rows of files of events, oldest first.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        if not paths:
             return []
-        rows = self._connection.execute(
-            'SELECT * FROM (SELECT "offset", -1, key, record FROM read_parquet(?) WHERE record IS NOT NULL '
-            'ORDER BY "offset" DESC LIMIT ?) ORDER BY "offset"',
-            [str(path), most],
-        ).fetchall()
+        try:
+            rows = self._connection.execute(
+                'SELECT * FROM (SELECT "offset", -1, key, record FROM read_parquet(?) WHERE record IS NOT NULL '
+                'ORDER BY "offset" DESC LIMIT ?) ORDER BY "offset"',
+                [[str(path) for path in paths], most],
+            ).fetchall()
+        except duckdb.Error as error:
+            raise HistoryError(f"{self._root}: a recorded file cannot be read ({error})") from error
         return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
 
     def close(self) -> None:

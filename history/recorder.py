@@ -18,8 +18,8 @@ import msgspec
 
 from ..schemas.errors import ConfigError
 from .decision_rows import ROWS, row_of
-from .event_rows import REMEMBERED, EventReader
-from .files import Ownership, day_of, folder_of, last_file, name_of, next_offset
+from .event_rows import EventReader
+from .files import Ownership, day_of, folder_of, last_files, name_of, next_offset
 from .parquet import ParquetWriter, unwritable
 from .tidying import Tidied, tidy
 
@@ -28,6 +28,9 @@ MAX_BYTES = 48 * 1024 * 1024
 
 MAX_ROWS = 120_000
 """Waiting rows over all partitions; one row group of a file."""
+
+LOOK_BACK = 20_000
+"""Events read back at a start, so that calls, repeats and loops under way are known: less than a second of work."""
 
 FLUSH_S = 30.0
 """Seconds that a row waits at most: how far the history lags behind."""
@@ -141,7 +144,7 @@ class Recorder:
             following = max(next_offset(self.root, topic, partition), at_least)
             part = self._parts[topic, partition] = _Part(owned, following, following)
             if topic not in ROWS:
-                for row in self._writer.last_records(last_file(self.root, topic, partition), REMEMBERED):
+                for row in self._writer.last_records(last_files(self.root, topic, partition), LOOK_BACK):
                     part.reader.row(partition, *row)
         return part.following
 
