@@ -39,6 +39,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("preferences:model", "What is done when another model does better."),
     "config": ("rule_files:config", "Show the rules in effect; check a rules file."),
     "policies": ("rule_files:policies", "List, reload or validate prerequisites."),
+    "record": ("record:record", "Record everything as Parquet for analysts."),
+    "history": ("history:history", "Questions about the recorded past, as tables."),
+    "sql": ("sql:sql", "DuckDB over the history: views and macros ready."),
+    "report": ("report:report", "What happened, as tables or as one HTML page with plots."),
+    "whatif": ("whatif:whatif", "Fold the recorded past under other rules and show the difference."),
+    "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
     "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }

@@ -23,6 +23,9 @@ from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
 """Below the working directory: one store per project, as the seed keeps its file."""
 
+DEFAULT_HISTORY = Path(".trustfold/history")
+"""Beside the store."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -35,6 +38,7 @@ class Settings:
         url: address of a running `up` to talk to (`TRUSTFOLD_URL`).
         broker: Kafka to talk to, `host:port` (`TRUSTFOLD_BROKER`).
         token: secret that a running `up` asks for (`TRUSTFOLD_TOKEN`).
+        history: directory of Parquet files for analysts (`TRUSTFOLD_HISTORY`).
         rules_file: rules to go by (`TRUSTFOLD_RULES`).
         policies_file: prerequisites to go by, beside those of the rules file (`TRUSTFOLD_POLICIES`).
         workspace: whose settings commands mean (`TRUSTFOLD_WORKSPACE`).
@@ -60,6 +64,7 @@ class Settings:
     url: str = ""
     broker: str = ""
     token: str = ""
+    history: Path = DEFAULT_HISTORY
     rules_file: Path | None = None
     policies_file: Path | None = None
     workspace: str = ""
@@ -156,6 +161,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "url": ("TRUSTFOLD_URL", str),
     "broker": ("TRUSTFOLD_BROKER", str),
     "token": ("TRUSTFOLD_TOKEN", str),
+    "history": ("TRUSTFOLD_HISTORY", Path),
     "rules_file": ("TRUSTFOLD_RULES", Path),
     "policies_file": ("TRUSTFOLD_POLICIES", Path),
     "workspace": ("TRUSTFOLD_WORKSPACE", str),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,8 +31,15 @@ from .targets import rules_options
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
 )
 @rules_options
+@click.option("--history", metavar="DIR", help="Record everything there as Parquet, too, as `trustfold record` does.")
 def up(
-    *, store: str | None, host: str | None, port: int | None, rules_file: str | None, policies_file: str | None
+    *,
+    store: str | None,
+    host: str | None,
+    port: int | None,
+    rules_file: str | None,
+    policies_file: str | None,
+    history: str | None,
 ) -> None:
     """Run on this machine without Kafka until Ctrl-C.
 
@@ -62,7 +70,8 @@ def up(
     except BaseException:
         engine.close()
         raise
-    stopped = serve(app, listener, lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it"))
+    with _recorded(path, history):
+        stopped = serve(app, listener, lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it"))
     if temporary:
         temporary.cleanup()
         note("stopped; nothing is kept, as TRUSTFOLD_PERSIST or TRUSTFOLD_SESSION_ONLY asks")
@@ -70,3 +79,11 @@ def up(
         note("stopped; everything acknowledged is in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _recorded(store: Path, history: str | None) -> AbstractContextManager[None]:
+    if not history:
+        return nullcontext()
+    from .record import recording_beside
+
+    return recording_beside(store, Path(history))

@@ -33,6 +33,9 @@ PAGE_BYTES = 16_384
 SETTINGS_TABLE = "CREATE TABLE IF NOT EXISTS settings (scope TEXT PRIMARY KEY, overrides BLOB NOT NULL) WITHOUT ROWID"
 """What each scope overrides; also in store.sql, for new files."""
 
+STORE_ID = "store_id"
+"""Fact about a store: its random name, given once (`store.sql`)."""
+
 HEADER_BYTES = 17
 """Enough of a snapshot for its header (`projections.snapshot`)."""
 

@@ -69,3 +69,6 @@ CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) WITHOUT ROWID;
+
+-- Tells this store from another one at the same path, in which offsets begin anew. JSON, as all facts here.
+INSERT INTO meta VALUES ('store_id', '"' || hex(randomblob(16)) || '"');

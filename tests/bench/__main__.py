@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import bench_fold
 import bench_guard
+import bench_history
 import bench_kafka
 import bench_keys
 import bench_machine
@@ -25,6 +26,7 @@ GROUPS: dict[str, Callable[[Options], list[Row]]] = {
     "fold": bench_fold.measure,
     "keys": bench_keys.measure,
     "guard": bench_guard.measure,
+    "history": bench_history.measure,
 }
 
 

@@ -29,6 +29,7 @@ class Options:
         faust_events: events of a run of plain Faust agents, which are much slower; their rate is steady after a tenth.
         fold_events: most events of each trace that the folds alone are measured on; 0 is all.
         keys: live sessions that a key's memory is measured with.
+        history_events: events in the history that questions are put to.
         live: how many sessions are told at once; 0 keeps the recorded order.
         patience_s: seconds to wait, before each run of a contestant, for other programs to leave the machine alone.
         partitions: of every topic; the product's default.
@@ -42,6 +43,7 @@ class Options:
     faust_events: int = 8_000
     fold_events: int = 0
     keys: int = 1_000_000
+    history_events: int = 10_000_000
     live: int = 0
     patience_s: float = 0.0
     partitions: int = 12
@@ -72,6 +74,7 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
     add("--faust-events", type=_positive, help="events of a run of plain Faust agents (default 8000)")
     add("--fold-events", type=_positive, help="most events of each trace for the folds alone (default: all)")
     add("--keys", type=_positive, help="live sessions to measure memory with (default 1000000)")
+    add("--history-events", type=_positive, help="events in the history (default 10000000)")
     add("--live", type=_positive, help="sessions told at once (default: the recorded order)")
     add("--patience", type=_positive, dest="patience_s", metavar="SECONDS",
         help="before each run wait at most so long until the machine is quiet (default: do not wait)")  # fmt: skip
@@ -84,13 +87,14 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
         parser.error(f"--only knows {', '.join(groups)}; not {', '.join(unknown) or 'nothing at all'}")
     traces = Path(os.environ.get("TRUSTFOLD_TRACES") or TRACES)
     values: dict[str, Any] = {"runs": 1, "events": 12_000, "faust_events": 1_000} if given.quick else {}
-    values |= {"fold_events": 3_000, "keys": 20_000} if given.quick else {}
+    values |= {"fold_events": 3_000, "keys": 20_000, "history_events": 100_000} if given.quick else {}
     for name in (
         "runs",
         "events",
         "faust_events",
         "fold_events",
         "keys",
+        "history_events",
         "live",
         "patience_s",
         "partitions",

@@ -1,0 +1,152 @@
+"""The catalogue: a DuckDB connection in which the history's files are views and macros, each with a comment.
+
+Nothing is copied and nothing is locked: files are read as they are, while recorders write new ones. Every query sees the
+files that are there when it begins. A query lists them twice, once to read them and once to know which were merged into
+others; so that a merge between the two does no harm, a merged file counts only when it is half a minute old, and until then
+what it was made from counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from ..schemas.errors import ConfigError
+from .columns import Row, columns_of
+from .decision_rows import ROWS
+from .errors import HistoryError
+from .event_rows import EventRow
+from .files import YOUNG_S, data_files
+
+_KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
+
+
+class Relation(NamedTuple):
+    """A view or a macro of the catalogue."""
+
+    name: str
+    kind: str
+    comment: str
+
+
+def connect(root: Path, *, since: datetime | None = None, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """An in-memory database over the files of a history; `since` leaves out what happened before.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the files cannot be read.
+    """
+    connection = duckdb.connect()
+    # A name that is no view must be an error, not a variable of whoever called.
+    connection.execute("SET python_enable_replacements = false")
+    if threads is not None:
+        connection.execute(f"SET threads = {threads}")
+    install(connection, root, since=since)
+    return connection
+
+
+def install(connection: duckdb.DuckDBPyConnection, root: Path, *, since: datetime | None = None) -> None:
+    """Create all views and macros in a connection.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the files cannot be read.
+    """
+    try:
+        for statement in statements(root, since=since):
+            connection.execute(statement)
+    except duckdb.Error as error:
+        raise HistoryError(f"{root}: the history cannot be read ({str(error).partition(chr(10))[0]})") from error
+
+
+def save(root: Path, target: Path) -> None:
+    """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the file cannot be written.
+    """
+    made = target.with_name(f".{target.name}.new")
+    made.unlink(missing_ok=True)
+    try:
+        with duckdb.connect(str(made)) as connection:
+            install(connection, root)
+        made.rename(target)
+    except (OSError, duckdb.Error) as error:
+        raise HistoryError(f"{target}: cannot be written ({str(error).partition(chr(10))[0]})") from error
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
+    """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+    """
+    topics = {file.topic for file in data_files(root)}
+    if not topics:
+        raise ConfigError(
+            f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
+        )
+    path = str(root.absolute()).replace("'", "''")
+    yield "SET TimeZone = 'UTC'"
+    yield _FILES.format(root=path, young=YOUNG_S)
+    yield (
+        "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
+        "counted from another file'"
+    )
+    for topic, kind in _KINDS.items():
+        columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
+        view = f"recorded_{topic.replace('-', '_')}"
+        # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
+        query = f"SELECT {columns}, NULL::DATE AS date WHERE false"
+        if topic in topics:
+            query += (
+                f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/*.parquet', "  # noqa: S608
+                "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
+                f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
+            )
+            if since is not None:
+                query += f" AND time >= TIMESTAMP '{since.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
+        yield f"CREATE OR REPLACE VIEW {view} AS {query}"
+        yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
+    for number in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
+        yield number.read_text(encoding="utf-8")
+
+
+_FILES = """
+CREATE OR REPLACE MACRO files_of(pattern) AS TABLE
+WITH listed AS (
+    SELECT filename AS file, now() - last_modified < INTERVAL {young} SECOND AS young,
+           regexp_extract(filename, '.*/([^/]+)/date=([0-9-]+)/([0-9]+)-([0-9]+)-([0-9]+)[.]parquet$',
+                          ['topic', 'day', 'partition', 'first', 'last']) AS parts
+    FROM read_blob('{root}/' || pattern || '/date=*/*.parquet')
+), named AS (
+    SELECT file, young, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
+           parts.first::BIGINT AS first, parts.last::BIGINT AS last
+    FROM listed WHERE parts.topic <> ''
+)
+SELECT * EXCLUDE (young),
+       coalesce(max(last) FILTER (NOT young) OVER before >= last, false)
+       OR (young AND coalesce(lead(last) OVER place <= last, false)) AS hidden
+FROM named
+WINDOW place AS (PARTITION BY topic, "partition" ORDER BY first, last DESC, file),
+       before AS (PARTITION BY topic, "partition" ORDER BY first, last DESC, file
+                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+"""
+
+
+def relations(connection: duckdb.DuckDBPyConnection) -> list[Relation]:
+    """Views and macros of the catalogue with their comments."""
+    rows = connection.execute(
+        "SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal "
+        "UNION ALL SELECT function_name || '(' || array_to_string(parameters, ', ') || ')', 'macro', comment "
+        "FROM duckdb_functions() WHERE NOT internal AND function_type LIKE '%macro' ORDER BY 2 DESC, 1"
+    ).fetchall()
+    return [Relation(name, kind, comment or "") for name, kind, comment in rows]

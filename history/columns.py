@@ -1,0 +1,61 @@
+"""Rows as structs, and their columns as DuckDB types: one declaration for both.
+
+A row is written as a line of JSON and read by DuckDB with the types given here, so nothing is guessed from the data.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+Moment = Annotated[int, "milliseconds since the epoch"]
+"""A time; a TIMESTAMP (UTC) in the file."""
+
+_TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
+
+
+class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What every recorded record has; absent is NULL.
+
+    Attributes:
+        partition: where the record stood.
+        offset: and its place there.
+        arrived: when the broker or the engine took it; absent when that is not known.
+        key: record key.
+        fault: the record could not be read; the reason code. Then only its place and size are kept.
+        size: bytes of the record's value.
+        record: the record as JSON, without what must not be stored; absent for a tombstone.
+    """
+
+    partition: int
+    offset: int
+    arrived: Moment | None = None
+    key: str | None = None
+    id: str | None = None
+    type: str | None = None
+    time: Moment | None = None
+    session_id: str | None = None
+    workspace_id: str | None = None
+    user_id: str | None = None
+    fault: str | None = None
+    size: int | None = None
+    record: str | None = None
+
+
+def columns_of(kind: type[Row]) -> dict[str, str]:
+    """Column names and their DuckDB types, in order; `record`, which is long, comes last."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = [name for name in kind.__struct_fields__ if name != "record"]
+    return {name: _type_of(hints[name]) for name in [*names, "record"]}
+
+
+def _type_of(hint: Any) -> str:
+    if hint is Moment:
+        return "TIMESTAMP"
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    options = [option for option in get_args(hint) if option is not type(None)]
+    if options and get_origin(hint) is not tuple:
+        return _type_of(options[0])
+    return _TYPES[get_origin(hint) or hint]

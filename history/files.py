@@ -1,0 +1,193 @@
+"""The files of a history: what their names say, which of them count, and who may write them.
+
+    ROOT/TOPIC/date=YYYY-MM-DD/PARTITION-FIRST-LAST.parquet
+
+A file holds the records of one partition from FIRST to LAST, offsets included, that arrived on one day (UTC). So the
+names alone say what is recorded: a recorder that starts goes on after the highest LAST. A file whose range lies within
+another one's has been compacted into it and does not count; it is deleted when nobody can be reading it any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from .errors import HistoryTaken
+
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
+_DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
+_LOCKS = ".locks"
+APPENDED_PARTITION = 1_000_000
+"""Partition of `events` for those that the embedded engine appended while it folded; they have their own numbering.
+No broker has so many partitions."""
+
+YOUNG_S = 30
+"""Seconds before a merged file counts in place of its parts; longer than any query takes to list files."""
+
+TEMPORARY = ".tmp"
+"""Folder of unfinished files; on the same file system, so that a rename is whole."""
+
+
+class DataFile(NamedTuple):
+    """One Parquet file, as its path describes it."""
+
+    path: Path
+    topic: str
+    day: date
+    partition: int
+    first: int
+    last: int
+
+    def covers(self, other: DataFile) -> bool:
+        """Whether all records of the other file are in this one, too."""
+        same = (self.topic, self.partition) == (other.topic, other.partition)
+        return same and self.path != other.path and self.first <= other.first and other.last <= self.last
+
+
+def name_of(partition: int, first: int, last: int) -> str:
+    """File name of a range of offsets."""
+    return f"{partition}-{first}-{last}.parquet"
+
+
+def folder_of(root: Path, topic: str, day: date) -> Path:
+    """Folder of a topic's records of a day."""
+    return root / topic / f"date={day.isoformat()}"
+
+
+def day_of(time_ms: int) -> date:
+    """Day, in UTC, of a time in milliseconds."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date()
+
+
+def data_files(root: Path, topic: str | None = None) -> Iterator[DataFile]:
+    """Every finished file, of one topic or of all, in no order."""
+    for path in root.glob(f"{topic or '[!.]*'}/date=*/*.parquet"):
+        named, dated = _NAME.fullmatch(path.name), _DAY.fullmatch(path.parent.name)
+        if named and dated:
+            yield DataFile(path, path.parent.parent.name, date.fromisoformat(dated[1]), *map(int, named.groups()))
+
+
+def counted(files: Iterable[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
+    """Files that count, by partition and offset, and those that another one covers."""
+    kept: list[DataFile] = []
+    covered: list[DataFile] = []
+    # The widest of those that begin together comes first, so a covering file is always seen before what it covers.
+    for one in sorted(files, key=lambda file: (file.topic, file.partition, file.first, -file.last, str(file.path))):
+        (covered if kept and _hides(kept[-1], one) else kept).append(one)
+    return kept, covered
+
+
+def _hides(wide: DataFile, one: DataFile) -> bool:
+    return (wide.topic, wide.partition) == (one.topic, one.partition) and one.last <= wide.last
+
+
+def next_offset(root: Path, topic: str, partition: int) -> int:
+    """First offset that is not recorded yet; 0 for a partition without files."""
+    return max((file.last + 1 for file in data_files(root, topic) if file.partition == partition), default=0)
+
+
+def last_files(root: Path, topic: str, partition: int, most: int = 16) -> list[Path]:
+    """The files in which a partition's recording has stopped, at most so many."""
+    kept, _ = counted(file for file in data_files(root, topic) if file.partition == partition)
+    return [file.path for file in kept[-most:]]
+
+
+class Ownership:
+    """The right to write one partition of a topic, held by one process until it ends, however it ends.
+
+    Two recorders of one directory would otherwise write the same records twice after a rebalance: the one that lost the
+    partition may not know it yet.
+    """
+
+    def __init__(self, root: Path, topic: str, partition: int) -> None:
+        """Take it.
+
+        Raises:
+            HistoryTaken: another process has it.
+            OSError: the directory cannot be written.
+        """
+        folder = root / _LOCKS
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder / f"{topic}-{partition}")
+        if self._lock is None:
+            raise HistoryTaken(
+                f"{root}: another process records partition {partition} of {topic} there; stop it, or give this one "
+                "another --history"
+            )
+
+    def release(self) -> None:
+        """Let another process have it."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+class Workshop:
+    """A folder for unfinished files; what a killed process has left in its own is removed."""
+
+    def __init__(self, root: Path) -> None:
+        """Make one.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        above = root / TEMPORARY
+        above.mkdir(parents=True, exist_ok=True)
+        for abandoned in above.iterdir():
+            lock = _locked(abandoned / "lock") if (abandoned / "lock").exists() else None
+            if lock is not None:
+                _remove(abandoned)
+                lock.close()
+        for number in range(1 << 30):
+            self.folder = above / f"{os.getpid()}-{number}"
+            try:
+                self.folder.mkdir()
+            except FileExistsError:
+                continue
+            break
+        self._lock = _locked(self.folder / "lock")
+
+    def clear(self) -> None:
+        """Remove what an interrupted write has left."""
+        for path in self.folder.iterdir():
+            if path.name != "lock":
+                path.unlink()
+
+    def close(self) -> None:
+        """Remove the folder."""
+        _remove(self.folder)
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _locked(path: Path) -> IO[str] | None:
+    lock = path.open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def put_in_place(made: Path, target: Path) -> None:
+    """Give a finished file its name; after a power cut it is there whole or not at all."""
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made.rename(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

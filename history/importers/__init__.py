@@ -1,0 +1,27 @@
+"""Logs that people already have, as events: so that an analyst can begin with what happened before trustfold.
+
+Each importer reads one format and yields events in the wire format, in order of time. Ids derive from the log, so
+importing it again gives the same events and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .base import Defaults, Lines
+from .claude_code import read_claude_code
+from .codex import read_codex
+from .openai import read_openai
+from .otel import read_otel
+
+Importer = Callable[[Lines, Defaults], Iterator[bytes]]
+
+IMPORTERS: dict[str, Importer] = {
+    "openai": read_openai,
+    "otel": read_otel,
+    "claude-code": read_claude_code,
+    "codex": read_codex,
+}
+"""By the name on the command line."""
+
+__all__ = ["IMPORTERS", "Defaults", "Importer", "Lines"]

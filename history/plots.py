@@ -1,0 +1,185 @@
+"""Plots as inline SVG: bars, stacked bars, a heat map, spans on a time line. No script, no asset from elsewhere.
+
+Colours come from the page's custom properties, so they follow its light and dark scheme; every mark has a title, which
+browsers show and screen readers read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from html import escape
+from typing import Any
+
+WIDTH = 880
+ROW = 22
+LABEL = 240
+SHADES = 8
+"""Colours of a page, `--c0` to `--c7`; further series repeat them."""
+
+Rows = Sequence[Sequence[Any]]
+
+
+def bars(rows: Rows) -> str:
+    """Horizontal bars: label in the first column, length in the third."""
+    values = [(str(row[0]) + _second(row), float(row[2] or 0)) for row in rows]
+    most = max((value for _, value in values), default=0.0) or 1.0
+    room = WIDTH - LABEL - 80
+    marks = []
+    for number, (label, value) in enumerate(values):
+        y, width = number * ROW, max(room * value / most, 1)
+        marks.append(
+            f"<g><title>{escape(label)}: {number_text(value)}</title>"
+            f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label))}</text>'
+            f'<rect x="{LABEL}" y="{y + 4}" width="{width:.1f}" height="14" rx="2" fill="var(--c0)"/>'
+            f'<text x="{LABEL + width + 6:.1f}" y="{y + 15}">{number_text(value)}</text></g>'
+        )
+    return _svg(len(values) * ROW, marks)
+
+
+def stacked(rows: Rows) -> str:
+    """Stacked columns: the first column along, the second by colour, the third as height."""
+    series = sorted({str(row[1]) for row in rows})
+    along = sorted({row[0] for row in rows})
+    totals = {at: sum(float(row[2]) for row in rows if row[0] == at) for at in along}
+    most = max(totals.values(), default=0.0) or 1.0
+    height = 180.0
+    step = min((WIDTH - 60) / max(len(along), 1), 40)
+    marks = []
+    for position, at in enumerate(along):
+        top = height
+        for row in (row for row in rows if row[0] == at):
+            tall = height * float(row[2]) / most
+            top -= tall
+            title = f"{moment(at)}, {row[1]}: {number_text(row[2])}"
+            marks.append(
+                f'<rect x="{50 + position * step:.1f}" y="{top:.1f}" width="{max(step - 2, 1):.1f}" height="{tall:.1f}" '
+                f'fill="var(--c{series.index(str(row[1])) % SHADES})"><title>{escape(title)}</title></rect>'
+            )
+    marks.append(f'<text x="44" y="12" text-anchor="end">{number_text(most)}</text>')
+    marks.append(f'<text x="44" y="{height:.0f}" text-anchor="end">0</text>')
+    if along:
+        marks.append(f'<text x="50" y="{height + 16:.0f}">{escape(moment(along[0]))}</text>')
+        end = 50 + len(along) * step
+        if len(along) > 6:
+            marks.append(
+                f'<text x="{end:.1f}" y="{height + 16:.0f}" text-anchor="end">{escape(moment(along[-1]))}</text>'
+            )
+    return _svg(height + 24, marks) + legend(series)
+
+
+def heat(rows: Rows) -> str:
+    """A heat map: rows by the first column, columns by the second, shade by the third, from 0 to 1."""
+    down = list(dict.fromkeys(str(row[0]) for row in rows))[:40]
+    across = list(dict.fromkeys(str(row[1]) for row in rows))[:12]
+    shade = {(str(row[0]), str(row[1])): row for row in rows}
+    cell = min((WIDTH - LABEL) / max(len(across), 1), 120)
+    marks = []
+    for column, name in enumerate(across):
+        x = LABEL + column * cell + cell / 2
+        marks.append(
+            f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(_short(name, int(cell / 7)))}</text>'
+        )
+    for line, label in enumerate(down):
+        y = 20 + line * ROW
+        marks.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label))}</text>')
+        for column, name in enumerate(across):
+            found = shade.get((label, name))
+            if found is None or found[2] is None:
+                continue
+            rate = float(found[2])
+            title = f"{label}, {name}: {rate:.1%} of {number_text(found[3])} calls"
+            marks.append(
+                f'<g><title>{escape(title)}</title><rect x="{LABEL + column * cell:.1f}" y="{y + 2}" width="{cell - 2:.1f}" '
+                f'height="{ROW - 3}" rx="2" fill="var(--bad)" fill-opacity="{0.06 + 0.94 * min(rate, 1) ** 0.5:.2f}"/>'
+                f'<text x="{LABEL + column * cell + cell / 2:.1f}" y="{y + 16}" text-anchor="middle">{rate:.0%}</text></g>'
+            )
+    return _svg(20 + len(down) * ROW, marks)
+
+
+def spans(rows: Rows) -> str:
+    """Spans on one time line: label, beginning, end, kind."""
+    known = [row for row in rows if row[1] is not None and row[2] is not None]
+    if not known:
+        return ""
+    first, last = min(row[1] for row in known), max(row[2] for row in known)
+    whole = (last - first).total_seconds() or 1.0
+    down = list(dict.fromkeys(str(row[0]) for row in known))[:40]
+    kinds = sorted({str(row[3]) for row in known})
+    room = WIDTH - LABEL
+    marks = []
+    for line, label in enumerate(down):
+        marks.append(f'<text x="{LABEL - 8}" y="{line * ROW + 15}" text-anchor="end">{escape(_short(label))}</text>')
+        for row in (row for row in known if str(row[0]) == label):
+            x = LABEL + room * (row[1] - first).total_seconds() / whole
+            width = max(room * (row[2] - row[1]).total_seconds() / whole, 2)
+            title = f"{label} {row[3]} from {moment(row[1])} to {moment(row[2])}"
+            marks.append(
+                f'<rect x="{x:.1f}" y="{line * ROW + 4}" width="{min(width, WIDTH - x):.1f}" height="14" '
+                f'fill="var(--c{kinds.index(str(row[3])) % SHADES})"><title>{escape(title)}</title></rect>'
+            )
+    base = len(down) * ROW + 14
+    marks.append(f'<text x="{LABEL}" y="{base}">{escape(moment(first))}</text>')
+    marks.append(f'<text x="{WIDTH}" y="{base}" text-anchor="end">{escape(moment(last))}</text>')
+    return _svg(base + 6, marks) + legend(kinds)
+
+
+def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str) -> str:
+    """A scatter of shares: across, up, label, whether to mark it."""
+    height, left, room = 320, 60, WIDTH - 120
+    places = list(rows)
+    widest = max((x for x, _, _, _ in places), default=0.0) or 0.01
+    marks = [
+        f'<text x="{left}" y="{height + 34}">{escape(across)} →</text>',
+        f'<text x="{left - 44}" y="12">{escape(up)} ↑</text>',
+        f'<path d="M{left},20V{height}H{left + room}" fill="none" stroke="currentColor" stroke-opacity=".4"/>',
+        f'<text x="{left - 6}" y="{height}" text-anchor="end">0%</text><text x="{left - 6}" y="30" text-anchor="end">100%</text>',
+        f'<text x="{left + room}" y="{height + 16:.0f}" text-anchor="end">{widest:.1%}</text>',
+    ]
+    for x, y, label, marked in places:
+        px, py = left + room * x / widest, height - (height - 26) * y
+        size, fill = (7, "var(--c1)") if marked else (5, "var(--c0)")
+        marks.append(
+            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{fill}" fill-opacity=".8"><title>{escape(label)}</title></circle>'
+        )
+    return _svg(height + 42, marks)
+
+
+def legend(names: Sequence[str]) -> str:
+    """Which colour is which."""
+    keys = (
+        f'<span><i style="background:var(--c{number % SHADES})"></i>{escape(name)}</span>'
+        for number, name in enumerate(names)
+    )
+    return f'<p class="legend">{"".join(keys)}</p>'
+
+
+def number_text(value: Any) -> str:
+    """A number as people write it."""
+    number = float(value)
+    if number == int(number):
+        return f"{int(number):,}"
+    return f"{number:,.3g}" if abs(number) < 100 else f"{number:,.0f}"
+
+
+def moment(value: Any) -> str:
+    """A day or a time, without more digits than it deserves."""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M")
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _second(row: Sequence[Any]) -> str:
+    return f" · {row[1]}" if isinstance(row[1], str) else ""
+
+
+def _short(text: str, most: int = 34) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _svg(height: float, marks: Iterable[str]) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" preserveAspectRatio="xMinYMin">{"".join(marks)}</svg>'
+
+
+DRAW = {"bars": bars, "stacked": stacked, "heat": heat, "spans": spans}
+"""Plot of each kind of question."""

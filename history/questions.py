@@ -1,0 +1,178 @@
+"""The questions a report answers: each one query over the catalogue, for tables, JSON and plots alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import duckdb
+
+from .errors import HistoryError
+
+Plot = Literal["", "stacked", "bars", "heat", "spans"]
+
+
+class Question(NamedTuple):
+    """One question.
+
+    Attributes:
+        name: what to ask for on the command line.
+        title: the question in words.
+        sql: the query; `$limit` is the number of rows wanted.
+        plot: how a report draws it. stacked: first column along, second as colour, third as height; bars: first column
+            as label, third as length; heat: rows, columns, shade; spans: label, beginning, end, kind.
+        reads: how to read the answer.
+    """
+
+    name: str
+    title: str
+    sql: str
+    plot: Plot = ""
+    reads: str = ""
+
+
+class Answer(NamedTuple):
+    """Columns and rows that answer a question."""
+
+    question: Question
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+QUESTIONS: tuple[Question, ...] = (
+    Question(
+        "overview",
+        "What is recorded?",
+        "SELECT count(*) AS events, approx_count_distinct(session_id) AS sessions, "
+        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures, "
+        "min(time) AS first, max(time) AS last FROM events LIMIT $limit",
+        reads="The number of sessions is estimated to a few per cent.",
+    ),
+    Question(
+        "recent",
+        "What was decided last?",
+        "SELECT time, type, coalesce(subject, '') AS subject, from_state AS before, to_state AS after, "
+        "coalesce(reason, trigger) AS reason, session_id FROM decisions "
+        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged') ORDER BY time DESC, id LIMIT $limit",
+    ),
+    Question(
+        "tools",
+        "Which tools fail?",
+        "FROM tool_health(min_calls := 20) LIMIT $limit",
+        reads="Tools with at least 20 calls, worst first. Refused and cached calls count in neither.",
+    ),
+    Question(
+        "signatures",
+        "What are the failures, across all agents?",
+        "FROM failure_signatures() LIMIT $limit",
+        reads="Names, numbers, paths and quotations are taken out, so the same failure of different agents is one row.",
+    ),
+    Question(
+        "failures",
+        "When did calls fail, and how badly?",
+        "SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL ORDER BY ALL LIMIT $limit",
+        "stacked",
+    ),
+    Question(
+        "recovery",
+        "How long until it worked again?",
+        "SELECT subject, machine, outages, recovered, mean, median, longest FROM time_to_recovery LIMIT $limit",
+        reads="From the first opening or escalation until the circuit is closed or trust is back.",
+    ),
+    Question(
+        "breakers",
+        "When was which circuit open?",
+        "SELECT breaker_key AS circuit, time AS began, coalesce(until, (SELECT max(time) FROM breaker_timeline)) AS ended, "
+        "to_state AS state FROM breaker_timeline WHERE to_state <> 'closed' ORDER BY time DESC LIMIT $limit",
+        "spans",
+    ),
+    Question(
+        "patterns",
+        "Which models get stuck, and how?",
+        "SELECT pattern, model, times, sessions, of_sessions, rate, severe FROM pattern_rates LIMIT $limit",
+        "bars",
+    ),
+    Question(
+        "loops",
+        "What do loops cost?",
+        "SELECT tool_name AS tool, loops, wasted_calls, sessions, wasted_seconds, wasted_usd, longest FROM cost_of_loops "
+        "LIMIT $limit",
+        "bars",
+        reads="The same call with the same result three times or more in a session; all but the first are counted as wasted.",
+    ),
+    Question(
+        "nudges",
+        "Do nudges help?",
+        "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, judged, effective, false_alarms "
+        "FROM nudge_effectiveness LIMIT $limit",
+        "bars",
+        reads="rate: the model did not repeat itself, and acted where the pattern asked for it.",
+    ),
+    Question(
+        "models",
+        "Which model fails with which tool?",
+        "SELECT tool_name AS tool, model, failure_rate, calls, failures, own_making FROM model_tool_matrix "
+        "WHERE calls >= 5 ORDER BY calls DESC LIMIT $limit",
+        "heat",
+        reads="own_making: failures the model caused by what it sent.",
+    ),
+    Question(
+        "false-alarms",
+        "Which alarms do people call wrong?",
+        "SELECT subject, topic, alarms, judged_false, share FROM alarms_judged_false LIMIT $limit",
+    ),
+    Question(
+        "reasons",
+        "What were the top reasons of each week?",
+        "SELECT week, machine, place, reason, times, subjects FROM top_reasons_per_week WHERE place <= 3 LIMIT $limit",
+    ),
+    Question(
+        "sessions",
+        "Which sessions were stuck most?",
+        "WITH worst AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds "
+        "FROM patterns GROUP BY session_id ORDER BY patterns DESC, session_id LIMIT $limit) "
+        "SELECT session_id, max(model) AS model, min(time) AS began, max(time) - min(time) AS lasted, "
+        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures, "
+        "any_value(patterns) AS patterns, any_value(kinds) AS kinds FROM events JOIN worst USING (session_id) "
+        "GROUP BY session_id ORDER BY patterns DESC, session_id",
+    ),
+    Question(
+        "dead-letters",
+        "What could not be processed?",
+        "SELECT reason, path, count(*) AS records, min(time) AS first, max(time) AS last FROM dead_letters GROUP BY ALL "
+        "ORDER BY records DESC, reason, path LIMIT $limit",
+    ),
+)
+
+BY_NAME = {question.name: question for question in QUESTIONS}
+
+
+def ask(connection: duckdb.DuckDBPyConnection, question: Question, limit: int) -> Answer:
+    """The answer to one question, at most `limit` rows.
+
+    Raises:
+        HistoryError: the files cannot be read.
+    """
+    return Answer(question, *run(connection, question.sql, {"limit": limit}))
+
+
+def run(
+    connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Columns and rows of a query.
+
+    A file that was merged away between planning and reading is asked for again, once.
+
+    Raises:
+        HistoryError: the query is wrong, or the files cannot be read.
+    """
+    for last in (False, True):
+        try:
+            cursor = connection.execute(sql, arguments)
+            return [column[0] for column in cursor.description or []], cursor.fetchall()
+        except duckdb.IOException as error:
+            if last:
+                raise HistoryError(f"the history cannot be read: {error}") from error
+        except duckdb.Error as error:
+            raise HistoryError(str(error)) from error
+    raise AssertionError

@@ -1,0 +1,240 @@
+"""The recorder: records in, Parquet files out; each record once, whatever is killed when.
+
+Theory of operation. The names of the finished files are the only memory: the next offset of a partition is one beyond
+the highest that a name holds, so a restart reads on from there and ignores what it is given again. Rows wait in memory
+as lines of JSON until there are enough of them, or they are old enough; a file is written aside and renamed into
+place, and only then may the source's own position move (a consumer group's commit). When the disk is full nothing
+waits longer than it would have: the caller stops reading and tries again, and memory stays within its bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..schemas.errors import ConfigError
+from .decision_rows import ROWS, row_of
+from .event_rows import EventReader
+from .files import Ownership, day_of, folder_of, last_files, name_of, next_offset
+from .parquet import ParquetWriter, unwritable
+from .tidying import Tidied, tidy
+
+MAX_BYTES = 48 * 1024 * 1024
+"""Waiting rows over all partitions, in bytes: about 60,000 events."""
+
+MAX_ROWS = 120_000
+"""Waiting rows over all partitions; one row group of a file."""
+
+LOOK_BACK = 20_000
+"""Events read back at a start, so that calls, repeats and loops under way are known: less than a second of work."""
+
+FLUSH_S = 30.0
+"""Seconds that a row waits at most: how far the history lags behind."""
+
+DAY_MS = 86_400_000
+
+SOURCE = ".source"
+"""File that says where the records of a directory come from."""
+
+Place = tuple[str, int]
+"""Topic, by its catalogue name, and partition."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows of one partition that will be one file; `day` counts from 1970."""
+
+    day: int
+    first: int
+    last: int
+    lines: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition that this process records.
+
+    Attributes:
+        following: first offset that is not in a file or waiting.
+        written: first offset that is not in a file.
+    """
+
+    owned: Ownership
+    following: int
+    written: int
+    batches: list[_Batch] = field(default_factory=list)
+    reader: EventReader = field(default_factory=EventReader)
+
+
+class Recorder:
+    """Records partitions into one directory.
+
+    Attributes:
+        rows: rows that wait.
+        bytes: their size.
+        recorded: rows written since the start.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_rows: int = MAX_ROWS,
+        flush_s: float = FLUSH_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Record into a directory, which is made if it is not there.
+
+        Raises:
+            HistoryError: it cannot be written.
+        """
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(root, error) from error
+        self.root = root
+        self.rows = self.bytes = self.recorded = 0
+        self._max_bytes, self._max_rows, self._flush_s, self._clock = max_bytes, max_rows, flush_s, clock
+        self._parts: dict[Place, _Part] = {}
+        self._since: float | None = None
+        self._encode = msgspec.json.Encoder().encode
+        self._writer = ParquetWriter(root)
+
+    def from_source(self, name: str) -> None:
+        """Say where the records come from; offsets of two sources would be taken for each other.
+
+        Raises:
+            ConfigError: the directory holds the records of another source.
+        """
+        path = self.root / SOURCE
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(name)
+        except FileExistsError:
+            known = path.read_text(encoding="utf-8")
+            if known and known != name:
+                raise ConfigError(
+                    f"{self.root} holds the history of {known}, this is {name}; name another directory (--history)"
+                ) from None
+        except OSError as error:
+            raise unwritable(self.root, error) from error
+
+    def own(self, topic: str, partition: int, at_least: int = 0) -> int:
+        """Take a partition; returns the offset to read from.
+
+        Args:
+            topic: catalogue name.
+            partition: its number.
+            at_least: where the source itself remembers to have been recorded to.
+
+        Raises:
+            HistoryTaken: another process records it here.
+        """
+        part = self._parts.get((topic, partition))
+        if part is None:
+            try:
+                owned = Ownership(self.root, topic, partition)
+            except OSError as error:
+                raise unwritable(self.root, error) from error
+            following = max(next_offset(self.root, topic, partition), at_least)
+            part = self._parts[topic, partition] = _Part(owned, following, following)
+            if topic not in ROWS:
+                for row in self._writer.last_records(last_files(self.root, topic, partition), LOOK_BACK):
+                    part.reader.row(partition, *row)
+        return part.following
+
+    def disown(self, topic: str, partition: int) -> None:
+        """Give a partition up; what waits of it is dropped, and whoever takes it over reads it again."""
+        part = self._parts.pop((topic, partition), None)
+        if part is not None:
+            for batch in part.batches:
+                self._forget(batch)
+            part.owned.release()
+
+    def add(
+        self, topic: str, partition: int, offset: int, arrived_ms: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """Take one record of an owned partition; one that is recorded already is ignored.
+
+        Args:
+            topic: catalogue name.
+            partition: its number.
+            offset: place in the partition; rising.
+            arrived_ms: record timestamp in milliseconds; -1 when unknown.
+            key: record key.
+            value: record value; None is a tombstone.
+        """
+        part = self._parts[topic, partition]
+        if offset < part.following:
+            return
+        name = None if key is None else key.decode(errors="replace")
+        row = (
+            row_of(topic, partition, offset, arrived_ms, name, value)
+            if topic in ROWS
+            else part.reader.row(partition, offset, arrived_ms, name, value)
+        )
+        line = self._encode(row) + b"\n"
+        now = self._clock()
+        day = (arrived_ms if arrived_ms > 0 else int(now * 1000)) // DAY_MS
+        batches = part.batches
+        if not batches or batches[-1].day < day:  # a late record stays with the day of those before it
+            batches.append(_Batch(day, part.following, offset))
+        batches[-1].lines.append(line)
+        batches[-1].last = offset
+        part.following = offset + 1
+        self.rows += 1
+        self.bytes += len(line)
+        if self._since is None:
+            self._since = now
+
+    @property
+    def full(self) -> bool:
+        """Whether to read no further before what waits is written."""
+        return self.bytes >= self._max_bytes or self.rows >= self._max_rows
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write: enough waits, or it has waited long enough."""
+        return self.full or (self._since is not None and self._clock() - self._since >= self._flush_s)
+
+    def flush(self) -> dict[Place, int]:
+        """Write all that waits; returns the next offset of every partition, which may now be committed.
+
+        Raises:
+            HistoryFull: no room; the rest still waits, and flushing can be tried again.
+            HistoryError: it cannot be written for another reason.
+        """
+        for (topic, partition), part in self._parts.items():
+            while part.batches:
+                batch = part.batches[0]
+                target = folder_of(self.root, topic, day_of(batch.day * DAY_MS)) / name_of(
+                    partition, batch.first, batch.last
+                )
+                self._writer.write(topic, batch.lines, len(batch.lines), target)
+                self.recorded += len(batch.lines)
+                self._forget(part.batches.pop(0))
+                part.written = batch.last + 1
+        self._since = None
+        return {place: part.written for place, part in self._parts.items()}
+
+    def tidy(self, keep_days: int | None = None) -> Tidied:
+        """Merge small files of the owned partitions, and delete what is too old; between two flushes.
+
+        A full disk only means that nothing is merged.
+        """
+        return tidy(self.root, self._writer, set(self._parts), day_of(int(self._clock() * 1000)), keep_days)
+
+    def close(self) -> None:
+        """Give everything up; what waits is dropped, for the next start reads it again."""
+        for place in list(self._parts):
+            self.disown(*place)
+        self._writer.close()
+
+    def _forget(self, batch: _Batch) -> None:
+        self.rows -= len(batch.lines)
+        self.bytes -= sum(map(len, batch.lines))

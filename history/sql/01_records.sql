@@ -1,0 +1,44 @@
+-- What every later view is built on: records of the log without those that stand in it twice.
+
+CREATE OR REPLACE VIEW events AS
+SELECT * FROM recorded_events
+WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NOT TRUE
+UNION ALL BY NAME
+SELECT DISTINCT ON (id) * FROM recorded_events
+WHERE appended AND repeated IS NOT TRUE;
+COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that never ended';
+COMMENT ON COLUMN events.time IS 'When it happened, UTC, as the publisher says';
+COMMENT ON COLUMN events.arrived IS 'When the log took it, UTC';
+COMMENT ON COLUMN events.record IS 'The event as JSON; results are replaced by digests';
+COMMENT ON COLUMN events.appended IS 'Written by the engine itself: a call past its deadline';
+
+CREATE OR REPLACE VIEW decisions AS
+SELECT DISTINCT ON (id) * FROM (
+    SELECT 'escalations' AS topic, id, type, time, session_id, workspace_id, user_id, trust_key AS subject,
+           from_state, to_state, trigger, NULL::VARCHAR AS severity, reason, caused_by, record FROM recorded_escalations
+    UNION ALL
+    SELECT 'breakers', id, type, time, session_id, workspace_id, user_id, breaker_key,
+           from_state, to_state, trigger, NULL, NULL, caused_by, record FROM recorded_breakers
+    UNION ALL
+    SELECT 'nudges', id, type, time, session_id, workspace_id, user_id, pattern,
+           NULL, nudge_type, NULL, severity, message, caused_by, record FROM recorded_nudges
+    UNION ALL
+    SELECT 'suggestions', id, type, time, session_id, workspace_id, user_id, coalesce(failure_key, guarantee),
+           NULL, NULL, NULL, NULL, message, caused_by, record FROM recorded_suggestions
+) WHERE id IS NOT NULL;
+COMMENT ON VIEW decisions IS 'Everything that was decided, once each, all topics together; subject is the key, circuit or pattern';
+COMMENT ON COLUMN decisions.caused_by IS 'Ids of the events behind it, newest last: look them up in events';
+
+CREATE OR REPLACE VIEW dead_letters AS
+SELECT DISTINCT ON (id) * FROM recorded_dead_letters WHERE id IS NOT NULL;
+COMMENT ON VIEW dead_letters IS 'What could not be processed and why; the refused bytes stay in the log';
+
+CREATE OR REPLACE VIEW commands AS
+SELECT time, type, workspace_id, command_key, tool, issued_by, reason, id, record FROM recorded_commands WHERE fault IS NULL;
+COMMENT ON VIEW commands IS 'Orders of operators';
+
+CREATE OR REPLACE VIEW recorded AS
+SELECT topic, "partition", count(*) AS files, min(first) AS first_offset, max(last) AS last_offset,
+       min(day) AS first_day, max(day) AS last_day
+FROM files_of('*') WHERE NOT hidden GROUP BY ALL ORDER BY ALL;
+COMMENT ON VIEW recorded IS 'What the history holds: files, offsets and days by topic and partition';

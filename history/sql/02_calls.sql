@@ -1,0 +1,74 @@
+-- Calls and what became of them.
+
+CREATE OR REPLACE VIEW tool_calls AS
+SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index,
+       tool_name, plugin_name, service, failure_key, tool_class, call_id, call_digest,
+       status, verdict, severity, denied, expected, appended AS timed_out_unanswered, duration_ms, attempts,
+       error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
+       coalesce(workspace_id, 'default') AS workspace, id, record
+FROM events
+WHERE type = 'tool_call.finished';
+COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
+COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache';
+COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
+COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
+COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments; NULL where no start was seen';
+COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results; results are not kept';
+COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result in its session, this time included';
+COMMENT ON COLUMN tool_calls.duration_ms IS 'Milliseconds, as the publisher measured';
+COMMENT ON COLUMN tool_calls.started IS 'When the call began; NULL where no start was seen and nothing was measured';
+
+CREATE OR REPLACE VIEW failures AS
+SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, service,
+       failure_key, severity, expected, status, error_type, error_code, http_status, signature, duration_ms, call_digest, type, id, record
+FROM events
+WHERE verdict = 'failure';
+COMMENT ON VIEW failures IS 'Failed calls and failures that plugins reported; expected ones (a search without a match) are marked';
+COMMENT ON COLUMN failures.signature IS 'The error with names, numbers, paths and quotations taken out: the same for all agents';
+
+CREATE OR REPLACE MACRO call_arguments(digest) AS TABLE
+SELECT time, session_id, tool_name, record->'$.args' AS args
+FROM events WHERE type = 'tool_call.started' AND call_digest = digest;
+COMMENT ON MACRO TABLE call_arguments IS 'Starts of the calls with this call_digest, with their arguments as the publisher redacted them';
+
+CREATE OR REPLACE MACRO failure_signatures(min_count := 2) AS TABLE
+SELECT * FROM (
+SELECT signature, mode(severity) AS severity, count(*) AS failures, count(DISTINCT session_id) AS sessions,
+       count(DISTINCT coalesce(agent_id, model, '')) AS agents, list(DISTINCT tool_name ORDER BY tool_name)[:5] AS tools,
+       min(time) AS first_seen, max(time) AS last_seen
+FROM failures WHERE expected IS NOT TRUE AND signature IS NOT NULL
+GROUP BY signature
+) WHERE failures >= min_count ORDER BY failures DESC, signature;
+COMMENT ON MACRO TABLE failure_signatures IS 'The same failure across tools, agents and sessions, most frequent first';
+
+CREATE OR REPLACE MACRO tool_health(min_calls := 20) AS TABLE
+SELECT * EXCLUDE (quantiles_ms), quantiles_ms[1] AS p50_ms, quantiles_ms[2] AS p95_ms FROM (
+SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+       failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
+       count(*) FILTER (denied) AS denied, count(*) FILTER (timed_out_unanswered) AS never_finished,
+       approx_quantile(duration_ms, [0.5, 0.95]) AS quantiles_ms,
+       approx_count_distinct(session_id) AS sessions, max(time) AS last_call
+FROM tool_calls GROUP BY tool_name
+) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC;
+COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls count in neither, sessions are estimated to a few per cent';
+
+CREATE OR REPLACE MACRO failure_rate(tool, bucket := INTERVAL 1 HOUR) AS TABLE
+SELECT time_bucket(bucket, time) AS beginning, count(*) FILTER (verdict <> 'neutral') AS calls,
+       count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+       failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate
+FROM tool_calls WHERE tool_name = tool GROUP BY beginning ORDER BY beginning;
+COMMENT ON MACRO TABLE failure_rate IS 'Share of failed calls of one tool over time';
+
+CREATE OR REPLACE VIEW failures_by_day AS
+SELECT time::DATE AS day, tool_name, severity, count(*) AS failures
+FROM failures WHERE expected IS NOT TRUE GROUP BY ALL ORDER BY ALL;
+COMMENT ON VIEW failures_by_day IS 'Failures over time by tool and severity';
+
+CREATE OR REPLACE VIEW model_tool_matrix AS
+SELECT coalesce(model, 'unknown') AS model, tool_name, count(*) AS calls,
+       count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+       failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
+       count(*) FILTER (severity IN ('invalid_input', 'validation')) AS own_making,
+       approx_quantile(duration_ms, 0.5) AS p50_ms
+FROM tool_calls GROUP BY ALL ORDER BY ALL;
+COMMENT ON VIEW model_tool_matrix IS 'How each model does with each tool; own_making are failures the model caused by what it sent';

@@ -1,0 +1,87 @@
+-- What models did that led nowhere, what they were told, and whether it helped.
+
+CREATE OR REPLACE VIEW patterns AS
+SELECT d.time, d.session_id, coalesce(d.workspace_id, 'default') AS workspace, d.model, d.pattern, d.severity, d.repetitions,
+       d.tool_sequence, d.fingerprint, d.duration_ms, c.time AS cleared_at, d.caused_by, d.id
+FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.detected') d
+ASOF LEFT JOIN (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.cleared') c
+  ON d.session_id = c.session_id AND d.pattern = c.pattern AND d.fingerprint IS NOT DISTINCT FROM c.fingerprint AND d.time <= c.time;
+COMMENT ON VIEW patterns IS 'Patterns detected, one row per severity step, and when the model broke out';
+COMMENT ON COLUMN patterns.cleared_at IS 'NULL: it never did';
+
+CREATE OR REPLACE VIEW false_alarms AS
+SELECT f.time, f.about AS output_id, f.reason, f.session_id, d.topic, d.type, d.subject, d.severity, d.time AS decided,
+       e.tool_name
+FROM events f
+LEFT JOIN decisions d ON d.id = f.about
+LEFT JOIN (SELECT id, any_value(tool_name) AS tool_name FROM events WHERE tool_name IS NOT NULL
+           AND id IN (SELECT unnest(caused_by[-1:]) FROM decisions WHERE id IN (SELECT about FROM events WHERE type = 'feedback.false_alarm'))
+           GROUP BY id) e ON e.id = d.caused_by[-1]
+WHERE f.type = 'feedback.false_alarm';
+COMMENT ON VIEW false_alarms IS 'Decisions that a platform or a person judged wrong; subject is the pattern, key or circuit';
+
+CREATE OR REPLACE VIEW nudges AS
+SELECT n.time, n.session_id, coalesce(n.workspace_id, 'default') AS workspace, n.pattern, n.severity, n.nudge_type, n.lane, n.message,
+       j.effective, j.time AS judged_at, n.id IN (SELECT output_id FROM false_alarms) AS false_alarm, n.pattern_id, n.caused_by, n.id
+FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'nudge.issued') n
+LEFT JOIN (SELECT nudge_id, arg_max(effective, time) AS effective, max(time) AS time FROM recorded_nudges
+           WHERE type = 'nudge.judged' GROUP BY nudge_id) j ON j.nudge_id = n.id;
+COMMENT ON VIEW nudges IS 'What models were told, and whether it helped';
+COMMENT ON COLUMN nudges.effective IS 'The model did not repeat itself, and acted where the pattern asked for it; NULL: not judged yet';
+
+CREATE OR REPLACE VIEW nudge_effectiveness AS
+SELECT pattern, nudge_type, count(*) AS issued, count(effective) AS judged, count(*) FILTER (effective) AS effective,
+       count(*) FILTER (effective) / nullif(count(effective), 0) AS rate, count(*) FILTER (false_alarm) AS false_alarms
+FROM nudges GROUP BY ALL ORDER BY issued DESC, pattern, nudge_type;
+COMMENT ON VIEW nudge_effectiveness IS 'How often each kind of nudge helped';
+
+CREATE OR REPLACE VIEW alarms_judged_false AS
+SELECT coalesce(d.topic, 'unknown') AS topic, d.subject, count(DISTINCT d.id) AS alarms, count(DISTINCT f.output_id) AS judged_false,
+       count(DISTINCT f.output_id) / nullif(count(DISTINCT d.id), 0) AS share
+FROM decisions d LEFT JOIN false_alarms f ON f.output_id = d.id
+WHERE d.type IN ('nudge.issued', 'trust.changed', 'pattern.detected', 'breaker.changed')
+GROUP BY ALL HAVING judged_false > 0 ORDER BY share DESC, judged_false DESC, subject;
+COMMENT ON VIEW alarms_judged_false IS 'Alarms that people call wrong, by pattern, key or circuit';
+
+CREATE OR REPLACE VIEW pattern_rates AS
+WITH seen AS (SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS sessions FROM tool_calls GROUP BY ALL)
+SELECT coalesce(p.model, 'unknown') AS model, p.pattern, count(*) AS times, count(DISTINCT p.session_id) AS sessions,
+       any_value(s.sessions) AS of_sessions, count(DISTINCT p.session_id) / nullif(any_value(s.sessions), 0) AS rate,
+       count(*) FILTER (p.severity = 'severe') AS severe
+FROM patterns p LEFT JOIN seen s ON s.model = coalesce(p.model, 'unknown')
+GROUP BY ALL ORDER BY times DESC, model, pattern;
+COMMENT ON VIEW pattern_rates IS 'How often each model falls into each pattern; rate is a share of its sessions with calls';
+
+CREATE OR REPLACE VIEW loops AS
+SELECT session_id, any_value(workspace) AS workspace, any_value(model) AS model, any_value(tool_name) AS tool_name,
+       call_digest, any_value(result_digest) AS result_digest, max(same_result) AS times, max(same_result) - 1 AS wasted_calls,
+       bool_or(verdict = 'failure') AS failing, min(time) AS second_time, max(time) AS last_time,
+       sum(duration_ms) AS wasted_ms, sum(cost_usd) AS wasted_usd
+FROM tool_calls
+WHERE same_result >= 2 AND from_cache IS NOT TRUE
+GROUP BY session_id, call_digest, coalesce(result_digest, signature)
+HAVING max(same_result) >= 3;
+COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session; what came after the first brought nothing';
+COMMENT ON COLUMN loops.wasted_ms IS 'Milliseconds of all calls but the first';
+COMMENT ON COLUMN loops.second_time IS 'When it first repeated itself';
+
+CREATE OR REPLACE VIEW cost_of_loops AS
+SELECT tool_name, count(*) AS loops, count(DISTINCT session_id) AS sessions, sum(wasted_calls)::BIGINT AS wasted_calls,
+       sum(wasted_ms) / 1000 AS wasted_seconds, sum(wasted_usd) AS wasted_usd, max(times) AS longest
+FROM loops GROUP BY ALL ORDER BY wasted_calls DESC, tool_name;
+COMMENT ON VIEW cost_of_loops IS 'Calls, seconds and dollars spent on repeating what was known, by tool';
+
+CREATE OR REPLACE VIEW sessions AS
+WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective) AS effective_nudges FROM nudges GROUP BY session_id),
+     stuck AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds,
+                      max(CASE severity WHEN 'severe' THEN 3 WHEN 'moderate' THEN 2 ELSE 1 END) AS worst FROM patterns GROUP BY session_id),
+     all_sessions AS (
+         SELECT session_id, any_value(workspace_id) AS workspace, any_value(user_id) AS user_id, max(model) AS model,
+                min(time) AS began, max(time) AS ended, max(turn_index) + 1 AS turns,
+                count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures,
+                sum(cost_usd) AS cost_usd, count(*) AS events
+         FROM events GROUP BY session_id
+     )
+SELECT e.*, s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
+FROM all_sessions e LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
+COMMENT ON VIEW sessions IS 'One row per session; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';

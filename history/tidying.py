@@ -1,0 +1,108 @@
+"""Keeping a history small in files and in size: merging what is small, deleting what is old.
+
+A merged file covers those it was made from, so nobody counts a row twice at any moment (`catalogue`); what it covers is
+deleted when no reader can be in it any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import HistoryFull
+from .files import DataFile, counted, data_files
+from .parquet import ParquetWriter
+
+LARGE_BYTES = 64 * 1024 * 1024
+"""A file of this size is left alone: half a million events."""
+
+ENOUGH = 8
+"""Small files of the same day in a row that are worth merging; of an earlier day two are."""
+
+GRACE_S = 120.0
+"""Seconds that covered files stay: until the merged one counts (`YOUNG_S`), and then for queries that began before."""
+
+
+class Tidied(NamedTuple):
+    """What was done, in files."""
+
+    merged: int
+    covered: int
+    expired: int
+
+
+def tidy(
+    root: Path,
+    writer: ParquetWriter,
+    owned: Iterable[tuple[str, int]],
+    today: date,
+    keep_days: int | None = None,
+    *,
+    grace_s: float = GRACE_S,
+) -> Tidied:
+    """Merge, and delete what is covered and what is older than `keep_days` days; only in owned partitions."""
+    places = set(owned)
+    files = [file for file in data_files(root) if (file.topic, file.partition) in places]
+    kept, covered = counted(files)
+    gone = 0
+    for old in covered:
+        gone += _delete_covered(old, kept, grace_s)
+    expired = 0
+    if keep_days is not None:
+        for file in _expired(kept, today - timedelta(days=keep_days)):
+            _delete(file.path)
+            kept.remove(file)
+            expired += 1
+    merged = 0
+    for group in _mergeable(kept, today):
+        first, last = group[0], group[-1]
+        paths = [file.path for file in group]
+        target = first.path.with_name(f"{first.partition}-{first.first}-{last.last}.parquet")
+        try:
+            writer.merge(paths, target, writer.count(paths))
+        except HistoryFull:
+            break
+        merged += len(group)
+    return Tidied(merged, gone, expired)
+
+
+def _delete_covered(old: DataFile, kept: list[DataFile], grace_s: float) -> int:
+    by = next(file for file in kept if file.covers(old))
+    if time.time() - by.path.stat().st_mtime < grace_s:
+        return 0
+    _delete(old.path)
+    return 1
+
+
+def _delete(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    if not any(path.parent.iterdir()):
+        path.parent.rmdir()
+
+
+def _expired(kept: list[DataFile], before: date) -> list[DataFile]:
+    """Files of days before; never the last one of a partition, whose name says where to go on."""
+    found: list[DataFile] = []
+    for _, group in groupby(kept, key=lambda file: (file.topic, file.partition)):
+        found += [file for file in list(group)[:-1] if file.day < before]
+    return found
+
+
+def _mergeable(kept: list[DataFile], today: date) -> Iterator[list[DataFile]]:
+    """Runs of small files, next to each other in their partition and of one day, each worth one merge."""
+    for (_, _, day), run in groupby(kept, key=lambda file: (file.topic, file.partition, file.day)):
+        group: list[DataFile] = []
+        size = 0
+        for file in [*run, None]:
+            bytes_ = file.path.stat().st_size if file is not None else LARGE_BYTES
+            if file is None or size + bytes_ > LARGE_BYTES:
+                if len(group) >= (2 if day < today else ENOUGH):
+                    yield group
+                group, size = [], 0
+            if file is not None and bytes_ < LARGE_BYTES:
+                group.append(file)
+                size += bytes_

@@ -1,0 +1,73 @@
+"""Recording files of events: what is in them and what would have been decided, without an engine running."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..history.files import APPENDED_PARTITION
+from ..history.recorder import Recorder
+from ..projections.emit import Output
+from ..schemas.errors import ConfigError
+from ..schemas.rules import Rules
+from ..streams.embedded.replay import STDIN, open_lines
+from ..streams.embedded.topology import LocalTopology
+from .record_store import OUTPUT_TOPICS
+
+UNKNOWN = -1
+"""Arrival of a record that did not come over a log."""
+
+
+def record_files(recorder: Recorder, names: tuple[str, ...], rules: Rules) -> None:
+    """Fold every line of every file and record both sides; the same files again add nothing.
+
+    Raises:
+        ConfigError: standard input cannot be told from what was recorded before.
+        HistoryError: the directory cannot be written.
+    """
+    recorder.from_source("files " + ", ".join(Path(name).name for name in names))
+    for topic in ("events", *OUTPUT_TOPICS):
+        if recorder.own(topic, 0) and STDIN in names:
+            raise ConfigError(
+                f"{recorder.root}: something is recorded there; standard input needs a directory of its own"
+            )
+    recorder.own("events", APPENDED_PARTITION)
+    topology = LocalTopology(rules)
+    places: Counter[tuple[str, int]] = Counter()
+
+    def keep(outputs: list[Output]) -> None:
+        for output in outputs:
+            if output.topic in OUTPUT_TOPICS or output.topic == "events":
+                partition = APPENDED_PARTITION if output.topic == "events" else 0
+                _add(recorder, places, output.topic, partition, output.key.encode(), output.value)
+
+    for value in _lines(names):
+        _add(recorder, places, "events", 0, None, value)
+        keep(topology.feed("events", (value,)))
+        if recorder.full:
+            recorder.flush()
+    keep(topology.tick(topology.stream_time))
+    recorder.flush()
+
+
+def _add(
+    recorder: Recorder,
+    places: Counter[tuple[str, int]],
+    topic: str,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+) -> None:
+    offset = places[topic, partition]
+    recorder.add(topic, partition, offset, UNKNOWN, key, value)
+    places[topic, partition] = offset + 1
+
+
+def _lines(names: tuple[str, ...]) -> Iterator[bytes]:
+    for name in names:
+        with open_lines(name) as lines:
+            for line in lines:
+                value = line.strip()
+                if value:
+                    yield value

@@ -1,0 +1,80 @@
+"""What other rules would have decided, and what thresholds catch and cost, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..history.search import Trial, best
+from ..history.whatif import Difference
+from .history_view import table_of
+from .output import console, note
+
+
+def show(difference: Difference) -> None:
+    """Counts of every kind of decision that differs, and examples."""
+    if difference.empty:
+        console().print("No difference: these rules decide the same.")
+        return
+    columns = ("decision", "before", "after", "added", "gone", "changed")
+    rows = [
+        (what, kind.before, kind.after, kind.added, kind.gone, kind.changed)
+        for what, kind in difference.kinds.items()
+        if kind.differs
+    ]
+    console().print(table_of(columns, rows, "What the other rules decide"))
+    for title, examples in (
+        ("Would have been caught", difference.added),
+        ("Would have been spared", difference.gone),
+        ("Would have been said otherwise", difference.changed),
+    ):
+        if examples:
+            shown = [(e.what, e.time[:19], e.session, e.subject, e.after or e.before or e.reason) for e in examples]
+            console().print(table_of(("decision", "time", "session", "about", "how"), shown, title))
+
+
+def label(trial: Trial) -> str:
+    """A combination in words."""
+    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    return f"{values}: {trial.false_alarms:.1%} of healthy, {trial.recall:.0%} of stuck sessions"
+
+
+def rows_of(trials: list[Trial]) -> tuple[list[str], list[list[Any]]]:
+    """Trials as columns and rows; the best ones are marked."""
+    chosen = best(trials)
+    names = [name.removesuffix(".minor").rpartition(".")[2] for name in (trials[0].values if trials else ())]
+    columns = [*names, "healthy with alarm", "share", "stuck caught", "share caught", "alarms", "best"]
+    rows = [
+        [
+            *trial.values.values(),
+            f"{trial.alarmed} of {trial.healthy}",
+            f"{trial.false_alarms:.1%}",
+            f"{trial.caught} of {trial.stuck}",
+            f"{trial.recall:.0%}",
+            trial.alarms,
+            "◀" if trial in chosen else "",
+        ]
+        for trial in trials
+    ]
+    return columns, rows
+
+
+def show_trials(trials: list[Trial]) -> None:
+    """The trials as a table and as a plot."""
+    columns, rows = rows_of(trials)
+    console().print(table_of(columns, rows, "Thresholds tried"))
+    console().print(scatter(trials))
+    note("◀ no other combination catches as many with fewer alarms in healthy sessions")
+
+
+def scatter(trials: list[Trial], *, width: int = 60, height: int = 12) -> str:
+    """The trade-off as characters: loops caught upwards, alarms in healthy sessions to the right."""
+    chosen = best(trials)
+    widest = max((trial.false_alarms for trial in trials), default=0.0) or 0.01
+    field = [[" "] * (width + 1) for _ in range(height + 1)]
+    for trial in sorted(trials, key=lambda one: one in chosen):
+        column = round(trial.false_alarms / widest * width)
+        field[round((1 - trial.recall) * height)][column] = "●" if trial in chosen else "·"
+    lines = ["".join(line).rstrip() for line in field]
+    lines = [f"100% ┤{lines[0]}", *(f"     │{line}" for line in lines[1:-1]), f"  0% ┤{lines[-1]}"]
+    axis = f"      0% alarms in healthy sessions{widest:>{width - 29}.1%}"
+    return "\n".join(["stuck sessions caught", *lines, f"     └{'─' * width}", axis])

@@ -1,0 +1,76 @@
+"""The cookbook's queries run over a known history and answer what the page shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+from command_line import trustfold
+from recorded import record, replayed, small_event
+from two_days import two_days
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "history.md"
+RECIPE = re.compile(r"```sql\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+WRITE = "TRUSTFOLD_WRITE_COOKBOOK"
+"""Set it to write the answers into the page instead of comparing them."""
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The history of the cookbook."""
+    folder = tmp_path_factory.mktemp("cookbook")
+    records = list(two_days())
+    nudge = next(output for output in replayed(records) if output.type == "nudge.issued")
+    last = orjson.loads(records[-1][1])["time"]
+    judged = {"type": "feedback.false_alarm", "output_id": nudge.id, "reason": "it was waiting", "time": last}
+    record(folder / "history", [*records, ("events", small_event(0, **judged))])
+    return folder
+
+
+def answer(folder: Path, query: str) -> str:
+    """What `trustfold sql` prints, without blanks at the ends of lines."""
+    done = trustfold("sql", query, "--history", "history", cwd=folder, env={"COLUMNS": "118"})
+    assert done.returncode == 0, done.stderr
+    lines = [line.rstrip() for line in done.stdout.decode().splitlines()]
+    return "\n".join(line.removeprefix(" ") for line in lines if line.strip(" ─")) + "\n"
+
+
+def test_every_recipe_answers_what_the_page_shows(history: Path) -> None:
+    """Ten questions, word for word."""
+    text = PAGE.read_text()
+    recipes = RECIPE.findall(text)
+    assert len(recipes) == 10
+    answers = [(query, shown, answer(history, query)) for query, shown in recipes]
+    if os.environ.get(WRITE):
+        for query, shown, made in answers:
+            text = text.replace(
+                f"```sql\n{query}```\n\n```text\n{shown}```", f"```sql\n{query}```\n\n```text\n{made}```"
+            )
+        PAGE.write_text(text)
+        return
+    for query, shown, made in answers:
+        assert made == shown, query
+
+
+def test_the_notebook_runs(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell, in a kernel of its own."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    monkeypatch.setenv("TRUSTFOLD_HISTORY", str(history / "history"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    notebook = nbformat.read(ROOT / "docs" / "history.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    printed = "".join(
+        output.get("text", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if cell.cell_type == "code"
+    )
+    assert "failure_rate" in printed
+    assert any(
+        output.get("data", {}).get("image/svg+xml") for cell in notebook.cells for output in cell.get("outputs", ())
+    )

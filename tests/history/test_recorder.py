@@ -1,0 +1,217 @@
+"""The recorder: what a file's name promises, and what happens when it is stopped, repeated or out of room."""
+
+from __future__ import annotations
+
+import errno
+from datetime import date
+from pathlib import Path
+
+import pytest
+from recorded import ARRIVED, DAY_MS, one, rows, small_event, told
+from story import Story
+from trustfold.history import parquet
+from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
+from trustfold.history.files import data_files, next_offset
+from trustfold.history.recorder import Recorder
+from trustfold.schemas.errors import ConfigError
+
+
+def feed(recorder: Recorder, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
+    """Events whose id and offset are their number."""
+    for number in numbers:
+        recorder.add("events", 0, number, arrived_ms, b"s1", small_event(number))
+
+
+def ids(root: Path) -> list[str]:
+    """Ids of all recorded events, by offset."""
+    return [row[0] for row in rows(root, 'SELECT id FROM recorded_events ORDER BY "offset"')]
+
+
+def names(root: Path) -> list[str]:
+    """Paths of the data files below the topic."""
+    return sorted(f"{file.path.parent.name}/{file.path.name}" for file in data_files(root, "events"))
+
+
+def test_a_file_is_named_by_its_partition_and_offsets(tmp_path: Path) -> None:
+    """Topic and day of arrival are folders, the range is the name."""
+    recorder = Recorder(tmp_path)
+    assert recorder.own("events", 0) == 0
+    feed(recorder, range(10))
+    assert recorder.flush() == {("events", 0): 10}
+    recorder.close()
+    assert names(tmp_path) == ["date=2026-01-05/0-0-9.parquet"]
+    assert ids(tmp_path) == [f"e{number}" for number in range(10)]
+
+
+def test_a_restart_goes_on_after_the_last_name_and_ignores_what_it_has(tmp_path: Path) -> None:
+    """Reading the log again from its beginning doubles nothing."""
+    for stop in (4, 9, 9, 15):
+        recorder = Recorder(tmp_path)
+        following = recorder.own("events", 0)
+        feed(recorder, range(stop))
+        assert following <= stop
+        recorder.flush()
+        recorder.close()
+    assert ids(tmp_path) == [f"e{number}" for number in range(15)]
+    assert next_offset(tmp_path, "events", 0) == 15
+
+
+def test_what_was_not_flushed_is_read_again(tmp_path: Path) -> None:
+    """Rows that only waited are gone with the process, and their offsets are free."""
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    feed(recorder, range(5))
+    recorder.flush()
+    feed(recorder, range(5, 8))
+    recorder.close()
+    assert next_offset(tmp_path, "events", 0) == 5
+
+
+def test_a_new_day_begins_a_new_file_and_a_late_record_stays_with_its_neighbours(tmp_path: Path) -> None:
+    """Offsets of a file are one stretch, whatever the clocks of the brokers say."""
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    feed(recorder, range(3))
+    feed(recorder, range(3, 5), arrived_ms=ARRIVED + DAY_MS)
+    feed(recorder, range(5, 6), arrived_ms=ARRIVED)
+    recorder.flush()
+    recorder.close()
+    assert names(tmp_path) == ["date=2026-01-05/0-0-2.parquet", "date=2026-01-06/0-3-5.parquet"]
+    assert rows(tmp_path, "SELECT DISTINCT date FROM recorded_events ORDER BY 1") == [
+        (date(2026, 1, 5),),
+        (date(2026, 1, 6),),
+    ]
+
+
+def test_a_result_is_digested_and_never_stored(tmp_path: Path) -> None:
+    """Neither a good result nor one that tells of a failure leaves its text in any file."""
+    secret = "the launch code is swordfish"
+    story = Story()
+    story.works("read_file", {"path": "a"}, result=secret)
+    story.works("read_file", {"path": "a"}, result={"text": secret, "n": 1})
+    story.finished(story.started("read_file"), "read_file", result={"error": "no such file", "body": secret})
+    story.event("no.such.type", result=secret)
+    story.event("tool_call.finished", call_id="x", result=secret)
+    told(tmp_path, story, decisions=False)
+    for file in data_files(tmp_path):
+        for row in rows(tmp_path, f"FROM read_parquet('{file.path}')"):
+            assert "swordfish" not in str(row)
+    assert rows(tmp_path, "SELECT count(*) FROM tool_calls WHERE result_digest IS NOT NULL") == [(3,)]
+    assert rows(tmp_path, "SELECT fault FROM recorded_events WHERE fault IS NOT NULL ORDER BY 1") == [
+        ("missing_field",),
+        ("unknown_type",),
+    ]
+
+
+def test_a_refused_record_is_not_kept_in_its_dead_letter(tmp_path: Path) -> None:
+    """It may hold anything; why it was refused and where it stands is kept."""
+    story = Story()
+    story.records.append(("events", b'{"swordfish": tru'))
+    told(tmp_path, story)
+    letter = one(tmp_path, "FROM dead_letters")
+    assert (letter["reason"], letter["source_topic"], letter["record"]) == ("not_json", "events", None)
+
+
+def test_calls_carry_what_the_folds_know_of_them(tmp_path: Path) -> None:
+    """A finish says when its call began, which key it counts for, and how bad it was."""
+    story = Story()
+    story.fails("bash", {"command": "sudo rm -rf /"}, with_="", message="Permission denied")
+    told(tmp_path, story)
+    call = one(tmp_path, "FROM tool_calls")
+    assert call["failure_key"] == "bash|command=rm"
+    assert (call["verdict"], call["severity"]) == ("failure", "security")
+    assert (call["time"] - call["started"]).total_seconds() == 2
+    assert call["signature"] == "tool_error: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("message", "shared"),
+    [
+        ("Timeout after 30s on /home/ann/x.py", "Timeout after 45s on /srv/y.py"),
+        ('no key "alpha" in table 0x1f3a', 'no key "beta" in table 0x77'),
+        ("GET https://a.example/x?q=1 failed (503)", "GET https://b.example/y failed (502)"),
+    ],
+)
+def test_failures_of_different_agents_share_a_signature(message: str, shared: str, tmp_path: Path) -> None:
+    """Names, numbers, paths, addresses and quotations are taken out."""
+    told(tmp_path, Story(session="a").fails("t", message=message, with_="").fails("t", message=shared, with_=""))
+    assert rows(tmp_path, "SELECT failures FROM failure_signatures()") == [(2,)]
+
+
+def test_an_event_sent_twice_counts_once(tmp_path: Path) -> None:
+    """Both records are kept; the views show one."""
+    story = Story().works("read_file")
+    story.records += story.records
+    told(tmp_path, story)
+    assert rows(tmp_path, "SELECT count(*) FROM recorded_events") == [(4,)]
+    assert rows(tmp_path, "SELECT count(*) FROM tool_calls") == [(1,)]
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Whoever looks at `full` never lets more wait than was agreed."""
+    recorder = Recorder(tmp_path, max_rows=50, max_bytes=1 << 30)
+    recorder.own("events", 0)
+    waited = 0
+    for number in range(500):
+        feed(recorder, range(number, number + 1))
+        waited = max(waited, recorder.rows)
+        if recorder.full:
+            recorder.flush()
+            assert recorder.bytes == 0
+    recorder.close()
+    assert waited == 50
+    assert len(ids(tmp_path)) == 500
+
+
+def test_a_full_disk_stops_reading_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says so, nothing half-written stays, and with room again the same rows are written."""
+    recorder = Recorder(tmp_path, max_rows=10)
+    recorder.own("events", 0)
+    recorder.own("nudges", 0)
+    feed(recorder, range(10))
+    recorder.add("nudges", 0, 0, ARRIVED, b"s1", b'{"id":"n1","type":"nudge.issued"}')
+
+    def no_room(_made: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet, "put_in_place", no_room)
+        for _ in range(3):
+            with pytest.raises(HistoryFull, match="the disk is full; nothing is lost"):
+                recorder.flush()
+    assert recorder.full
+    assert names(tmp_path) == []
+    assert recorder.flush() == {("events", 0): 10, ("nudges", 0): 1}
+    recorder.close()
+    assert ids(tmp_path) == [f"e{number}" for number in range(10)]
+
+
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """A file in the way, or no right to write, is one sentence."""
+    (tmp_path / "history").write_text("")
+    with pytest.raises(HistoryError, match="cannot be written"):
+        Recorder(tmp_path / "history")
+
+
+def test_two_recorders_never_write_the_same_partition(tmp_path: Path) -> None:
+    """The second is told; when the first lets go, it goes on where the first stopped."""
+    first, second = Recorder(tmp_path), Recorder(tmp_path)
+    first.own("events", 0)
+    with pytest.raises(HistoryTaken, match="another process records partition 0 of events"):
+        second.own("events", 0)
+    feed(first, range(3))
+    first.flush()
+    first.disown("events", 0)
+    assert second.own("events", 0) == 3
+    first.close()
+    second.close()
+
+
+def test_histories_of_two_sources_do_not_mix(tmp_path: Path) -> None:
+    """Offsets mean something only within one source."""
+    recorder = Recorder(tmp_path)
+    recorder.from_source("store A")
+    recorder.from_source("store A")
+    with pytest.raises(ConfigError, match="holds the history of store A, this is store B"):
+        recorder.from_source("store B")
+    recorder.close()

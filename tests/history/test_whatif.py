@@ -1,0 +1,201 @@
+"""Other rules over the recorded past: the same rules change nothing, others what two replays say they change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
+from story import Story
+from trustfold.history.catalogue import connect
+from trustfold.history.inputs import prepare
+from trustfold.history.search import Truth, best, combinations, labelled, truth_of
+from trustfold.history.whatif import Difference, what_of
+from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
+from trustfold.surfaces.whatif import compare, run_grid
+
+DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
+
+
+def difference(root: Path, other: Rules, **options: Any) -> tuple[Difference, int, int]:
+    """What other rules than the default ones would have decided; how many recorded decisions were decided again."""
+    with connect(root, threads=2) as connection:
+        prepare(connection)
+        return compare(connection, Rules(), other, **options)
+
+
+def replays(records: list[tuple[str, bytes]], rules: Rules) -> dict[str, Any]:
+    """Decisions of a full replay by id."""
+    return {
+        output.id: (what_of(output), {**orjson.loads(output.value), "caused_by": None})
+        for output in replayed(records, rules)
+        if output.topic in DECISIONS and output.value is not None
+    }
+
+
+def by_hand(records: list[tuple[str, bytes]], other: Rules) -> dict[str, Counter[str]]:
+    """Counts of what two replays do not have in common."""
+    before, after = replays(records, Rules()), replays(records, other)
+    return {
+        "added": Counter(what for made, (what, _) in after.items() if made not in before),
+        "gone": Counter(what for made, (what, _) in before.items() if made not in after),
+        "changed": Counter(
+            what for made, (what, body) in after.items() if made in before and not alike(before[made][1], body)
+        ),
+    }
+
+
+def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two decisions say the same; fingerprints name results and are the same on both sides or on none."""
+    return {**one, "fingerprint": None} == {**other, "fingerprint": None}
+
+
+def counted(found: Difference) -> dict[str, Counter[str]]:
+    """The same counts as the difference has them."""
+    return {
+        how: Counter({what: number for what, kind in found.kinds.items() if (number := getattr(kind, how))})
+        for how in ("added", "gone", "changed")
+    }
+
+
+def lenient() -> Rules:
+    """One threshold changed: five failures escalate instead of three."""
+    rules = Rules()
+    trust = msgspec.structs.replace(rules.trust, default_rule=EscalationPatch(count_threshold=5))
+    return msgspec.structs.replace(rules, trust=trust)
+
+
+def nervous() -> Rules:
+    """One threshold changed: two equal calls are a loop."""
+    rules = Rules()
+    behaviour = msgspec.structs.replace(rules.behaviour, repetitive_calls=Ladder(minor=2, moderate=4, severe=6))
+    return msgspec.structs.replace(rules, behaviour=behaviour)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", TRACE_NAMES)
+def test_the_same_rules_make_no_difference(trace: str, tmp_path: Path) -> None:
+    """Over every recorded run; and what was decided then is decided again, decision by decision."""
+    record(tmp_path, [("events", line) for line in lines_of(trace)])
+    found, again, recorded = difference(tmp_path, Rules())
+    assert found.empty
+    assert not found.added
+    assert again == recorded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rules", [lenient, nervous])
+@pytest.mark.parametrize("trace", ["tau_airline_gpt4o", "cipherbox_claude_code"])
+def test_one_threshold_makes_the_difference_of_two_replays(trace: str, rules: Any, tmp_path: Path) -> None:
+    """Counted from the original events, folded once under each rules."""
+    records = [("events", line) for line in lines_of(trace)]
+    record(tmp_path, records)
+    expected = by_hand(records, rules())
+    assert sum(expected["added"].values()) + sum(expected["gone"].values()) > 0
+    assert counted(difference(tmp_path, rules())[0]) == expected
+
+
+def test_examples_say_when_where_and_why(tmp_path: Path) -> None:
+    """What would have been spared is named with its event."""
+    story = Story()
+    story.fails("deploy", times=3)
+    told(tmp_path, story)
+    found, _, _ = difference(tmp_path, lenient())
+    spared = next(example for example in found.gone if example.what == "trust escalated")
+    assert (spared.session, spared.subject) == ("s1", "deploy")
+    assert "3/3 failures" in spared.reason
+    assert spared.caused_by == orjson.loads(story.records[-1][1])["id"]
+
+
+def test_commands_are_folded_again_where_they_stood(tmp_path: Path) -> None:
+    """A reset between the failures keeps trust under the same rules, as it did."""
+    story = Story()
+    story.fails("deploy", times=2)
+    story.command("trust.reset", "deploy")
+    story.fails("deploy", times=2)
+    told(tmp_path, story, arrived_ms=ARRIVED)
+    found, again, recorded = difference(tmp_path, Rules())
+    assert (found.empty, again) == (True, recorded)
+    assert "trust escalated" not in found.kinds
+
+
+def test_since_compares_only_what_was_decided_later(tmp_path: Path) -> None:
+    """What lies before is folded for its states and not counted."""
+    story = Story()
+    story.fails("deploy", times=3)
+    story.after(minutes=120)
+    later = story.now
+    story.fails("search", times=3)
+    told(tmp_path, story)
+    found, _, recorded = difference(tmp_path, lenient(), since=later)
+    assert {example.subject for example in found.gone} == {"search"}
+    assert 0 < recorded < len(replays(story.records, Rules()))
+
+
+def test_deadlines_of_other_rules_are_told_by_the_arrival_of_records(tmp_path: Path) -> None:
+    """A call that was closed at its deadline is closed earlier under a shorter one, and not twice."""
+    story = Story()
+    story.started("sleepy")
+    story.after(minutes=11)
+    story.works("other")
+    told(tmp_path, story, arrived_ms=ARRIVED)
+    rules = msgspec.structs.replace(Rules(), calls=msgspec.structs.replace(Rules().calls, deadline_ms=60_000))
+    assert difference(tmp_path, rules)[0].kinds.keys() <= {"trust escalated"}
+
+
+def looping(times: int) -> Story:
+    """A session that makes the same call so often, and one that does not."""
+    story = Story(session=f"loop-{times}")
+    story.works("compute", {"q": "x"}, result="nothing", times=times)
+    return story
+
+
+def test_a_grid_shows_what_thresholds_catch_and_cost(tmp_path: Path) -> None:
+    """A low threshold alarms in a session that only asked twice; a high one misses the loop of seven."""
+    records = [one for times in (1, 2, 7) for one in looping(times).records]
+    record(
+        tmp_path,
+        [(topic, value.replace(b'"00000000-', b'"%08d-' % number)) for number, (topic, value) in enumerate(records)],
+    )
+    with connect(tmp_path, threads=2) as connection:
+        prepare(connection)
+        truth = truth_of(connection)
+        assert truth == Truth(frozenset({"loop-1", "loop-2"}), frozenset({"loop-7"}))
+        trials = run_grid(connection, Rules(), ("behaviour.repetitive_calls.minor=2,3,9",), truth)
+    shown = [(trial.values["behaviour.repetitive_calls.minor"], trial.alarmed, trial.caught) for trial in trials]
+    assert shown == [(2, 1, 1), (3, 0, 1), (9, 0, 0)]
+    assert best(trials) == [trials[1]]
+
+
+def test_a_grid_that_does_not_fit_is_refused() -> None:
+    """An unknown rule, a value out of range, too many combinations."""
+    for grid, words in (
+        (("behaviour.repetitiv.minor=2",), "there is no such rule"),
+        (("trust.default_rule.count_threshold=0",), "trust.default_rule.count_threshold"),
+        (("behaviour.repetitive_calls.minor=x",), "give it as PATH=V1,V2"),
+        (("trust.max_fine_keys=" + ",".join(map(str, range(1, 90))),), "at most 64"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            combinations(grid, Rules())
+
+
+def test_a_ladder_moves_as_a_whole() -> None:
+    """Its steps must rise, so the later ones keep their distance."""
+    ((_, rules),) = combinations(("behaviour.repetitive_calls.minor=7",), Rules())
+    assert rules.behaviour.repetitive_calls == Ladder(minor=7, moderate=8, severe=10)
+
+
+def test_labels_of_people_count(tmp_path: Path) -> None:
+    """Sessions labelled both ways are stuck; other labels count for neither."""
+    file = tmp_path / "labels.ndjson"
+    lines = [("a", "healthy"), ("b", "stuck"), ("b", "healthy"), ("c", "who knows")]
+    file.write_bytes(b"\n".join(orjson.dumps({"session_id": s, "label": word}) for s, word in lines))
+    assert labelled(file) == Truth(frozenset({"a"}), frozenset({"b"}))
+    file.write_text("nonsense")
+    with pytest.raises(ConfigError, match="session_id"):
+        labelled(file)

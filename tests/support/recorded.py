@@ -1,0 +1,99 @@
+"""Histories for tests: what a story or a trace leaves when it is recorded."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from story import Story
+from trustfold.history.catalogue import connect
+from trustfold.history.recorder import Recorder
+from trustfold.projections.emit import Output
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.topology import LocalTopology
+
+TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
+TRACE_NAMES = (
+    "agentv_copilot",
+    "cipherbox_claude_code",
+    "entire_claude_code",
+    "intercode",
+    "openhands_maverick",
+    "pi_sessions",
+    "tau_airline_gpt4o",
+)
+ARRIVED = 1_767_607_200_000
+"""2026-01-05T10:00Z, when records of tests arrive unless told otherwise."""
+
+DAY_MS = 86_400_000
+
+NOT_RECORDED = frozenset({"outcomes", "events"})
+
+
+def small_event(number: int, **fields: Any) -> bytes:
+    """A small event whose id is its number."""
+    body = {
+        "schema_version": "1.0",
+        "id": f"e{number}",
+        "type": "user.message",
+        "time": "2026-01-05T10:00:00Z",
+        "session_id": "s1",
+    }
+    return orjson.dumps(body | fields)
+
+
+def lines_of(trace: str) -> list[bytes]:
+    """Events of a recorded run; skips the test where it is not here."""
+    path = TRACES / f"{trace}.ndjson.gz"
+    if not path.exists():
+        pytest.skip(f"{path} is not here; set TRUSTFOLD_TRACES to the folder of recorded runs")
+    return gzip.decompress(path.read_bytes()).splitlines()
+
+
+def replayed(records: Iterable[tuple[str, bytes]], rules: Rules | None = None) -> Iterator[Output]:
+    """Everything the folds write for records, with the tick at the end."""
+    topology = LocalTopology(rules or Rules())
+    for topic, value in records:
+        yield from topology.feed(topic, (value,))
+    yield from topology.tick(topology.stream_time)
+
+
+def record(root: Path, records: Iterable[tuple[str, bytes]], *, decisions: bool = True, arrived_ms: int = -1) -> None:
+    """Record inputs and what they cause, as the embedded engine's log and outputs would be."""
+    recorder = Recorder(root)
+    for topic in ("events", "commands", "escalations", "breakers", "nudges", "suggestions", "state", "dead-letters"):
+        recorder.own(topic, 0)
+    kept = list(records)
+    for offset, (topic, value) in enumerate(kept):
+        recorder.add(topic, 0, offset, arrived_ms, None, value)
+    outputs = (output for output in replayed(kept) if output.topic not in NOT_RECORDED) if decisions else ()
+    for offset, output in enumerate(outputs):
+        recorder.add(output.topic, 0, offset, arrived_ms, output.key.encode(), output.value)
+    recorder.flush()
+    recorder.close()
+
+
+def told(root: Path, story: Story, **options: Any) -> None:
+    """Record a story."""
+    record(root, story.records, **options)
+
+
+def rows(root: Path, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    """Answer of the catalogue."""
+    with connect(root, threads=2) as connection:
+        return connection.execute(query, list(arguments)).fetchall()
+
+
+def one(root: Path, query: str, *arguments: Any) -> dict[str, Any]:
+    """The only row of an answer, by column name."""
+    with connect(root, threads=2) as connection:
+        cursor = connection.execute(query, list(arguments))
+        names = [column[0] for column in cursor.description]
+        found = cursor.fetchall()
+    assert len(found) == 1, found
+    return dict(zip(names, found[0], strict=True))
