@@ -13,14 +13,15 @@ from typing import Any
 
 from trustfold.guard import DedupePolicy, ToolGuard
 from trustfold.guard.idempotency.keys import computed_key
-from trustfold.guard.idempotency.memory import MAX_KEYS, InMemoryDedupeStore
-from trustfold.guard.idempotency.record import Claim, DedupeRecord
+from trustfold.guard.idempotency.memory import MAX_KEYS
+from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.request import Call
 from trustfold.guard.result import ToolResult
 from trustfold.guard.tools import Tool
 from trustfold.schemas.tool_envelopes import DedupeMode
 
 from .area import Area
+from .askings import Asking, WatchedStore, differs, place_of
 from .case import Case, UnknownWord
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
 
@@ -39,92 +40,7 @@ _ASKED = frozenset(
 _ENDED = frozenset("ev name key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
 
-_CACHED = frozenset(
-    """cached cache hit cache_hit cached_result from_cache reused reuse replay replayed done deduplicated
-    deduped duplicate""".split()
-)
-_WAITING = frozenset(
-    """waiting wait waits waited joined join inflight in_flight pending inflight_marker in_flight_marker
-    shared""".split()
-)
-_WORDS: dict[str, frozenset[str]] = {
-    "executed": frozenset(
-        """executed execute executes run ran runs started new miss claimed acquired owner proceed
-        executed_again reexecuted independent""".split()
-    ),
-    "cached": _CACHED,
-    "cached_error": _CACHED | {"cached_error", "failed", "cached_failure"},
-    "waiting": _WAITING,
-    "joined": _WAITING | _CACHED,
-    "in_flight": frozenset("in_flight inflight busy rejected fast_fail fail_fast 409 in_progress".split()),
-    "conflict": frozenset("conflict key_conflict mismatch rejected invalid_conflict".split()),
-    "cancelled": frozenset("cancelled canceled aborted".split()),
-}
-"""What came of an asking → the words by which cases may call it."""
-
 _FIELDS = ("first", "second", "third", "fourth", "fifth")
-
-
-class WatchedStore(InMemoryDedupeStore):
-    """The guard's store, remembering who was given which key."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.claimed: list[str] = []
-        self.held: dict[str, DedupeRecord] = {}
-
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """As ever."""
-        claim = await super().claim(record, lease_ms)
-        self.claimed.append(record.key)
-        if claim.mine:
-            self.held[record.key] = claim.record
-        return claim
-
-
-class Asking:
-    """One caller's request, and what has come of it so far."""
-
-    def __init__(self, event: dict[str, Any]) -> None:
-        self.place = _place(event)
-        self.caller = event.get("caller")
-        self.ran = False
-        self.record: DedupeRecord | None = None
-        self.ends: asyncio.Future[Any] | None = None
-        self.task: asyncio.Task[ToolResult] | None = None
-        self._word = ""
-
-    def freeze(self) -> None:
-        """The case is over: what is so now holds; that nobody waits any longer changes nothing."""
-        self._word = self.word
-
-    @property
-    def result(self) -> ToolResult | None:
-        """The guard's answer; None while there is none, or where the caller has gone away."""
-        task = self.task
-        return task.result() if task is not None and task.done() and not task.cancelled() else None
-
-    @property
-    def word(self) -> str:
-        """What has come of it, in one word."""
-        if self._word:
-            return self._word
-        if self.task is not None and self.task.cancelled():
-            return "cancelled"
-        if self.ran:
-            return "executed"
-        result = self.result
-        if result is None:
-            return "waiting"
-        if result.cache is not None:
-            waited = result.cache.matched_on == "inflight"
-            return "joined" if waited else "cached" if result.ok else "cached_error"
-        code = result.error.code if result.error is not None else ""
-        return "conflict" if code == "key_conflict" else code
-
-
-def _place(event: dict[str, Any]) -> tuple[str, str, str]:
-    return str(event.get("session", "s1")), str(event.get("tool", "tool")), str(event.get("key"))
 
 
 def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
@@ -374,7 +290,7 @@ class Idempotency(Area):
         Raises:
             ValueError: nobody has ever asked for it.
         """
-        place, caller = _place(event), event.get("caller")
+        place, caller = place_of(event), event.get("caller")
         if all(asking.place != place for asking in self.asked):
             raise ValueError(f"nobody began {place[2]!r} in session {place[0]!r}")
         mine = [one for one in self.running if one.place == place and caller in {None, one.caller}]
@@ -387,7 +303,7 @@ class Idempotency(Area):
             number = len(self.asked) - 1 if name == "last" else _FIELDS.index(name)
             if not 0 <= number < len(self.asked):
                 return f"nobody asked a {name} time"
-            return _differs(name, wanted, self.asked[number])
+            return differs(name, wanted, self.asked[number])
         order, _, rest = name.partition("_")
         if rest and order in _FIELDS[: len(self.asked)]:
             self.subject = self.asked[_FIELDS.index(order)]
@@ -397,7 +313,7 @@ class Idempotency(Area):
             if len(wanted) != len(self.asked):
                 return f"{len(self.asked)} asked, not {len(wanted)}"
             pairs = enumerate(zip(wanted, self.asked, strict=True), 1)
-            return "; ".join(filter(None, (_differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
+            return "; ".join(filter(None, (differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
         return super()._fault(name, wanted)
 
     def see_executions(self) -> int:
@@ -513,14 +429,6 @@ class Idempotency(Area):
     def see_max_keys(self) -> int:
         """Room in the store."""
         return self.max_keys
-
-
-def _differs(name: str, wanted: Any, asking: Asking) -> str:
-    word = str(wanted).lower().replace("-", "_")
-    if all(word not in words for words in _WORDS.values()):
-        raise UnknownWord(f"outcome {word!r} of an asking")
-    actual = asking.word
-    return "" if word in _WORDS.get(actual, {actual}) else f"{name} is {actual!r}, not {word!r}"
 
 
 def _check(event: dict[str, Any], allowed: frozenset[str]) -> None:
