@@ -22,7 +22,10 @@ Time = Annotated[datetime, Meta(tz=True)]
 Version = Annotated[str, Meta(extra_json_schema={"pattern": "^1(\\.[0-9]+){0,2}$"})]
 """`1.x`: any minor version is read, another major version is refused."""
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+LARGEST_COUNT = 2**53
+"""Largest count anybody may state: every JSON parser keeps it exactly."""
+
+Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 """A whole number that survives every JSON parser."""
 
 SpanMs = Annotated[float, Meta(ge=0, le=MAX_SPAN_MS)]

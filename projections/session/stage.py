@@ -12,6 +12,7 @@ from typing import Any
 
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
+from ...schemas.fields import LARGEST_COUNT
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome, ProbeRequest
 from ...schemas.rules import Rules
 from ..calls.keys import has_scope
@@ -177,7 +178,7 @@ def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Ru
         _turn_over(state, event, at, rules, emit)
     state.turn_open = True
     state.turn_stalled = False
-    if event.turn_index is None:
+    if event.turn_index is None and state.turn_index < LARGEST_COUNT:
         state.turn_index += 1  # a publisher that does not count its turns
     stalls.turn_started(state, event.id, at)
 

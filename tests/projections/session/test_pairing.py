@@ -154,3 +154,13 @@ def test_raw_results_are_judged() -> None:
         story.works(TOOL, result=result)
     words = [one["verdict"] for one in outcomes(story)]
     assert words == ["failure"] * 4 + ["success"] * 3
+
+
+def test_what_is_appended_after_the_largest_turn_can_be_read_back() -> None:
+    """A publisher's turn may be the last that there is a number for; the finish that we append names a turn, too."""
+    story = Story()
+    story.event("turn.started", turn_index=2**53)
+    story.turn_starts()
+    story.started("bash", {"command": "x"}, deadline_ms=1000)
+    story.after(seconds=5).tick()
+    assert story.state().open_calls == []
