@@ -87,11 +87,8 @@ _PHRASES: dict[Severity, tuple[str, str]] = {
         r"time[ -]?out|timed out|deadline exceeded|etimedout",
     ),
     Severity.TRANSIENT: (
-        "rate limit|too many requests|quota|connection re|connection abo|temporarily unavailable|overloaded"
-        "|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable",
-        r"rate limit(?:ed)?|too many requests|(?<!disk )quota|connection (?:reset|refused|aborted)|temporarily unavailable|overloaded"
-        r"|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable"
-        r"|temporary failure in name resolution|service unavailable",
+        "rate limit|too many requests|quota|connection re|connection abo|temporarily unavailable|overloaded|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable",
+        r"rate limit(?:ed)?|too many requests|(?<!disk )quota|connection (?:reset|refused|aborted)|temporarily unavailable|overloaded|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable|temporary failure in name resolution|service unavailable",
     ),
     Severity.CRASH: (
         "segfault|segmentation fault|core dumped|crash|out of memory|oom|killed|panicked",
