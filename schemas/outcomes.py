@@ -69,6 +69,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         denied: a user's refusal; counted apart, never as a failure.
         scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
         model_switch: what the session wants done about a better model, where it overrides the rules.
+        unrecoverable: the reporter says that this failure does not mend itself.
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
     """
@@ -94,6 +95,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     scenario: str = ""
     model_switch: ModelSwitchStrategy | None = None
     recovery_mode: RecoveryMode | None = None
+    unrecoverable: bool = False
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):

@@ -41,6 +41,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
         sessions: digests of the sessions seen on this key, oldest first.
         session_count: how many sessions were ever seen; the newest has this ordinal.
         published: a state record stands on the `state` topic.
+        by_hand: a reporter called a failure behind this one unrecoverable: only an operator's order restores trust.
     """
 
     key: str
@@ -66,6 +67,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     session_count: int = 0
     published: bool = False
     evidence: list[str] = []
+    by_hand: bool = False
 
 
 class Lease(msgspec.Struct, array_like=True):

@@ -220,6 +220,7 @@ def _fail(
         _prune(record, rule, at)
         record.consecutive += 1
         record.last_counted = at
+        record.by_hand = record.by_hand or outcome.unrecoverable
     if counted or outcome.http_status in _AUTH_STATUS:
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
     if repeated_auth:
@@ -282,7 +283,7 @@ def _succeed(record: TrustRecord, rule: EscalationRule, at: int, mode: RecoveryM
     elif record.state is _R:
         record.successes += 1
     if record.state is _R and record.successes >= record.successes_needed:
-        if mode is RecoveryMode.AUTO:
+        if mode is RecoveryMode.AUTO and not record.by_hand:
             changes += _move(record, Move.RECOVERY, rule, at, record.successes, record.successes_needed)
         elif not record.pending:
             record.pending = True
@@ -336,5 +337,6 @@ def _clean(record: TrustRecord, at: int) -> None:
     record.failures = []
     record.calls = []
     record.auth_failures = []
+    record.by_hand = False
     record.consecutive = record.failures_since = 0
     record.escalated_at = record.duration_ms = 0

@@ -167,6 +167,19 @@ def test_ask_mode_waits_for_the_operator() -> None:
     assert story.moves(KEY)[-1] == ("recovering", "trusted")
 
 
+def test_an_unrecoverable_failure_waits_for_the_operator() -> None:
+    """Whoever reports that a failure does not mend itself is believed: successes alone bring no trust back."""
+    story = Story()
+    for recoverable in (True, False, True):
+        story.event("failure.reported", tool_name=KEY, severity="server_error", recoverable=recoverable)
+    story.after(minutes=31).works(KEY, times=5)
+    assert len(story.all("trust.recovery_pending", key=KEY)) == 1
+    story.command("trust.recover", KEY)
+    assert story.moves(KEY)[-1] == ("recovering", "trusted")
+    story.fails(KEY, times=3).after(minutes=31).works(KEY, times=3)
+    assert story.moves(KEY)[-1] == ("recovering", "trusted"), "a recovery starts afresh"
+
+
 def test_reset_is_a_watermark() -> None:
     """Failures before a reset never count again, also those of a key that was still trusted."""
     story = Story().fails(KEY, times=2)
