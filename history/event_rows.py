@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 
 from ..projections.calls import fingerprints
 from ..projections.calls.classify import MAX_MESSAGE_CHARS, Failure, classify, failure_in_result
-from ..projections.session.calls import describe, is_our_timeout
+from ..projections.session.calls import args_of, describe, is_our_timeout
 from ..projections.session.state import OpenCall
 from ..projections.session.verdicts import Verdict, judge
 from ..schemas import events as ev
@@ -49,7 +49,7 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
     """One record of the `events` topic.
 
     Attributes:
-        appended: the engine wrote it itself: a call that never finished.
+        appended: the engine wrote it itself: a call that never finished, time that passed.
         repeated: an event of this id was recorded before; folds ignore it, and so do the views.
         service: MCP server or domain of the call.
         failure_key: trust key of the call, e.g. `bash|command=git`; on a finish, that of its start.
@@ -178,18 +178,20 @@ class EventReader:
             self._started(row, event)
         else:
             _other(row, event)
+        if isinstance(event, ev.TimePassed):
+            row.appended = True
         row.record = _encode(event).decode()
         return row
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
-        call = describe(event, row.time or 0, _RULES)
+        call = describe(event, args_of(event), row.time or 0, _RULES)
         _about_call(row, event, call)
         row.scenario, row.recursion_depth, row.deadline_ms = event.scenario, event.recursion_depth, event.deadline_ms
         self._starts.keep((event.session_id, event.call_id), call)
 
     def _finished(self, row: EventRow, event: ev.ToolCallFinished) -> ev.ToolCallFinished:
         known = self._starts.pop((event.session_id, event.call_id))
-        call = known or describe(event, row.time or 0, _RULES)
+        call = known or describe(event, {}, row.time or 0, _RULES)
         _about_call(row, event, call)
         if known is not None:
             row.started = known.started_ms

@@ -2,7 +2,7 @@
 
 Theory of operation. DuckDB has no quick way in for rows of Python (an appender costs 7 us a row, a table of Arrow
 arrays needs another 170 MB of library); its JSON reader takes a row in 2 us and works outside the interpreter's lock.
-All JSON it sees is ours, written from typed structs, so nothing a publisher sends can upset it (decision 0012).
+All JSON it sees is ours, written from typed structs, so nothing a publisher sends can upset it (decision 0014).
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
 def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> None:
     from .kafka_target import KafkaTarget, reaching_kafka
 
-    settings = KafkaTarget(broker).settings
+    settings = KafkaTarget(broker).kafka
     from .record_kafka import KafkaRecording
 
     async def work() -> None:
