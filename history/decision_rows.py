@@ -13,6 +13,9 @@ import orjson
 
 from .columns import Moment, Row, columns_of
 
+_INTERNAL = frozenset({"outcomes", "standings"})
+"""Their times are numbers."""
+
 _RENAMED = {"from_state": "from", "to_state": "to", "trust_key": "key", "state_key": "key", "command_key": "key"}
 _BASE = frozenset(Row.__struct_fields__)
 
@@ -160,6 +163,17 @@ class OutcomeRow(Row, kw_only=True, omit_defaults=True):
     model: str | None = None
 
 
+class StandingRow(Row, kw_only=True, omit_defaults=True):
+    """What the session and the tool stage told the fleet stage (Kafka only, but for what fell due)."""
+
+    cause: str | None = None
+    tool_name: str | None = None
+    state: str | None = None
+    calls: int | None = None
+    failures: int | None = None
+    model: str | None = None
+
+
 ROWS: dict[str, type[Row]] = {
     "escalations": EscalationRow,
     "breakers": BreakerRow,
@@ -170,6 +184,7 @@ ROWS: dict[str, type[Row]] = {
     "settings": SettingsRow,
     "dead-letters": DeadLetterRow,
     "outcomes": OutcomeRow,
+    "standings": StandingRow,
 }
 """Row of every topic but `events`."""
 
@@ -213,7 +228,7 @@ def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | 
     row = kind(**place, size=len(value), record=text)
     for name in ("id", "type", "session_id", "workspace_id", "user_id"):
         setattr(row, name, _checked(body.get(name), "VARCHAR"))
-    row.time = body.get("time_ms") if topic == "outcomes" else _moment(body.get("time"))
+    row.time = body.get("time_ms") if topic in _INTERNAL else _moment(body.get("time"))
     if topic == "dead-letters":
         row.record = None
     for name, source, typed in _OWN[kind]:

@@ -49,7 +49,7 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
     """One record of the `events` topic.
 
     Attributes:
-        appended: the engine wrote it itself: a call that never finished.
+        appended: the engine wrote it itself: a call that never finished, time that passed.
         repeated: an event of this id was recorded before; folds ignore it, and so do the views.
         service: MCP server or domain of the call.
         failure_key: trust key of the call, e.g. `bash|command=git`; on a finish, that of its start.
@@ -178,6 +178,8 @@ class EventReader:
             self._started(row, event)
         else:
             _other(row, event)
+        if isinstance(event, ev.TimePassed):
+            row.appended = True
         row.record = _encode(event).decode()
         return row
 

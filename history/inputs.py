@@ -22,30 +22,37 @@ class Input(NamedTuple):
     """One record to fold.
 
     Attributes:
-        topic: source topic, catalogue name.
+        topic: source topic, catalogue name, or `settings`.
         arrived_ms: record timestamp in milliseconds; -1 when unknown.
+        key: record key, which names the scope of a setting.
+        value: the record; None clears a setting.
         echo: the engine appended it when something fell due.
     """
 
     topic: str
     arrived_ms: int
-    value: bytes
+    key: bytes | None
+    value: bytes | None
     echo: bool
 
 
 _PREPARE = f"""
 CREATE OR REPLACE TABLE refold_inputs AS
 WITH given AS (
-    SELECT 'events' AS topic, "partition", "offset", arrived, time, record, coalesce(appended, false) AS echo FROM recorded_events
+    SELECT 'events' AS topic, "partition", "offset", arrived, time, key, record, coalesce(appended, false) AS echo FROM recorded_events
     WHERE record IS NOT NULL AND "partition" <> {APPENDED_PARTITION}
     UNION ALL
-    SELECT 'commands', "partition", "offset", arrived, time, record, false FROM recorded_commands WHERE record IS NOT NULL
+    SELECT 'commands', "partition", "offset", arrived, time, key, record, false FROM recorded_commands WHERE record IS NOT NULL
     UNION ALL
-    SELECT 'outcomes', "partition", "offset", arrived, time, record, true FROM recorded_outcomes WHERE type = 'time.passed'
+    SELECT 'settings', "partition", "offset", arrived, time, key, record, false FROM recorded_settings WHERE record IS NOT NULL OR gone
+    UNION ALL
+    SELECT 'outcomes', "partition", "offset", arrived, time, key, record, true FROM recorded_outcomes WHERE type = 'time.passed'
+    UNION ALL
+    SELECT 'standings', "partition", "offset", arrived, time, key, record, true FROM recorded_standings WHERE type = 'standing.due'
 )
-SELECT topic, coalesce(epoch_ms(arrived), -1) AS arrived_ms, record, echo, "partition", "offset",
+SELECT topic, coalesce(epoch_ms(arrived), -1) AS arrived_ms, key, record, echo, "partition", "offset",
        max(coalesce(arrived, TIMESTAMP 'epoch')) OVER (PARTITION BY topic, "partition" ORDER BY "offset") AS place
-FROM given WHERE $since IS NULL OR time >= $since
+FROM given WHERE $since IS NULL OR topic = 'settings' OR time >= $since
 ORDER BY place, "offset", topic, "partition"
 """  # noqa: S608 - our own number
 
@@ -69,9 +76,13 @@ def inputs(connection: duckdb.DuckDBPyConnection) -> Iterator[Input]:
     """The inputs that were lined up, as often as wanted."""
     cursor = connection.cursor()
     try:
-        cursor.execute("SELECT topic, arrived_ms, record, echo FROM refold_inputs")  # in the order of the insert
+        cursor.execute("SELECT topic, arrived_ms, key, record, echo FROM refold_inputs")  # in the order of the insert
         while page := cursor.fetchmany(PAGE):
-            for topic, arrived_ms, record, echo in page:
-                yield Input(topic, arrived_ms, record.encode(), echo)
+            for topic, arrived_ms, key, record, echo in page:
+                yield Input(topic, arrived_ms, _bytes(key), _bytes(record), echo)
     finally:
         cursor.close()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION
+from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Recorder
+from ..projections.topology import DECISION_TOPICS
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail
 from ..streams.embedded.views import Views
@@ -27,8 +29,9 @@ TIDY_S = 300.0
 POSITIONS = ".positions.json"
 """How far both tables have been copied; only ever behind the files, and only there to save reading."""
 
-LOG_TOPICS = ("events", "commands", "settings", "outcomes")
-OUTPUT_TOPICS = ("escalations", "breakers", "nudges", "suggestions", "state", "dead-letters")
+OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
+LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
+"""What comes in, and what the engine appends to its internal topics when something falls due."""
 
 
 class StoreRecording:

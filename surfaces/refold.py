@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from ..history.inputs import Input
 from ..projections.emit import Output
+from ..projections.rule_source import TOPIC as SETTINGS
+from ..projections.rule_source import RuleSource
 from ..projections.topology import STAGE_OF_TOPIC
 from ..schemas.rules import Rules
+from ..schemas.settings import SettingsOverrides
 from ..streams.embedded.topology import LocalTopology
 
 
@@ -19,9 +22,9 @@ class Refold:
     the arrival of the records tells the time.
     """
 
-    def __init__(self, rules: Rules, *, echoes: bool = True) -> None:
-        """Start with clean states."""
-        self._topology = LocalTopology(rules)
+    def __init__(self, rules: Rules, *, environment: SettingsOverrides | None = None, echoes: bool = True) -> None:
+        """Start with clean states and scopes that override nothing."""
+        self._topology = LocalTopology(RuleSource(rules, environment))
         self._echoes = echoes
         self._latest = -1
 
@@ -33,8 +36,9 @@ class Refold:
             due = self._topology.next_due()
             if due is not None and due <= self._latest:
                 left += self._topology.tick(self._latest)
-        if given.topic in STAGE_OF_TOPIC and (self._echoes or not given.echo):
-            left += self._topology.feed(given.topic, (given.value,), timestamp=given.arrived_ms)
+        known = given.topic in STAGE_OF_TOPIC or given.topic == SETTINGS
+        if known and (self._echoes or not given.echo):
+            left += self._topology.feed(given.topic, (given.value,), timestamp=given.arrived_ms, key=given.key)
         return left
 
     def finish(self) -> list[Output]:

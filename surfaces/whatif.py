@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..config import Settings
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
+from ..schemas.settings import SettingsOverrides
 from .history import history_options, moment_of, open_history
 from .output import note, side_console, write_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from ..history.search import Trial
+    from ..history.search import Trial, Truth
     from ..history.whatif import Difference
 
 WARM_UP = timedelta(days=1)
@@ -63,7 +64,8 @@ def whatif(  # noqa: PLR0913 - options of a command
     if search == bool(rules_file):
         raise ConfigError("give either --rules FILE, or --search")
     settings = Settings.from_env()
-    present = settings.rules(against)
+    present = settings.rule_files(against).load()
+    environment = settings.environment()
     with open_history(root) as connection:
         from ..history.inputs import prepare
 
@@ -71,21 +73,14 @@ def whatif(  # noqa: PLR0913 - options of a command
         count = prepare(connection, start - WARM_UP if start else None)
         note(f"folding {count:,} recorded inputs")
         if search:
-            _search(connection, present, grid, labels, html, as_json=as_json)
+            _search(connection, present, environment, grid, labels, html, as_json=as_json)
         else:
-            _compare(connection, present, settings.rules(rules_file), start, examples, as_json=as_json)
+            other = settings.rule_files(rules_file).load()
+            told = compare(connection, present, other, start, examples, environment=environment)
+            _told(*told, as_json=as_json)
 
 
-def _compare(
-    connection: DuckDBPyConnection,
-    present: Rules,
-    other: Rules,
-    since: datetime | None,
-    examples: int,
-    *,
-    as_json: bool,
-) -> None:
-    difference, again, recorded = compare(connection, present, other, since, examples)
+def _told(difference: Difference, again: int, recorded: int, *, as_json: bool) -> None:
     if as_json:
         write_json(
             {
@@ -112,7 +107,13 @@ def _compare(
 
 
 def compare(
-    connection: DuckDBPyConnection, present: Rules, other: Rules, since: datetime | None = None, examples: int = 3
+    connection: DuckDBPyConnection,
+    present: Rules,
+    other: Rules,
+    since: datetime | None = None,
+    examples: int = 3,
+    *,
+    environment: SettingsOverrides | None = None,
 ) -> tuple[Difference, int, int]:
     """Difference between two sets of rules over the inputs lined up in a connection.
 
@@ -130,7 +131,7 @@ def compare(
     }
     comparison = Comparison(since_ms=since_ms, examples=examples)
     echoes = fall_due_alike(present, other)
-    before, after = Refold(present, echoes=echoes), Refold(other, echoes=echoes)
+    before, after = (Refold(rules, environment=environment, echoes=echoes) for rules in (present, other))
     again = 0
     for given in inputs(connection):
         was, would = before.feed(given), after.feed(given)
@@ -145,6 +146,7 @@ def compare(
 def _search(
     connection: DuckDBPyConnection,
     present: Rules,
+    environment: SettingsOverrides,
     grid: tuple[str, ...],
     labels: Path | None,
     html: str | None,
@@ -159,7 +161,7 @@ def _search(
             f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; "
             "record more, or --labels"
         )
-    trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth)
+    trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth, environment=environment)
     if as_json:
         write_json(
             [{**trial._asdict(), "false_alarms": trial.false_alarms, "recall": trial.recall} for trial in trials]
@@ -187,7 +189,14 @@ def _search(
         note(f"{html} written")
 
 
-def run_grid(connection: DuckDBPyConnection, present: Rules, grid: tuple[str, ...], truth: Any) -> list[Trial]:
+def run_grid(
+    connection: DuckDBPyConnection,
+    present: Rules,
+    grid: tuple[str, ...],
+    truth: Truth,
+    *,
+    environment: SettingsOverrides | None = None,
+) -> list[Trial]:
     """Fold everything once for each combination of a grid."""
     from rich.progress import track
 
@@ -201,6 +210,8 @@ def run_grid(connection: DuckDBPyConnection, present: Rules, grid: tuple[str, ..
     steps = track(chosen, "trying", console=terminal, transient=True, disable=not terminal.is_terminal)
     echoes = all(fall_due_alike(present, rules) for _, rules in chosen)
     return [
-        search.try_out(values, Refold(rules, echoes=echoes).run(inputs(connection)), types, truth)
+        search.try_out(
+            values, Refold(rules, environment=environment, echoes=echoes).run(inputs(connection)), types, truth
+        )
         for values, rules in steps
     ]

@@ -30,7 +30,7 @@ ARRIVED = 1_767_607_200_000
 BASE = 400_000
 """Events that are really recorded; the rest are copies of their files under other sessions, days and offsets."""
 
-SKIPPED = frozenset({"outcomes", "events"})
+SKIPPED = frozenset({"outcomes", "standings", "events"})
 
 
 def record(root: Path, lines: list[bytes], outputs: list[Any]) -> float:

@@ -14,6 +14,7 @@ from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.topics import TOPICS
 
 
 def feed(recorder: Recorder, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
@@ -215,3 +216,8 @@ def test_histories_of_two_sources_do_not_mix(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds the history of store A, this is store B"):
         recorder.from_source("store B")
     recorder.close()
+
+
+def test_every_topic_of_the_catalogue_can_be_recorded() -> None:
+    """A new topic needs its row before it is published."""
+    assert set(parquet.RECORDED_TOPICS) == set(TOPICS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
 from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import prepare
+from trustfold.history.recorder import Recorder
 from trustfold.history.search import Truth, best, combinations, labelled, truth_of
 from trustfold.history.whatif import Difference, what_of
 from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
+from trustfold.streams.embedded.engine import EmbeddedEngine, Request
+from trustfold.surfaces.record_store import StoreRecording
 from trustfold.surfaces.whatif import compare, run_grid
 
 DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
@@ -199,3 +203,28 @@ def test_labels_of_people_count(tmp_path: Path) -> None:
     file.write_text("nonsense")
     with pytest.raises(ConfigError, match="session_id"):
         labelled(file)
+
+
+def test_settings_are_folded_again_where_they_stood(tmp_path: Path) -> None:
+    """A workspace that raised its threshold, and a day later no longer: the same rules decide the same."""
+    story = Story()
+    scope = {"scope": "workspace:w1", "workspace_id": None}
+    overrides = {"rules": {"trust": {"default_rule": {"count_threshold": 9}}}}
+    story.event("settings.changed", topic="settings", overrides=overrides, **scope)
+    story.fails("deploy", times=4)
+    story.event("settings.changed", topic="settings", overrides={}, **scope)
+    story.after(minutes=120)
+    story.fails("search", times=3)
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+        for topic, value in story.records:
+            engine.submit([Request(topic, [value])], arrived_ms=ARRIVED)
+    recorder = Recorder(tmp_path / "history")
+    copying = StoreRecording(recorder, tmp_path / "store.sqlite")
+    copying.run(threading.Event(), once=True)
+    copying.close()
+    recorder.close()
+    found, again, recorded = difference(tmp_path / "history", Rules())
+    assert (found.empty, again) == (True, recorded)
+    spared = {example.subject for example in difference(tmp_path / "history", lenient())[0].gone}
+    assert "search" in spared
+    assert "deploy" not in spared, "nothing was escalated while the threshold was nine"

@@ -111,7 +111,8 @@ def test_the_report_is_one_page_that_needs_nothing_else(recorded_files: Path) ->
     """Well-formed, with plots, no script and no request; names from events cannot break out of it."""
     story = Story(session="<script>alert(1)</script>")
     story.fails("<img src=x onerror=alert(1)>", times=4)
-    (recorded_files / "evil.ndjson").write_bytes(b"\n".join(value for _, value in story.records))
+    lines = [value.replace(b'"00000000-', b'"00000099-') for _, value in story.records]
+    (recorded_files / "evil.ndjson").write_bytes(b"\n".join(lines))
     trustfold("record", "events.ndjson", "evil.ndjson", "--history", "h", cwd=recorded_files)
     done = trustfold("report", "--history", "h", "--html", "report.html", cwd=recorded_files)
     assert done.returncode == 0, done.stderr
