@@ -3,10 +3,12 @@ FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/trustfold \
-    && /opt/trustfold/bin/pip install --no-cache-dir '.[kafka,rocksdb,metrics,otel]'
+    && /opt/trustfold/bin/pip install --no-cache-dir '.[kafka,rocksdb,history,metrics,otel]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/trustfold trustfold
+# The history is a volume of its own; what is mounted here must belong to the user.
+RUN install --directory --owner trustfold /var/lib/trustfold/.trustfold /var/lib/trustfold/.trustfold/history
 COPY --from=build /opt/trustfold /opt/trustfold
 ENV PATH=/opt/trustfold/bin:$PATH \
     PYTHONUNBUFFERED=1

@@ -40,8 +40,8 @@ def resolve(words: list[str]) -> click.Command:
 
 
 def test_services_are_the_ones_that_work() -> None:
-    """Kafka, the topics, two workers and the demo; nothing that does not exist yet."""
-    assert set(SERVICES) == {"kafka", "topics", "worker-1", "worker-2", "demo"}
+    """Kafka, the topics, two workers, the recorder and the demo; nothing that does not exist yet."""
+    assert set(SERVICES) == {"kafka", "topics", "worker-1", "worker-2", "recorder", "demo"}
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
@@ -55,10 +55,10 @@ def test_commands_exist(name: str) -> None:
 
 
 def test_workers_wait_for_the_topics() -> None:
-    """No worker starts before Kafka answers and the topics are there."""
+    """Neither a worker nor the recorder starts before Kafka answers and the topics are there."""
     assert "healthcheck" in SERVICES["kafka"]
     assert SERVICES["topics"]["depends_on"]["kafka"]["condition"] == "service_healthy"
-    for worker in ("worker-1", "worker-2"):
+    for worker in ("worker-1", "worker-2", "recorder"):
         assert SERVICES[worker]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
 
 
