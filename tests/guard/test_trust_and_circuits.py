@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from trustfold.guard import CallNotPermitted, PermissionWrapper, ToolGuard
+from trustfold.guard.backends.http import record_key
 from trustfold.guard.permission import CONTEXT_KEY, display_info
 from trustfold.guard.testing import MovableClock, clear_state, guard_for_tests, published, set_state
 from trustfold.guard.view import StateView
@@ -79,6 +80,33 @@ def test_time_alone_moves_what_time_moves(guard: ToolGuard, clock: MovableClock)
     held = view.circuit("w1", "tool:d", clock.now_ms())
     assert held is not None
     assert held.holder == ""
+
+
+async def test_what_holds_for_a_user_holds_in_every_workspace() -> None:
+    """A tool that fails a user in several workspaces must be approved in the next; a workspace's own word wins."""
+    guard = guard_for_tests(user_id="ann")
+
+    async def broken(**_: Any) -> dict[str, Any]:
+        return {"error": "down", "status_code": 500}
+
+    for workspace in ("w1", "w2", "w3"):
+        for n in range(6):
+            await guard.call("a", broken, {}, session_id=f"{workspace}-{n}", workspace_id=workspace, user_id="ann")
+    assert guard.check("a", workspace_id="w9").ask
+    record = guard.view.trust("w9", ("a",), "ann")
+    assert record is not None
+    assert record.record.scope == "user"
+    assert guard_for_tests(user_id="bob").check("a", workspace_id="w9").code == "allowed"
+    set_state(guard, "trust", "a", workspace="w8", state="blocked")
+    assert guard.check("a", workspace_id="w8").code == "blocked"
+
+
+def test_a_states_key_follows_from_the_state() -> None:
+    """As the processor writes it: by workspace, by user, by model."""
+    assert record_key({"kind": "trust", "key": "a", "workspace_id": "w1"}) == "trust:w1\x1fa"
+    assert record_key({"kind": "trust", "key": "a", "scope": "user", "user_id": "ann"}) == "trust:user:ann\x1fa"
+    assert record_key({"kind": "breaker", "key": "tool:a"}) == "breaker:default\x1ftool:a"
+    assert record_key({"kind": "model", "key": "m1"}) == "model:m1"
 
 
 def test_circuits_that_are_not_enforced_stop_nothing(guard: ToolGuard) -> None:
