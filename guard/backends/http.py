@@ -7,9 +7,11 @@ post that heard no answer is repeated byte for byte, which the engine recognises
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -137,7 +139,8 @@ class HttpBackend:
             self._work.notify_all()
         stream = self._stream
         if stream is not None and stream.sock is not None:
-            stream.sock.close()
+            with contextlib.suppress(OSError):
+                stream.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
         for thread in self._threads:

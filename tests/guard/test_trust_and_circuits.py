@@ -215,6 +215,18 @@ async def test_a_blocked_tool_is_refused_whatever_the_plugin_says(guard: ToolGua
     assert (allowed, info["method"]) == (False, "reliability")
 
 
+async def test_a_plugin_that_fails_has_not_said_yes(guard: ToolGuard) -> None:
+    """Its exception is no permission, and no exception of the call."""
+
+    def broken(*_: Any) -> bool:
+        raise RuntimeError("plugin")
+
+    guard.permission = broken
+    result = await guard.call("a", works, session_id="s1")
+    assert result.error is not None
+    assert (result.error.code, result.attempts) == ("denied", 0)
+
+
 async def test_nobody_to_ask(clock: MovableClock) -> None:
     """Without a plugin an escalated call is made and marked, or refused where the platform wants that."""
     for unattended, ok in (("allow", True), ("deny", False)):
