@@ -393,3 +393,15 @@ async def test_an_operators_word_reaches_the_folds(guard: ToolGuard) -> None:
     assert guard.check("a").code == "circuit_open"
     guard.order(TrustReset, key="a")
     assert guard.trust_of("a") is None
+
+
+async def test_a_refused_call_has_a_fallback(guard: ToolGuard) -> None:
+    """Why it was not made and what to do in its place (seed 5, SPEC-10.24); a call that was made has none."""
+    assert (await guard.call("a", works, session_id="s1")).fallback() is None
+    await open_circuit(guard)
+    fallback = (await guard.call("a", works, session_id="s1")).fallback("my query")
+    assert fallback is not None
+    assert "circuit" in fallback.reason
+    assert (fallback.suggestion, fallback.original_query, fallback.is_fallback) == (
+        "use another tool or try again later", "my query", True,
+    )  # fmt: skip
