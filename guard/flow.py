@@ -85,6 +85,8 @@ class CallFlow:
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
             if call.notes:
                 result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
+            if spending is not None and "reserved" in call.notes and result.attempts == 0:
+                spending.recursive_calls -= 1
             self._account(call, result)
             if span is not None:
                 error = result.error
@@ -109,8 +111,9 @@ class CallFlow:
             refused = self._within_limits(call, spending)
             if refused is not None:
                 return await self._refuse(call, refused)
-        if self.permission is not None or not self._backend.view.untroubled:
-            error = await self._permitted(call, trust(call))
+        held = trust(call)
+        if held is not None or self.permission is not None:
+            error = await self._permitted(call, held)
             if error is not None:
                 return await self._refuse(call, error, by_user=error.code == "denied")
         if call.given_key is None:
@@ -139,7 +142,8 @@ class CallFlow:
         breach = spending.breach(now, recursive=bool(call.recursion_depth))
         if breach is None:
             if call.recursion_depth:
-                spending.recursive_calls += 1
+                spending.recursive_calls += 1  # taken back if the call is not made: others may be asking meanwhile
+                call.notes["reserved"] = True
             until = spending.deadline_ms()
             call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
             return None
@@ -178,7 +182,11 @@ class CallFlow:
             if must_ask(trust):
                 self._shadowed(call, "approval_required")
             trust = None
-        answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
+        try:
+            answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
+        except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
+            say(logging.ERROR, "permission_failed", toolName=call.name, errorCode=type(error).__name__)
+            return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
         self._publisher.event(

@@ -477,8 +477,8 @@ class ToolGuard:
         workspace = given.pop("workspace_id", None) or settings.workspace_id
         call = Call(self.tools.get(tool_name), args, session_id, workspace)
         call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
-        call.request_id = given.pop("request_id", None) or new_id(call.started_ms)
-        call.call_id = given.pop("call_id", None) or call.request_id
+        call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))
+        call.call_id = _id_or(given.pop("call_id", None), call.request_id)
         who = session if session is not None else settings
         call.namespace = given.pop("namespace", settings.namespace)
         call.actor_id = given.pop("actor_id", who.actor_id)
@@ -627,6 +627,12 @@ class ToolGuard:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _id_or(given: Any, otherwise: str) -> str:
+    """An id that events may carry; models and their servers make up ids that are none."""
+    good = isinstance(given, str) and 0 < len(given) <= 256 and "\x1f" not in given and "\x00" not in given
+    return given if good else otherwise
 
 
 _PLAIN_OPTIONS = frozenset({"correlation_id", "model_tier", "recursion_depth", "scenario", "hints", "trace"})

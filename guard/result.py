@@ -24,6 +24,23 @@ REFUSALS = frozenset(
 """Error codes of calls that the guard did not make."""
 
 
+@dataclass(frozen=True, slots=True)
+class FallbackResult:
+    """What stands in for the result of a call that was not made (seed 5, SPEC-10.24).
+
+    Attributes:
+        reason: why it was not made.
+        suggestion: what to do in its place.
+        original_query: what was asked.
+        is_fallback: True, for those who see only the fields.
+    """
+
+    reason: str
+    suggestion: str
+    original_query: Any = None
+    is_fallback: bool = True
+
+
 @dataclass(slots=True, kw_only=True)
 class ToolResult:
     """How one guarded call ended; a guarded call never raises what its tool raises.
@@ -65,6 +82,13 @@ class ToolResult:
     def refused(self) -> bool:
         """Whether the guard did not make the call."""
         return self.error is not None and self.attempts == 0 and self.error.code in REFUSALS
+
+    def fallback(self, original_query: Any = None) -> FallbackResult | None:
+        """What to go on with where the guard did not make the call; None where it did."""
+        if not self.refused or self.error is None:
+            return None
+        reason, _, suggestion = self.error.message.rpartition("; ")
+        return FallbackResult(reason or suggestion, suggestion, original_query)
 
     def unwrap(self) -> Any:
         """The tool's own return value.

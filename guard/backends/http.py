@@ -7,14 +7,16 @@ post that heard no answer is repeated byte for byte, which the engine recognises
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +25,7 @@ import orjson
 from ...schemas.codec import encode
 from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
+from ...schemas.vocabulary import StateKind
 from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
@@ -41,6 +44,15 @@ SILENCE_S = 40.0
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
+
+
+def record_key(record: dict[str, Any]) -> str:
+    """Key under which a state stands on the `state` topic."""
+    if record["kind"] == StateKind.MODEL and not record.get("workspace_id"):
+        return f"{record['kind']}:{record['key']}"
+    of_user = record.get("scope") == "user"
+    owner = f"user:{record['user_id']}" if of_user else record.get("workspace_id") or DEFAULT_WORKSPACE
+    return f"{record['kind']}:{owner}{US}{record['key']}"
 
 
 class Refused(Exception):
@@ -127,7 +139,8 @@ class HttpBackend:
             self._work.notify_all()
         stream = self._stream
         if stream is not None and stream.sock is not None:
-            stream.sock.close()
+            with contextlib.suppress(OSError):
+                stream.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
         for thread in self._threads:
@@ -170,8 +183,7 @@ class HttpBackend:
         answer = orjson.loads(self._request("GET", "/v1/state"))
         fresh = {}
         for record in answer["states"]:
-            place = f"{record.get('workspace_id') or DEFAULT_WORKSPACE}{US}{record['key']}"
-            fresh[f"{record['kind']}:{place}"] = orjson.dumps(record)
+            fresh[record_key(record)] = orjson.dumps(record)
         for key in self.view.keys() - fresh.keys():
             self.view.apply(key, None)
         for key, value in fresh.items():

@@ -432,3 +432,16 @@ async def test_TR_15_secrets_stay_in_the_process(guard: ToolGuard, caplog: pytes
     everything = caplog.text + repr(guard.memory.published) + repr(guard.memory.outputs) + guard.metrics.text()
     assert token not in everything
     assert password not in everything
+
+
+def test_prometheus_can_collect_the_counters(guard: ToolGuard) -> None:
+    """The families of the seed, under our prefix, in the shape of prometheus-client."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    asyncio.run(guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1"))
+    registry = CollectorRegistry()
+    registry.register(guard.metrics)
+    text = generate_latest(registry).decode()
+    assert 'trustfold_tool_calls_total{scope="called",status="success",tool="lookup"} 1.0' in text
+    assert 'trustfold_tool_call_duration_ms_bucket{le="+Inf",status="success",tool="lookup"} 1.0' in text
+    assert 'trustfold_tool_retry_attempts_total{reason="timeout",tool="lookup"} 1.0' in text

@@ -165,6 +165,26 @@ async def test_the_twentieth_recursive_call_is_the_last(guard: ToolGuard) -> Non
     assert plan.recommendations
 
 
+async def test_a_call_that_is_not_made_spends_nothing(guard: ToolGuard) -> None:
+    """A refused or cached recursive call leaves its place to the next."""
+    async with guard.session("s1", guarantees=ExecutionGuarantees(max_recursive_calls=2)) as session:
+        session.trust("ask", "blocked")
+        assert not (await session.call("ask", works, recursion_depth=1)).ok
+        session.trust("ask", None)
+        for _ in range(3):
+            assert (await session.call("ask", works, recursion_depth=1, idempotency_key="k")).ok
+        assert session.spending is not None
+        assert session.spending.recursive_calls == 1
+
+
+async def test_ids_that_are_none_are_replaced(guard: ToolGuard) -> None:
+    """What a model gives as an id may be anything; the events carry one that is good."""
+    for odd in ("x" * 1000, "", "a\x1fb", 7):
+        assert (await guard.call("a", works, {"odd": str(odd)}, session_id="s1", call_id=odd)).ok
+    assert decided(guard, "dead_letter") == []
+    assert len(published(guard)) == 8
+
+
 async def test_money_and_time_are_limits_too(guard: ToolGuard, clock: MovableClock) -> None:
     """A call costs what its tool says; time is what the clock says, and calls get no more of it than is left."""
     guard.tools.add(Tool(name="pricey", cost_usd=0.6))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from trustfold.guard import CallNotPermitted, PermissionWrapper, ToolGuard
+from trustfold.guard.backends.http import record_key
 from trustfold.guard.permission import CONTEXT_KEY, display_info
 from trustfold.guard.testing import MovableClock, clear_state, guard_for_tests, published, set_state
 from trustfold.guard.view import StateView
@@ -79,6 +80,33 @@ def test_time_alone_moves_what_time_moves(guard: ToolGuard, clock: MovableClock)
     held = view.circuit("w1", "tool:d", clock.now_ms())
     assert held is not None
     assert held.holder == ""
+
+
+async def test_what_holds_for_a_user_holds_in_every_workspace() -> None:
+    """A tool that fails a user in several workspaces must be approved in the next; a workspace's own word wins."""
+    guard = guard_for_tests(user_id="ann")
+
+    async def broken(**_: Any) -> dict[str, Any]:
+        return {"error": "down", "status_code": 500}
+
+    for workspace in ("w1", "w2", "w3"):
+        for n in range(6):
+            await guard.call("a", broken, {}, session_id=f"{workspace}-{n}", workspace_id=workspace, user_id="ann")
+    assert guard.check("a", workspace_id="w9").ask
+    record = guard.view.trust("w9", ("a",), "ann")
+    assert record is not None
+    assert record.record.scope == "user"
+    assert guard_for_tests(user_id="bob").check("a", workspace_id="w9").code == "allowed"
+    set_state(guard, "trust", "a", workspace="w8", state="blocked")
+    assert guard.check("a", workspace_id="w8").code == "blocked"
+
+
+def test_a_states_key_follows_from_the_state() -> None:
+    """As the processor writes it: by workspace, by user, by model."""
+    assert record_key({"kind": "trust", "key": "a", "workspace_id": "w1"}) == "trust:w1\x1fa"
+    assert record_key({"kind": "trust", "key": "a", "scope": "user", "user_id": "ann"}) == "trust:user:ann\x1fa"
+    assert record_key({"kind": "breaker", "key": "tool:a"}) == "breaker:default\x1ftool:a"
+    assert record_key({"kind": "model", "key": "m1"}) == "model:m1"
 
 
 def test_circuits_that_are_not_enforced_stop_nothing(guard: ToolGuard) -> None:
@@ -185,6 +213,18 @@ async def test_a_blocked_tool_is_refused_whatever_the_plugin_says(guard: ToolGua
     wrapper = PermissionWrapper(plugin, guard)
     allowed, info = await wrapper.check_permission("a", {})
     assert (allowed, info["method"]) == (False, "reliability")
+
+
+async def test_a_plugin_that_fails_has_not_said_yes(guard: ToolGuard) -> None:
+    """Its exception is no permission, and no exception of the call."""
+
+    def broken(*_: Any) -> bool:
+        raise RuntimeError("plugin")
+
+    guard.permission = broken
+    result = await guard.call("a", works, session_id="s1")
+    assert result.error is not None
+    assert (result.error.code, result.attempts) == ("denied", 0)
 
 
 async def test_nobody_to_ask(clock: MovableClock) -> None:
@@ -353,3 +393,15 @@ async def test_an_operators_word_reaches_the_folds(guard: ToolGuard) -> None:
     assert guard.check("a").code == "circuit_open"
     guard.order(TrustReset, key="a")
     assert guard.trust_of("a") is None
+
+
+async def test_a_refused_call_has_a_fallback(guard: ToolGuard) -> None:
+    """Why it was not made and what to do in its place (seed 5, SPEC-10.24); a call that was made has none."""
+    assert (await guard.call("a", works, session_id="s1")).fallback() is None
+    await open_circuit(guard)
+    fallback = (await guard.call("a", works, session_id="s1")).fallback("my query")
+    assert fallback is not None
+    assert "circuit" in fallback.reason
+    assert (fallback.suggestion, fallback.original_query, fallback.is_fallback) == (
+        "use another tool or try again later", "my query", True,
+    )  # fmt: skip
