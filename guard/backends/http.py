@@ -100,6 +100,11 @@ class HttpBackend:
         """Whether the view follows and the last post was answered."""
         return self._following and self._delivering
 
+    @property
+    def undelivered(self) -> int:
+        """Events that wait, and those under way that nobody has acknowledged yet."""
+        return len(self.buffer) + self._under_way
+
     def publish(self, record: msgspec.Struct) -> None:
         """Put an event or a command into the buffer."""
         self.buffer.add(record)
@@ -124,7 +129,7 @@ class HttpBackend:
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything published so far is delivered."""
         until = time.monotonic() + timeout_s
-        while len(self.buffer) or self._under_way:
+        while self.undelivered:
             if time.monotonic() >= until:
                 return False
             await self._moved.wait(20)

@@ -92,6 +92,11 @@ class KafkaBackend:
         """Whether the view is up to date and the broker answers."""
         return self._reachable and self._caught_up.is_set()
 
+    @property
+    def undelivered(self) -> int:
+        """Events that wait, and those under way that nobody has acknowledged yet."""
+        return len(self.buffer) + self._under_way
+
     def publish(self, record: msgspec.Struct) -> None:
         """Put an event or a command into the buffer."""
         self.buffer.add(record)
@@ -115,7 +120,7 @@ class KafkaBackend:
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything published so far is delivered."""
         until = time.monotonic() + timeout_s
-        while len(self.buffer) or self._under_way:
+        while self.undelivered:
             self._published.ring()
             if time.monotonic() >= until:
                 return False

@@ -39,7 +39,7 @@ async def obey(guard: ToolGuard, order: dict[str, Any]) -> dict[str, Any]:
         case "check":
             return {"code": guard.check(order["tool"]).code, "connected": guard.connected}
         case "buffered":
-            return {"buffered": len(guard.backend.buffer), "dropped": guard.backend.buffer.dropped}  # type: ignore[attr-defined]
+            return {"buffered": guard.backend.undelivered, "dropped": guard.backend.buffer.dropped}  # type: ignore[attr-defined]
         case "flush":
             return {"flushed": await guard.flush(order["timeout"])}
     raise ValueError(order)
