@@ -207,9 +207,9 @@ class EventReader:
         row.duration_ms, row.attempts, row.cost_usd = event.duration_ms, event.attempts, event.cost_usd
         row.from_cache = event.from_cache
         row.result_size = event.result_size if event.result_size is not None else len(raw) if raw else None
-        event = _without_result(event, raw, verdict)
-        row.result_digest = _digest_of(event) or event.result_digest
-        _about_error(row, event.error, _reported(event), verdict.http_status)
+        event, stand_in = _without_result(event, raw, verdict)
+        row.result_digest = stand_in.get("digest") or event.result_digest
+        _about_error(row, event.error, _reported(stand_in), verdict.http_status)
         if known is not None and not verdict.neutral and not row.repeated:
             self._count_result(row)
         return event
@@ -228,19 +228,22 @@ def _raw(event: ev.ToolCallFinished) -> bytes:
     return b"" if raw == b"null" else raw
 
 
-def _without_result(event: ev.ToolCallFinished, raw: bytes, verdict: Verdict) -> ev.ToolCallFinished:
-    """The event as it is stored."""
+def _without_result(
+    event: ev.ToolCallFinished, raw: bytes, verdict: Verdict
+) -> tuple[ev.ToolCallFinished, dict[str, Any]]:
+    """The event as it is stored, and what stands in it in place of the result; empty where nothing does."""
     if not raw:
-        return event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)
+        return (event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)), {}
     parsed = ev.json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
     if isinstance(parsed, dict) and _is_stand_in(parsed):
-        return event
+        return event, parsed
     told = event.error is not None and event.error != _NO_ERROR
     known = verdict.result if not (told or verdict.neutral) else fingerprints.result_fingerprint(raw, parsed)
     digest = f"{known:016x}".translate(_LETTERS)  # letters only: digits could be taken for a volatile part
     if told:
-        return msgspec.structs.replace(event, result=UNSET, result_digest=digest)
-    return msgspec.structs.replace(event, result=Raw(orjson.dumps(_stand_in(parsed, digest))))
+        return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
+    made = _stand_in(parsed, digest)
+    return msgspec.structs.replace(event, result=Raw(orjson.dumps(made))), made
 
 
 def _is_stand_in(result: dict[str, Any]) -> bool:
@@ -272,17 +275,10 @@ def _masked(text: str) -> str:
     return fingerprints.mask(text[:MAX_MESSAGE_CHARS].encode(errors="replace")).decode(errors="replace")
 
 
-def _reported(event: ev.ToolCallFinished) -> dict[str, Any]:
+def _reported(stand_in: dict[str, Any]) -> dict[str, Any]:
     """The failure that stands in for a result."""
-    if event.result is UNSET:
-        return {}
-    stand_in = orjson.loads(bytes(event.result))
     content = stand_in.get("content")
     return stand_in.get("error") or ({"message": content[0]["text"]} if content else {})
-
-
-def _digest_of(event: ev.ToolCallFinished) -> str | None:
-    return orjson.loads(bytes(event.result))["digest"] if event.result is not UNSET else None
 
 
 def _about_call(row: EventRow, event: ev.ToolCallStarted | ev.ToolCallFinished, call: OpenCall) -> None:
