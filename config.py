@@ -125,6 +125,13 @@ class Settings:
             rules=rules or None,
         )
 
+    @property
+    def switched_off(self) -> str:
+        """What to tell whoever starts something that will fold nothing; empty when it will."""
+        return (
+            "" if self.enabled else "TRUSTFOLD_ENABLED is false: records are read and passed over, nothing is decided"
+        )
+
     def rule_files(self, rules: str | Path | None = None, policies: str | Path | None = None) -> RuleFiles:
         """The given files, else those of the environment."""
         return RuleFiles(rules or self.rules_file, policies or self.policies_file)

@@ -12,7 +12,7 @@ import click
 from ..config import DEFAULT_DB, Settings
 from ..schemas.errors import ConfigError
 from ..streams.embedded.engine import EmbeddedEngine
-from .output import ExitCode, note
+from .output import ExitCode, note, note_any
 from .targets import rules_options
 
 
@@ -61,6 +61,7 @@ def up(
     address = host or settings.host
     check_exposure(address, settings.token)
     files = settings.rule_files(rules_file, policies_file)
+    note_any(settings.switched_off)
     engine = EmbeddedEngine.open(path, files.load(), settings.environment())
     try:
         listener = listen(address, settings.port if port is None else port)

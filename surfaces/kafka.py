@@ -12,7 +12,7 @@ import click
 from ..config import Settings
 from ..projections.rule_source import RuleSource
 from ..schemas.errors import ConfigError
-from .output import console, note, write_json
+from .output import console, note, note_any, write_json
 from .targets import rules_options
 
 try:
@@ -40,6 +40,7 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
     ours = Settings.from_env()
+    note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
     _run(check_topics(settings))

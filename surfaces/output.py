@@ -67,6 +67,12 @@ def _console(*, stderr: bool) -> Console:
     return Ours(stderr=stderr, highlight=False, soft_wrap=False)
 
 
+def note_any(text: str) -> None:
+    """A note, if there is something to say."""
+    if text:
+        note(text)
+
+
 def note(text: str) -> None:
     """One plain line on standard error."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - this module is where printing happens

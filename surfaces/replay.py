@@ -21,7 +21,7 @@ from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from ..streams.embedded.topology import LogRecord
-from .output import console, data, note, side_console
+from .output import console, data, note, note_any, side_console
 from .replay_view import Progress, RowPrinter
 from .targets import rules_options
 from .words import counted
@@ -119,6 +119,7 @@ def _source(rules_file: str | None, policies_file: str | None, settings_file: st
         ConfigError: a file cannot be used.
     """
     settings = Settings.from_env()
+    note_any(settings.switched_off)
     source = RuleSource(settings.rule_files(rules_file, policies_file).load(), settings.environment())
     if settings_file is None:
         return source

@@ -78,8 +78,10 @@ def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None
 @breaker.command()
 @click.argument("key", shell_complete=keys_for_completion)
 @_order_options
-def close(*, key: str, **options: Any) -> None:
+@_yes
+def close(*, key: str, yes: bool, **options: Any) -> None:
     """Close a circuit with clean windows, and have it enforced again after `disable` or `observe`."""
+    del yes  # taken so that scripts may say it to every order; this one never asks
     _give(BreakerClose, key, options)
 
 
@@ -101,8 +103,10 @@ def disable(*, key: str, yes: bool, **options: Any) -> None:
 @breaker.command()
 @click.argument("key", shell_complete=keys_for_completion)
 @_order_options
-def observe(*, key: str, **options: Any) -> None:
+@_yes
+def observe(*, key: str, yes: bool, **options: Any) -> None:
     """Let a circuit count and report but never refuse, until `breaker close`."""
+    del yes
     _give(BreakerObserve, key, options)
 
 

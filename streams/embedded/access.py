@@ -74,7 +74,10 @@ class Access:
         if self._token and path not in OPEN_PATHS:
             given = headers.get("authorization", "")
             if not compare_digest(given.encode(), b"Bearer " + self._token):
-                return 401, "send the token: Authorization: Bearer ..."
+                return (
+                    401,
+                    "send the token: Authorization: Bearer ...; trustfold's own commands take it from TRUSTFOLD_TOKEN",
+                )
         return None
 
 

@@ -176,6 +176,14 @@ def test_up_with_the_kill_switch_folds_nothing(tmp_path: Path, looping: list[byt
         assert server.lines("/v1/decisions?topics=nudges,state,dead-letters,escalations") == []
 
 
+def test_whoever_switches_everything_off_is_told(tmp_path: Path, looping: list[bytes]) -> None:
+    """A replay that decides nothing says why."""
+    (tmp_path / "events.ndjson").write_bytes(b"\n".join(looping))
+    done = trustfold("replay", "events.ndjson", "--json", cwd=tmp_path, env={"TRUSTFOLD_ENABLED": "false"})
+    assert done.stdout == b""
+    assert b"TRUSTFOLD_ENABLED is false" in done.stderr
+
+
 def test_replay_takes_settings_from_a_file_and_from_its_lines(tmp_path: Path, looping: list[bytes]) -> None:
     """--settings gives those in effect; a settings record among the events changes them from there on."""
     story = Story()
