@@ -44,7 +44,7 @@ class KafkaSettings:
         store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
         data_dir: where RocksDB keeps its files; one per worker on the same machine.
         live_states: decoded states the worker keeps between checkpoints, shared out over its partitions; the others are
-            decoded again when they are needed. At about a kilobyte each the default bounds them to 200 MB.
+            decoded again when they are needed. At about five kilobytes each the default bounds them to 500 MB.
         web_port: port of Faust's web server on `web_bind`; None is off. It has no authentication.
         web_bind: address it listens on.
         log_level: of the worker's own log.
@@ -67,7 +67,7 @@ class KafkaSettings:
     checkpoint_timeout: float = 120.0
     store: str = "memory"
     data_dir: Path = Path("trustfold-data")
-    live_states: int = 200_000
+    live_states: int = 100_000
     web_port: int | None = None
     web_bind: str = "127.0.0.1"
     log_level: str = "INFO"

@@ -40,6 +40,6 @@ def measure(options: Options) -> list[Row]:
             against="",
             figure=Series("B", (many["key"],)),
             target=MEMORY,
-            notes=["snapshots in memory and 200,000 states decoded, which cost most; sessions of a few events"],
+            notes=["snapshots in memory, and as many states decoded as a worker keeps; sessions of a few events"],
         ),
     ]
