@@ -19,9 +19,10 @@ from ..schemas import commands as cmd
 from ..schemas import events as ev
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
-from ..schemas.tool_envelopes import DedupeMode, ResultStatus, ToolCallEnvelope
+from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
 from ..schemas.vocabulary import QualitySeverity, Severity, TrustState
 from .attempts import Executor, Function, Runner
+from .binding import as_bound, by_name
 from .breaker import BreakerGate
 from .clock import Clock, SystemClock, new_id
 from .errors import EnvelopeRejected
@@ -32,6 +33,7 @@ from .idempotency.joining import Joiner
 from .idempotency.memory import InMemoryDedupeStore
 from .metrics import Metrics
 from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
+from .preparing import options_of, prepare
 from .privacy import Privacy
 from .publisher import Publisher
 from .redaction import redact_text
@@ -39,7 +41,7 @@ from .reports import context_of, error_info, severity_of
 from .request import NO_SESSION, Call, check_call, read_envelope, safe_key, scopes_of, trust_keys
 from .result import ToolResult
 from .session import CURRENT, GuardSession
-from .settings import GuardSettings, RetryPolicy
+from .settings import GuardSettings
 from .tools import Tool, ToolBook
 from .tracing import Tracing
 from .view import StateView, Trust
@@ -301,12 +303,12 @@ class ToolGuard:
         session = self.sessions.get(session_id) if session_id is not None else None
         if view.untroubled and session is None:
             return ALLOWED
-        workspace = workspace_id or settings.workspace_id
+        workspace = workspace_id or (session or settings).workspace_id
         key = safe_key(tool_name, args or {}, self.tools.get(tool_name).service or "")
         if session is None:
             trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
         else:
-            trust = self.trust_of(tool_name, args, session_id=session_id or "")
+            trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
         if trust is not None and is_refused(trust):
             return Decision(self.settings.shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
         scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
@@ -317,10 +319,21 @@ class ToolGuard:
             return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
         return ALLOWED
 
-    def trust_of(self, tool_name: str, args: Mapping[str, Any] | None = None, *, session_id: str = "") -> Trust | None:
-        """The strictest trust of a call's keys; None where it is trusted."""
-        call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, self.settings.workspace_id)
-        call.user_id = self.settings.user_id
+    def trust_of(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str = "",
+        workspace_id: str | None = None,
+    ) -> Trust | None:
+        """The strictest trust of a call's keys; None where it is trusted.
+
+        Workspace and user are those of the session, else the guard's, as they are for the call itself.
+        """
+        who = self.sessions.get(session_id) or self.settings
+        call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or who.workspace_id)
+        call.user_id = who.user_id
         return self._trust(call)
 
     def _trust(self, call: Call) -> Trust | None:
@@ -360,8 +373,8 @@ class ToolGuard:
                 given = function(*positional, **named)
                 return await given if inspect.isawaitable(given) else given
             bound = signature.bind(*positional, **named)
-            args, call_with = _by_name(bound)
-            target = function if call_with is None else _positional(function, call_with)
+            args, call_with = by_name(bound)
+            target = function if call_with is None else as_bound(function, call_with)
             result = await self.call(made.name, target, args)
             return result.unwrap()
 
@@ -402,8 +415,19 @@ class ToolGuard:
             args = {}
         if not self.settings.enabled:
             return await self._straight(tool_name, function, args, runner)
-        call = self._prepare(tool_name, args, session_id, options)
-        session = self.sessions.get(call.session_id)
+        session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
+        if session_id is None:
+            session_id = session.session_id if session is not None else NO_SESSION
+        check_call(tool_name, args, session_id)
+        call = prepare(
+            self.tools.get(tool_name),
+            args,
+            session_id,
+            options,
+            session=session,
+            settings=self.settings,
+            clock=self.clock,
+        )
         return await self._flow.run(
             call,
             function,
@@ -423,27 +447,10 @@ class ToolGuard:
             given = read_envelope(envelope)
         except EnvelopeRejected as rejected:
             return _rejected(rejected, envelope)
-        target, payload = given.target, given.payload
-        budget, control = given.transport.retry_budget, given.control
-        options: dict[str, Any] = {
-            "request_id": given.request_id,
-            "call_id": given.tool_call_id,
-            "namespace": given.tool_namespace,
-            "actor_id": target.actor_id,
-            "agent_id": target.agent_id,
-            "workspace_id": target.workspace_id,
-            "correlation_id": target.correlation_id,
-            "tenant_id": target.tenant_id,
-            "idempotency_key": payload.idempotency_key,
-            "dedupe_mode": given.transport.dedupe_mode,
-            "max_attempts": budget.max_attempts if budget is not None else None,
-            "max_elapsed_ms": budget.max_elapsed_ms if budget is not None else None,
-            "hints": payload.call_hints,
-            "trace": given.trace,
-        }
-        if control.deadline_at_ms is not None:
-            options["deadline_ms"] = control.deadline_at_ms - self.clock.now_ms()
-        return await self.call(given.tool_name, function, payload.params, session_id=target.session_key, **options)
+        options = options_of(given, self.clock.now_ms())
+        return await self.call(
+            given.tool_name, function, given.payload.params, session_id=given.target.session_key, **options
+        )
 
     async def call_resilient(
         self,
@@ -466,34 +473,6 @@ class ToolGuard:
         from .resilient import call_resilient  # ranking loads what few need
 
         return await call_resilient(self, scenario, args or {}, frozenset(tags), max_attempts, options)
-
-    def _prepare(self, tool_name: str, args: Any, session_id: str | None, options: dict[str, Any]) -> Call:
-        session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
-        if session_id is None:
-            session_id = session.session_id if session is not None else NO_SESSION
-        check_call(tool_name, args, session_id)
-        settings, clock = self.settings, self.clock
-        given = {name: value for name, value in options.items() if value is not None}
-        workspace = given.pop("workspace_id", None) or settings.workspace_id
-        call = Call(self.tools.get(tool_name), args, session_id, workspace)
-        call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
-        call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))
-        call.call_id = _id_or(given.pop("call_id", None), call.request_id)
-        who = session if session is not None else settings
-        call.namespace = given.pop("namespace", settings.namespace)
-        call.actor_id = given.pop("actor_id", who.actor_id)
-        call.user_id = given.pop("user_id", who.user_id)
-        call.agent_id = given.pop("agent_id", who.agent_id)
-        call.model = given.pop("model", who.model)
-        call.model_tier = given.pop("model_tier", who.model_tier)
-        call.tenant_id = given.pop("tenant_id", settings.tenant_id)
-        if session is not None:
-            call.turn_index = session.turn_index
-            if session.workspace_id != settings.workspace_id and "workspace_id" not in options:
-                call.workspace_id = session.workspace_id
-        if given:
-            _apply(call, given)
-        return call
 
     async def _straight(
         self, tool_name: str, function: Function, args: Mapping[str, Any], runner: Runner | None
@@ -629,50 +608,6 @@ class ToolGuard:
         await self.close()
 
 
-def _id_or(given: Any, otherwise: str) -> str:
-    """An id that events may carry; models and their servers make up ids that are none."""
-    good = isinstance(given, str) and 0 < len(given) <= 256 and "\x1f" not in given and "\x00" not in given
-    return given if good else otherwise
-
-
-_PLAIN_OPTIONS = frozenset({"correlation_id", "model_tier", "recursion_depth", "scenario", "hints", "trace"})
-
-
-def _apply(call: Call, given: dict[str, Any]) -> None:
-    """Take up the options of one call.
-
-    Raises:
-        EnvelopeRejected: an option that does not exist, or that makes no sense.
-    """
-    for name, value in given.items():
-        if name in _PLAIN_OPTIONS:
-            setattr(call, name, value)
-        elif name == "idempotency_key":
-            if not isinstance(value, str) or not 0 < len(value) <= 1024:
-                raise EnvelopeRejected("idempotency_key must be a text of 1 to 1024 characters")
-            call.given_key = value
-        elif name == "dedupe_mode":
-            try:
-                call.dedupe_mode = DedupeMode(value)
-            except ValueError:
-                raise EnvelopeRejected(f"dedupe_mode {value!r}: use {', '.join(DedupeMode)}") from None
-        elif name == "deadline_ms":
-            call.deadline_ms = call.began_ms + float(value)
-        elif name == "timeout_ms":
-            call.tool = _with_timeout(call.tool, float(value))
-        elif name in {"max_attempts", "max_elapsed_ms"}:
-            RetryPolicy(**{name: value})
-            setattr(call, name, value)
-        else:
-            raise EnvelopeRejected(f"a call has no option {name!r}")
-
-
-def _with_timeout(tool: Tool, timeout_ms: float) -> Tool:
-    from dataclasses import replace  # rare
-
-    return replace(tool, timeout_ms=timeout_ms)
-
-
 def _rejected(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
     from ..schemas.tool_envelopes import ResultError  # rare
 
@@ -701,35 +636,3 @@ def _nowhere(metrics: Metrics) -> Backend:
     from .backends.memory import MemoryBackend  # rare
 
     return MemoryBackend(SystemClock(), metrics)
-
-
-def _by_name(bound: inspect.BoundArguments) -> tuple[dict[str, Any], inspect.BoundArguments | None]:
-    """Arguments by name; and the binding itself where some of them cannot be given by name."""
-    args: dict[str, Any] = {}
-    odd = False
-    for name, parameter in bound.signature.parameters.items():
-        if name not in bound.arguments or name in {"self", "cls"}:
-            odd = odd or name in {"self", "cls"}
-            continue
-        value = bound.arguments[name]
-        if parameter.kind is parameter.VAR_KEYWORD:
-            args |= value
-        else:
-            args[name] = list(value) if parameter.kind is parameter.VAR_POSITIONAL else value
-            odd = odd or parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}
-    return args, bound if odd else None
-
-
-def _positional(function: Function, bound: inspect.BoundArguments) -> Function:
-    """A function that is called as it was bound, whatever the names say."""
-    if inspect.iscoroutinefunction(function):
-
-        async def asynchronous(**_: Any) -> Any:
-            return await function(*bound.args, **bound.kwargs)
-
-        return asynchronous
-
-    def plain(**_: Any) -> Any:
-        return function(*bound.args, **bound.kwargs)
-
-    return plain

@@ -16,7 +16,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from .guard import ToolGuard, _by_name, _positional
+from .binding import as_bound, by_name
+from .guard import ToolGuard
 from .session import CURRENT
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ class SyncToolGuard:
         def guarded(*positional: Any, **named: Any) -> Any:
             if not self.guard.settings.enabled:
                 return function(*positional, **named)
-            args, call_with = _by_name(signature.bind(*positional, **named))
-            target = function if call_with is None else _positional(function, call_with)
+            args, call_with = by_name(signature.bind(*positional, **named))
+            target = function if call_with is None else as_bound(function, call_with)
             return self.call(made.name, target, args).unwrap()
 
         return guarded

@@ -198,8 +198,17 @@ def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return ""
 
 
-def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> CallKey:
-    """Key of a call from its tool name and arguments; `service` names the MCP server where the event does."""
+def call_key(
+    tool_name: str, args: Mapping[str, Any], service: str = "", line: command_line.CommandLine | None = None
+) -> CallKey:
+    """Key of a call from its tool name and arguments.
+
+    Args:
+        tool_name: as the event gives it.
+        args: arguments.
+        service: the MCP server, where the event names it.
+        line: a shell call's command line, where it has been read already.
+    """
     kind, server = family_of(tool_name)
     server = service or server
     if not server and isinstance(named := args.get("_mcp_server"), str):
@@ -207,7 +216,7 @@ def call_key(tool_name: str, args: Mapping[str, Any], service: str = "") -> Call
     if server:
         return CallKey(_one(tool_name, "mcp_server", server), escape(server), "mcp")
     if kind == "shell":
-        return CallKey(_one(tool_name, "command", command_line.read(shell_command(args)).word), "", "")
+        return CallKey(_one(tool_name, "command", (line or command_line.read(shell_command(args))).word), "", "")
     if kind == "file" and (path := _text(args, _PATH_ARGS)):
         return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):

@@ -43,7 +43,8 @@ def describe(event: ToolCallStarted | ToolCallFinished, args: Args, at: int, rul
     """All that follows from a call's own event: key, class, fingerprint, danger, deadline."""
     name, service = event.tool_name, getattr(event, "service", None) or ""
     private_digest = getattr(event, "args_digest", None)
-    key = keys.call_key(name, args, service)
+    line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
+    key = keys.call_key(name, args, service, line)
     if args or (isinstance(event, ToolCallStarted) and event.args is not UNSET):
         canonical = fingerprints.canonical(args)
     else:
@@ -53,7 +54,6 @@ def describe(event: ToolCallStarted | ToolCallFinished, args: Args, at: int, rul
         key = keys.given_key(failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
-    line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
     found, declared = _class_of(event, args, line, rules)
     deadline_ms = getattr(event, "deadline_ms", None) or rules.calls.deadline_ms
     recursive = bool(getattr(event, "recursion_depth", None))

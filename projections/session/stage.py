@@ -46,7 +46,7 @@ class SessionStage:
     name = "session"
     sources = ("events",)
     state_type = SessionState
-    state_version = 1
+    state_version = 2
 
     def decode(self, topic: str, value: bytes) -> ev.Event:
         """Read one input event."""
@@ -76,8 +76,6 @@ class SessionStage:
             state.user_id = event.user_id
         if event.model:
             state.model = event.model
-        if event.model_tier:
-            state.model_tier = event.model_tier
         if event.turn_index is not None:
             state.turn_index = event.turn_index
         kind = type(event)

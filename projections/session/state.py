@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...schemas.vocabulary import ModelSwitchStrategy, ToolClass
+from ...schemas.vocabulary import ToolClass
 from ..stage import KeyState
 from .guarantee_state import GuaranteeRecord
 
@@ -237,7 +237,6 @@ class SessionState(KeyState):
         progress_step: step of the last progress; repetition before it does not count.
         cycle_tail: fingerprints of the latest steps, newest last.
         overrides: settings that the session overrides, as JSON; empty when none.
-        nudge_level, nudge_enabled, detection_enabled, model_switch: taken over by `overrides`; they keep their places.
         explores: nothing but reads since the user spoke.
         cycle_runs: for periods 1 to 6, how many steps in a row equalled the step one period earlier.
         guarantees: what its execution has spent; absent while no limits apply to it.
@@ -263,7 +262,6 @@ class SessionState(KeyState):
     workspace_id: str = ""
     user_id: str = ""
     model: str = ""
-    model_tier: str = ""
     turn_index: int = 0
     recent_ids: bytes = b""
     open_calls: list[OpenCall] = []
@@ -293,11 +291,7 @@ class SessionState(KeyState):
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
-    nudge_level: str = ""
-    nudge_enabled: bool | None = None
-    detection_enabled: bool | None = None
     turn_open: bool = False
-    model_switch: ModelSwitchStrategy | None = None
     guarantees: GuaranteeRecord | None = None
     failed_calls: int = 0
     neutral_calls: int = 0

@@ -91,7 +91,7 @@ class ToolStage:
     name = "tool"
     sources = ("outcomes", "commands")
     state_type = ToolState
-    state_version = 1
+    state_version = 2
 
     def __init__(self) -> None:
         """Start with no resolved rules."""
@@ -235,7 +235,6 @@ class ToolStage:
             if outcome.verdict != "failure" or outcome.expected or fine_key == escape(outcome.tool_name):
                 return records  # a fine key is remembered from its first failure on
             if len(state.fine) >= rules.trust.max_fine_keys:
-                state.folded_keys += 1
                 return records
             fine = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
         return [fine, *records]

@@ -117,7 +117,6 @@ class ToolState(KeyState):
         fine: trust records of the tool's fine keys; at most `max_fine_keys`, further ones fold into the tool's.
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
-        folded_keys: failures of fine keys beyond the bound, counted in the tool's key only.
         kind: `mcp` or `domain` for services, as the last outcome said; with `plugin_name` it finds rules for commands.
         models: per failure key, what each model makes of it; bounded, see `model_state`.
         model_suggestions: digests of (session, key) for which another model has been suggested.
@@ -130,7 +129,6 @@ class ToolState(KeyState):
     breaker: BreakerRecord = msgspec.field(default_factory=BreakerRecord)
     trust: TrustRecord | None = None
     fine: dict[str, TrustRecord] = {}
-    folded_keys: int = 0
     recent_ids: list[int] = []
     origins: dict[int, int] = {}
     kind: str = ""

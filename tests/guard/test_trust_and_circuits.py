@@ -250,6 +250,16 @@ async def test_a_session_may_have_its_own_word(guard: ToolGuard) -> None:
         assert (await session.call("b", works)).ok
 
 
+async def test_a_check_asks_about_the_sessions_own_workspace(guard: ToolGuard) -> None:
+    """What a check says of a call is what becomes of it, wherever the session is at home."""
+    set_state(guard, "trust", "a", state="blocked", workspace="elsewhere")
+    async with guard.session("s1", workspace_id="elsewhere") as session:
+        assert guard.check("a", session_id="s1").code == "blocked"
+        assert guard.check("a", session_id="s1", workspace_id=guard.settings.workspace_id).allowed
+        assert not (await session.call("a", works)).ok
+    assert guard.check("a").allowed
+
+
 async def test_option_b_publishes_what_a_plugin_decided(guard: ToolGuard) -> None:
     """The hook has the seed's signature."""
     guard.permission_hooks()["on_resolved"](tool_name="bash", request_id="c1", granted=False, method="user")

@@ -199,7 +199,7 @@ def test_the_snapshot_header_tells_clock_and_due_time() -> None:
     [(_, snapshot)] = story._topology.processors["session"].snapshot()
     assert snapshot is not None
     start = int(story.now.timestamp() * 1000)
-    assert header(snapshot) == (1, start, start + 60_000)
+    assert header(snapshot) == (STAGES[0].state_version, start, start + 60_000)
 
 
 def test_bad_records_become_dead_letters_and_nothing_stops() -> None:
