@@ -1,13 +1,13 @@
-"""Rows as structs, and their columns as DuckDB types: one declaration for both.
+"""Rows as typed dictionaries, and their columns as DuckDB types: one declaration for both.
 
 A row is written as a line of JSON and read by DuckDB with the types given here, so nothing is guessed from the data.
+A field that is not there, or None, is NULL. Dictionaries and not structs, because of some fifty columns a record fills
+a dozen: a struct would set and encode them all.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
 Moment = Annotated[int, "milliseconds since the epoch"]
 """A time; a TIMESTAMP (UTC) in the file."""
@@ -15,8 +15,8 @@ Moment = Annotated[int, "milliseconds since the epoch"]
 _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
 
 
-class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What every recorded record has; absent is NULL.
+class Row(TypedDict, total=False):
+    """What every recorded record has.
 
     Attributes:
         partition: where the record stood.
@@ -30,23 +30,23 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     partition: int
     offset: int
-    arrived: Moment | None = None
-    key: str | None = None
-    id: str | None = None
-    type: str | None = None
-    time: Moment | None = None
-    session_id: str | None = None
-    workspace_id: str | None = None
-    user_id: str | None = None
-    fault: str | None = None
-    size: int | None = None
-    record: str | None = None
+    arrived: Moment | None
+    key: str | None
+    id: str | None
+    type: str | None
+    time: Moment | None
+    session_id: str | None
+    workspace_id: str | None
+    user_id: str | None
+    fault: str | None
+    size: int | None
+    record: str | None
 
 
 def columns_of(kind: type[Row]) -> dict[str, str]:
     """Column names and their DuckDB types, in order; `record`, which is long, comes last."""
     hints = get_type_hints(kind, include_extras=True)
-    names = [name for name in kind.__struct_fields__ if name != "record"]
+    names = [name for name in hints if name != "record"]
     return {name: _type_of(hints[name]) for name in [*names, "record"]}
 
 

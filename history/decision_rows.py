@@ -7,7 +7,7 @@ the first is a word of SQL.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -17,161 +17,161 @@ _INTERNAL = frozenset({"outcomes", "standings"})
 """Their times are numbers."""
 
 _RENAMED = {"from_state": "from", "to_state": "to", "trust_key": "key", "state_key": "key", "command_key": "key"}
-_BASE = frozenset(Row.__struct_fields__)
+_BASE = frozenset(columns_of(Row))
 
 
-class EscalationRow(Row, kw_only=True, omit_defaults=True):
+class EscalationRow(Row, total=False):
     """Transitions of trust; `trust_key` is the key without its workspace."""
 
-    trust_key: str | None = None
-    scope: str | None = None
-    from_state: str | None = None
-    to_state: str | None = None
-    trigger: str | None = None
-    reason: str | None = None
-    count: float | None = None
-    threshold: float | None = None
-    window_s: float | None = None
-    expires_at: Moment | None = None
-    successes: int | None = None
-    successes_needed: int | None = None
-    silent: bool | None = None
-    caused_by: tuple[str, ...] | None = None
+    trust_key: str | None
+    scope: str | None
+    from_state: str | None
+    to_state: str | None
+    trigger: str | None
+    reason: str | None
+    count: float | None
+    threshold: float | None
+    window_s: float | None
+    expires_at: Moment | None
+    successes: int | None
+    successes_needed: int | None
+    silent: bool | None
+    caused_by: tuple[str, ...] | None
 
 
-class BreakerRow(Row, kw_only=True, omit_defaults=True):
+class BreakerRow(Row, total=False):
     """Transitions of circuits, and answers to requests for a probe."""
 
-    breaker_key: str | None = None
-    from_state: str | None = None
-    to_state: str | None = None
-    trigger: str | None = None
-    consecutive_failures: int | None = None
-    failure_rate: float | None = None
-    measured: int | None = None
-    open_until: Moment | None = None
-    mode: str | None = None
-    holder: str | None = None
-    call_id: str | None = None
-    lease_until: Moment | None = None
-    caused_by: tuple[str, ...] | None = None
+    breaker_key: str | None
+    from_state: str | None
+    to_state: str | None
+    trigger: str | None
+    consecutive_failures: int | None
+    failure_rate: float | None
+    measured: int | None
+    open_until: Moment | None
+    mode: str | None
+    holder: str | None
+    call_id: str | None
+    lease_until: Moment | None
+    caused_by: tuple[str, ...] | None
 
 
-class NudgeRow(Row, kw_only=True, omit_defaults=True):
+class NudgeRow(Row, total=False):
     """Patterns detected and cleared, nudges issued and judged."""
 
-    pattern: str | None = None
-    severity: str | None = None
-    repetitions: int | None = None
-    tool_sequence: tuple[str, ...] | None = None
-    fingerprint: str | None = None
-    duration_ms: int | None = None
-    model: str | None = None
-    expected_action: str | None = None
-    nudge_type: str | None = None
-    message: str | None = None
-    pattern_id: str | None = None
-    lane: str | None = None
-    nudge_id: str | None = None
-    effective: bool | None = None
-    caused_by: tuple[str, ...] | None = None
+    pattern: str | None
+    severity: str | None
+    repetitions: int | None
+    tool_sequence: tuple[str, ...] | None
+    fingerprint: str | None
+    duration_ms: int | None
+    model: str | None
+    expected_action: str | None
+    nudge_type: str | None
+    message: str | None
+    pattern_id: str | None
+    lane: str | None
+    nudge_id: str | None
+    effective: bool | None
+    caused_by: tuple[str, ...] | None
 
 
-class SuggestionRow(Row, kw_only=True, omit_defaults=True):
+class SuggestionRow(Row, total=False):
     """Model switches, low confidence, limits nearly or fully spent."""
 
-    current_model: str | None = None
-    suggested_model: str | None = None
-    failure_key: str | None = None
-    current_success_rate: float | None = None
-    suggested_success_rate: float | None = None
-    current_attempts: int | None = None
-    suggested_attempts: int | None = None
-    strategy: str | None = None
-    confidence: float | None = None
-    threshold: float | None = None
-    guarantee: str | None = None
-    used: float | None = None
-    limit: float | None = None
-    message: str | None = None
-    caused_by: tuple[str, ...] | None = None
+    current_model: str | None
+    suggested_model: str | None
+    failure_key: str | None
+    current_success_rate: float | None
+    suggested_success_rate: float | None
+    current_attempts: int | None
+    suggested_attempts: int | None
+    strategy: str | None
+    confidence: float | None
+    threshold: float | None
+    guarantee: str | None
+    used: float | None
+    limit: float | None
+    message: str | None
+    caused_by: tuple[str, ...] | None
 
 
-class StateRow(Row, kw_only=True, omit_defaults=True):
+class StateRow(Row, total=False):
     """Latest states as they were published; a tombstone (`gone`) says that a key was back to its default."""
 
-    kind: str | None = None
-    state_key: str | None = None
-    scope: str | None = None
-    state: str | None = None
-    mode: str | None = None
-    reason: str | None = None
-    failures: float | None = None
-    threshold: float | None = None
-    consecutive: int | None = None
-    failure_rate: float | None = None
-    measured: int | None = None
-    open_until: Moment | None = None
-    expires_at: Moment | None = None
-    since: Moment | None = None
-    score: float | None = None
-    attempts: int | None = None
-    success_rate: float | None = None
-    gone: bool | None = None
+    kind: str | None
+    state_key: str | None
+    scope: str | None
+    state: str | None
+    mode: str | None
+    reason: str | None
+    failures: float | None
+    threshold: float | None
+    consecutive: int | None
+    failure_rate: float | None
+    measured: int | None
+    open_until: Moment | None
+    expires_at: Moment | None
+    since: Moment | None
+    score: float | None
+    attempts: int | None
+    success_rate: float | None
+    gone: bool | None
 
 
-class CommandRow(Row, kw_only=True, omit_defaults=True):
+class CommandRow(Row, total=False):
     """Operators' orders."""
 
-    command_key: str | None = None
-    tool: str | None = None
-    issued_by: str | None = None
-    reason: str | None = None
+    command_key: str | None
+    tool: str | None
+    issued_by: str | None
+    reason: str | None
 
 
-class SettingsRow(Row, kw_only=True, omit_defaults=True):
+class SettingsRow(Row, total=False):
     """Overrides of a scope, whole; a tombstone (`gone`) cleared them."""
 
-    scope: str | None = None
-    issued_by: str | None = None
-    reason: str | None = None
-    gone: bool | None = None
+    scope: str | None
+    issued_by: str | None
+    reason: str | None
+    gone: bool | None
 
 
-class DeadLetterRow(Row, kw_only=True, omit_defaults=True):
+class DeadLetterRow(Row, total=False):
     """What could not be processed and why; the refused record itself stays in the log, for it may hold anything."""
 
-    source_topic: str | None = None
-    source_partition: int | None = None
-    source_offset: int | None = None
-    reason: str | None = None
-    path: str | None = None
-    message: str | None = None
+    source_topic: str | None
+    source_partition: int | None
+    source_offset: int | None
+    reason: str | None
+    path: str | None
+    message: str | None
 
 
-class OutcomeRow(Row, kw_only=True, omit_defaults=True):
+class OutcomeRow(Row, total=False):
     """What the session stage told the tool stage (Kafka only: the embedded engine keeps none)."""
 
-    scope: str | None = None
-    cause: str | None = None
-    call_id: str | None = None
-    tool_name: str | None = None
-    fine_key: str | None = None
-    verdict: str | None = None
-    severity: str | None = None
-    duration_ms: float | None = None
-    model: str | None = None
+    scope: str | None
+    cause: str | None
+    call_id: str | None
+    tool_name: str | None
+    fine_key: str | None
+    verdict: str | None
+    severity: str | None
+    duration_ms: float | None
+    model: str | None
 
 
-class StandingRow(Row, kw_only=True, omit_defaults=True):
+class StandingRow(Row, total=False):
     """What the session and the tool stage told the fleet stage (Kafka only, but for what fell due)."""
 
-    cause: str | None = None
-    tool_name: str | None = None
-    state: str | None = None
-    calls: int | None = None
-    failures: int | None = None
-    model: str | None = None
+    cause: str | None
+    tool_name: str | None
+    state: str | None
+    calls: int | None
+    failures: int | None
+    model: str | None
 
 
 ROWS: dict[str, type[Row]] = {
@@ -197,6 +197,7 @@ _OWN = {
     ]
     for kind in ROWS.values()
 }
+_WITH_TOMBSTONES = frozenset(topic for topic, kind in ROWS.items() if "gone" in columns_of(kind))
 _KINDS: dict[str, tuple[type, ...]] = {
     "BIGINT": (int,),
     "DOUBLE": (int, float),
@@ -209,32 +210,35 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> Row:
     """The row of one record; never raises: what cannot be read keeps its place and the reason."""
-    kind = ROWS[topic]
-    place: dict[str, Any] = {
-        "partition": partition,
-        "offset": offset,
-        "key": key,
-        "arrived": arrived_ms if arrived_ms > 0 else None,
-    }
+    row: dict[str, Any] = {"partition": partition, "offset": offset}
+    if key is not None:
+        row["key"] = key
+    if arrived_ms > 0:
+        row["arrived"] = arrived_ms
     if value is None:
-        return kind(**place, **({"gone": True} if "gone" in kind.__struct_fields__ else {"fault": "null_value"}))
+        row.update({"gone": True} if topic in _WITH_TOMBSTONES else {"fault": "null_value"})
+    else:
+        row["size"] = len(value)
+        row.update(_contents(topic, value))
+    return cast("Row", row)
+
+
+def _contents(topic: str, value: bytes) -> dict[str, Any]:
     try:
         body = orjson.loads(value)
         text = value.decode()
     except ValueError:
-        return kind(**place, size=len(value), fault="not_json")
+        return {"fault": "not_json"}
     if not isinstance(body, dict):
-        return kind(**place, size=len(value), fault="not_an_object")
-    row = kind(**place, size=len(value), record=text)
+        return {"fault": "not_an_object"}
+    row: dict[str, Any] = {"record": None if topic == "dead-letters" else text}
     for name in ("id", "type", "session_id", "workspace_id", "user_id"):
-        setattr(row, name, _checked(body.get(name), "VARCHAR"))
-    row.time = body.get("time_ms") if topic in _INTERNAL else _moment(body.get("time"))
-    if topic == "dead-letters":
-        row.record = None
-    for name, source, typed in _OWN[kind]:
+        row[name] = _checked(body.get(name), "VARCHAR")
+    row["time"] = body.get("time_ms") if topic in _INTERNAL else _moment(body.get("time"))
+    for name, source, typed in _OWN[ROWS[topic]]:
         given = body.get(source)
         if given is not None:
-            setattr(row, name, _moment(given) if typed == "TIMESTAMP" else _checked(given, typed))
+            row[name] = _moment(given) if typed == "TIMESTAMP" else _checked(given, typed)
     return row
 
 

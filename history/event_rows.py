@@ -8,7 +8,9 @@ failure leaves that failure. Severity, failure key and tool class are those that
 from __future__ import annotations
 
 import re
-from typing import Any, Generic, TypeVar, get_args
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, cast, get_args
 
 import msgspec
 import orjson
@@ -24,7 +26,7 @@ from ..schemas.codec import decode_event
 from ..schemas.errors import EventRejected
 from ..schemas.rules import Rules
 from ..schemas.vocabulary import Severity
-from .columns import Moment, Row
+from .columns import Moment, Row, columns_of
 
 REMEMBERED = 65_536
 """Starts and ids of each partition kept in memory at least, to say more about the finishes and repeats that follow."""
@@ -45,7 +47,7 @@ _PATH = re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@%+~-]+)+/?|\b[\w.@-]+(?:/[
 _NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|(?<![A-Za-z\d])(?:0x[0-9a-fA-F]+|\d+(?:[.,:-]\d+)*)")
 
 
-class EventRow(Row, kw_only=True, omit_defaults=True):
+class EventRow(Row, total=False):
     """One record of the `events` topic.
 
     Attributes:
@@ -66,49 +68,49 @@ class EventRow(Row, kw_only=True, omit_defaults=True):
         text_size: characters of a model's message.
     """
 
-    turn_index: int | None = None
-    tenant_id: str | None = None
-    agent_id: str | None = None
-    model: str | None = None
-    model_tier: str | None = None
-    correlation_id: str | None = None
-    appended: bool | None = None
-    repeated: bool | None = None
-    call_id: str | None = None
-    tool_name: str | None = None
-    plugin_name: str | None = None
-    service: str | None = None
-    failure_key: str | None = None
-    tool_class: str | None = None
-    call_digest: str | None = None
-    scenario: str | None = None
-    recursion_depth: int | None = None
-    deadline_ms: float | None = None
-    started: Moment | None = None
-    status: str | None = None
-    verdict: str | None = None
-    severity: str | None = None
-    denied: bool | None = None
-    expected: bool | None = None
-    duration_ms: float | None = None
-    attempts: int | None = None
-    error_type: str | None = None
-    error_code: str | None = None
-    http_status: int | None = None
-    signature: str | None = None
-    result_digest: str | None = None
-    same_result: int | None = None
-    result_size: int | None = None
-    from_cache: bool | None = None
-    cost_usd: float | None = None
-    granted: bool | None = None
-    method: str | None = None
-    domain: str | None = None
-    about: str | None = None
-    reason: str | None = None
-    confidence: float | None = None
-    stalled: bool | None = None
-    text_size: int | None = None
+    turn_index: int | None
+    tenant_id: str | None
+    agent_id: str | None
+    model: str | None
+    model_tier: str | None
+    correlation_id: str | None
+    appended: bool | None
+    repeated: bool | None
+    call_id: str | None
+    tool_name: str | None
+    plugin_name: str | None
+    service: str | None
+    failure_key: str | None
+    tool_class: str | None
+    call_digest: str | None
+    scenario: str | None
+    recursion_depth: int | None
+    deadline_ms: float | None
+    started: Moment | None
+    status: str | None
+    verdict: str | None
+    severity: str | None
+    denied: bool | None
+    expected: bool | None
+    duration_ms: float | None
+    attempts: int | None
+    error_type: str | None
+    error_code: str | None
+    http_status: int | None
+    signature: str | None
+    result_digest: str | None
+    same_result: int | None
+    result_size: int | None
+    from_cache: bool | None
+    cost_usd: float | None
+    granted: bool | None
+    method: str | None
+    domain: str | None
+    about: str | None
+    reason: str | None
+    confidence: float | None
+    stalled: bool | None
+    text_size: int | None
 
 
 class _Recent(Generic[_K, _V]):
@@ -143,34 +145,25 @@ class EventReader:
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
         """The row of one record; never raises: what cannot be read keeps its place and the reason."""
-        arrived = arrived_ms if arrived_ms > 0 else None
-        size = len(value) if value is not None else 0
+        row: EventRow = {"partition": partition, "offset": offset, "size": 0 if value is None else len(value)}
+        if arrived_ms > 0:
+            row["arrived"] = arrived_ms
+        if key is not None:
+            row["key"] = key
         try:
             event = decode_event(value)
         except EventRejected as rejected:
-            return EventRow(
-                partition=partition, offset=offset, arrived=arrived, key=key, fault=str(rejected.reason), size=size
-            )
-        row = EventRow(
-            partition=partition,
-            offset=offset,
-            arrived=arrived,
-            key=key,
-            id=event.id,
-            type=str(event.__struct_config__.tag),
-            time=ev.epoch_ms(event.time),
-            session_id=event.session_id,
-            workspace_id=event.workspace_id,
-            user_id=event.user_id,
-            size=size,
-            turn_index=event.turn_index,
-            tenant_id=event.tenant_id,
-            agent_id=event.agent_id,
-            model=event.model,
-            model_tier=event.model_tier,
-            correlation_id=event.correlation_id,
-        )
-        row.repeated = self._seen.get(event.id)
+            row["fault"] = str(rejected.reason)
+            return row
+        kind = type(event)
+        row["id"], row["type"], row["time"] = event.id, _TAGS[kind], ev.epoch_ms(event.time)
+        columns = cast("dict[str, Any]", row)
+        names, values_of = _COPIED[kind]
+        for name, given in zip(names, values_of(event), strict=True):
+            if given is not None:
+                columns[name] = given
+        if self._seen.get(event.id):
+            row["repeated"] = True
         self._seen.keep(event.id, value=True)
         if isinstance(event, ev.ToolCallFinished):
             event = self._finished(row, event)
@@ -178,49 +171,54 @@ class EventReader:
             self._started(row, event)
         else:
             _other(row, event)
-        if isinstance(event, ev.TimePassed):
-            row.appended = True
-        row.record = _encode(event).decode()
+        row["record"] = _encode(event).decode()
         return row
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
-        call = describe(event, args_of(event), row.time or 0, _RULES)
-        _about_call(row, event, call)
-        row.scenario, row.recursion_depth, row.deadline_ms = event.scenario, event.recursion_depth, event.deadline_ms
+        call = describe(event, args_of(event), row["time"] or 0, _RULES)
+        _about_call(row, call)
+        row["call_digest"] = f"{call.fingerprint:016x}"
         self._starts.keep((event.session_id, event.call_id), call)
 
     def _finished(self, row: EventRow, event: ev.ToolCallFinished) -> ev.ToolCallFinished:
+        at = row["time"] or 0
         known = self._starts.pop((event.session_id, event.call_id))
-        call = known or describe(event, {}, row.time or 0, _RULES)
-        _about_call(row, event, call)
+        call = known or describe(event, {}, at, _RULES)
+        _about_call(row, call)
         if known is not None:
-            row.started = known.started_ms
-        elif event.duration_ms is not None and row.time is not None:
-            row.started = row.time - int(event.duration_ms)
-        if known is None:
-            row.call_digest = None  # without the arguments nothing says which call it was
-        row.appended = True if is_our_timeout(event) else None
+            row["started"] = known.started_ms
+            row["call_digest"] = f"{known.fingerprint:016x}"
+        elif event.duration_ms is not None:  # and without the arguments nothing says which call it was
+            row["started"] = at - int(event.duration_ms)
+        if is_our_timeout(event):
+            row["appended"] = True
         raw = _raw(event)
         verdict = judge(event, call, _RULES)
-        row.status, row.verdict, row.severity = str(event.status), verdict.word, verdict.severity
-        row.denied, row.expected = verdict.denied or None, verdict.expected or None
-        row.duration_ms, row.attempts, row.cost_usd = event.duration_ms, event.attempts, event.cost_usd
-        row.from_cache = event.from_cache
-        row.result_size = event.result_size if event.result_size is not None else len(raw) if raw else None
+        row["verdict"] = verdict.word
+        if verdict.severity is not None:
+            row["severity"] = verdict.severity
+        if verdict.denied:
+            row["denied"] = True
+        if verdict.expected:
+            row["expected"] = True
+        if raw and event.result_size is None:
+            row["result_size"] = len(raw)
         event, stand_in = _without_result(event, raw, verdict)
-        row.result_digest = stand_in.get("digest") or event.result_digest
-        _about_error(row, event.error, _reported(stand_in), verdict.http_status)
-        if known is not None and not verdict.neutral and not row.repeated:
+        if digest := stand_in.get("digest") or event.result_digest:
+            row["result_digest"] = digest
+        if event.error is not None or verdict.word != "success":
+            _about_error(row, event.error, _reported(stand_in), verdict.http_status)
+        if known is not None and not verdict.neutral and "repeated" not in row:
             self._count_result(row)
         return event
 
     def _count_result(self, row: EventRow) -> None:
         """How often the call has given this result; failures without a result are told apart by their signature."""
-        result = row.result_digest or row.signature
+        result = row.get("result_digest") or row.get("signature")
         if result:
-            place = (row.session_id or "", row.call_digest or "", result)
-            row.same_result = (self._results.get(place) or 0) + 1
-            self._results.keep(place, row.same_result)
+            place = (row["session_id"] or "", row["call_digest"] or "", result)
+            times = row["same_result"] = (self._results.get(place) or 0) + 1
+            self._results.keep(place, times)
 
 
 def _raw(event: ev.ToolCallFinished) -> bytes:
@@ -281,21 +279,22 @@ def _reported(stand_in: dict[str, Any]) -> dict[str, Any]:
     return stand_in.get("error") or ({"message": content[0]["text"]} if content else {})
 
 
-def _about_call(row: EventRow, event: ev.ToolCallStarted | ev.ToolCallFinished, call: OpenCall) -> None:
-    row.call_id, row.tool_name = event.call_id, call.tool_name
-    row.plugin_name, row.service = call.plugin_name or None, call.service or None
-    row.failure_key, row.tool_class = call.fine_key, call.tool_class
-    row.call_digest = f"{call.fingerprint:016x}"
+def _about_call(row: EventRow, call: OpenCall) -> None:
+    row["tool_name"], row["failure_key"], row["tool_class"] = call.tool_name, call.fine_key, call.tool_class
+    if call.plugin_name:
+        row["plugin_name"] = call.plugin_name
+    if call.service:
+        row["service"] = call.service
 
 
 def _about_error(row: EventRow, error: ev.ErrorInfo | None, told: dict[str, Any], http_status: int | None) -> None:
     kind = (error.type if error else None) or told.get("type")
     message = (error.message if error else None) or told.get("message")
     code = (error.code if error else None) or told.get("code")
-    row.error_type, row.error_code = kind, None if code is None else str(code)
-    row.http_status = http_status if http_status is not None else error.http_status if error else None
-    if row.verdict == "failure":
-        row.signature = signature(kind or "", row.error_code or "", message or "", row.status or "")
+    row["error_type"], row["error_code"] = kind, None if code is None else str(code)
+    row["http_status"] = http_status if http_status is not None else error.http_status if error else None
+    if row["verdict"] == "failure":
+        row["signature"] = signature(kind or "", row["error_code"] or "", message or "", row.get("status") or "")
 
 
 def signature(kind: str, code: str, message: str, status: str = "") -> str:
@@ -310,31 +309,37 @@ def signature(kind: str, code: str, message: str, status: str = "") -> str:
     return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]
 
 
+_TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
 _ABOUT = {"output_id": "about", "breaker_key": "about"}
-_PLAIN: dict[type, list[tuple[str, str]]] = {
-    kind: [
-        (_ABOUT.get(name, name), name)
-        for name in kind.__struct_fields__
-        if name not in ev.EventBase.__struct_fields__
-        and _ABOUT.get(name, name) in EventRow.__struct_fields__
-        and name != "severity"
-    ]
-    for kind in get_args(ev.Event)
-}
-"""Columns that events other than starts and finishes fill as they are."""
+_COLUMNS = columns_of(EventRow)
+_OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
+"""Columns that say of a finish what its start said."""
 
 
-def _other(row: EventRow, event: Any) -> None:
+_CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
+
+
+def _copied(kind: type[ev.Event]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    worked_out = {"id", "type", "time", "severity", *(_OF_CALLS if kind in _CALLS else ())}
+    fields = [name for name in kind.__struct_fields__ if _ABOUT.get(name, name) in _COLUMNS and name not in worked_out]
+    return tuple(_ABOUT.get(name, name) for name in fields), attrgetter(*fields)
+
+
+_COPIED = {kind: _copied(kind) for kind in get_args(ev.Event)}
+"""Columns that each kind of event fills as they are, and what reads them all."""
+
+
+def _other(row: EventRow, event: ev.Event) -> None:
     """Columns of what is neither start nor finish."""
-    for name, source in _PLAIN[type(event)]:
-        setattr(row, name, getattr(event, source))
     if isinstance(event, ev.ModelText) and event.text is not None:
-        row.text_size = len(event.text)
-    if isinstance(event, ev.FailureReported):
+        row["text_size"] = len(event.text)
+    elif isinstance(event, ev.FailureReported):
         error = event.error or _NO_ERROR
         failure = Failure(error.type or "", error.message or "", error.http_status, str(error.code or ""))
         found = event.severity or error.severity or classify(failure, status="error", dangerous=False)
-        row.verdict, row.severity = "failure", Severity(found)
+        row["verdict"], row["severity"] = "failure", Severity(found)
         _about_error(row, error, {}, error.http_status)
     elif isinstance(event, ev.SuccessReported):
-        row.verdict = "success"
+        row["verdict"] = "success"
+    elif isinstance(event, ev.TimePassed):
+        row["appended"] = True

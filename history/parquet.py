@@ -22,6 +22,9 @@ from .files import Workshop, put_in_place
 MEMORY = "512MB"
 """Most that DuckDB takes while it writes; a batch needs a tenth of it."""
 
+SPOOL_BUFFER = 1024 * 1024
+"""Bytes; with the default of 8 KiB the system calls cost more than the bytes."""
+
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes; a record of 8 MiB grows when it is quoted."""
 
@@ -33,7 +36,7 @@ RECORDED_TOPICS = tuple(_KINDS)
 class ParquetWriter:
     """Writes batches of rows; nothing unfinished is ever visible."""
 
-    def __init__(self, root: Path, *, threads: int = 2) -> None:
+    def __init__(self, root: Path, *, threads: int = 1) -> None:
         """Write below a directory.
 
         Raises:
@@ -70,7 +73,7 @@ class ParquetWriter:
         spool = self._name("ndjson")
 
         def statement() -> str:
-            with spool.open("wb") as file:
+            with spool.open("wb", buffering=SPOOL_BUFFER) as file:
                 file.writelines(lines)
             return (
                 f"SELECT {chosen} FROM read_json(?, format = 'newline_delimited', columns = {{{read}}}, "  # noqa: S608

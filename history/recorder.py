@@ -179,8 +179,9 @@ class Recorder:
             else part.reader.row(partition, offset, arrived_ms, name, value)
         )
         line = self._encode(row) + b"\n"
-        now = self._clock()
-        day = (arrived_ms if arrived_ms > 0 else int(now * 1000)) // DAY_MS
+        if self._since is None:
+            self._since = self._clock()
+        day = (arrived_ms if arrived_ms > 0 else int(self._clock() * 1000)) // DAY_MS
         batches = part.batches
         if not batches or batches[-1].day < day:  # a late record stays with the day of those before it
             batches.append(_Batch(day, part.following, offset))
@@ -189,8 +190,6 @@ class Recorder:
         part.following = offset + 1
         self.rows += 1
         self.bytes += len(line)
-        if self._since is None:
-            self._since = now
 
     @property
     def full(self) -> bool:

@@ -18,7 +18,7 @@ def stored(values: list[bytes]) -> list[bytes]:
     """What the history keeps of events."""
     reader = EventReader()
     rows = [reader.row(0, offset, -1, None, value) for offset, value in enumerate(values)]
-    return [row.record.encode() for row in rows if row.record is not None]
+    return [row["record"].encode() for row in rows if row.get("record") is not None]
 
 
 def decided(values: list[bytes]) -> list[dict[str, Any]]:
