@@ -23,7 +23,7 @@ MAX_TARGET_CHARS = 4096
 
 SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
-    shell_command local_shell run_terminal_cmd run_in_terminal bash_command""".split()
+    shell_command exec_command container.exec local_shell run_terminal_cmd run_in_terminal bash_command""".split()
 )
 FILE_TOOLS = frozenset(
     """readfile writefile updatefile removefile read write edit multiedit notebookedit notebookread read_file

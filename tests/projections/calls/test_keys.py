@@ -30,6 +30,7 @@ HTTP_KEY = "http_request|domain=api.example.com|path_prefix=v1"
         ("bash", {"command": "git status"}, "bash|command=git"),
         ("bash", {"command": ["bash", "-lc", "cd x && make test"]}, "bash|command=make"),
         ("bash", {"command": ""}, "bash"),
+        ("exec_command", {"cmd": "git status"}, "exec_command|command=git"),
         ("mcp_atlassian_search", {"q": 1}, "mcp_atlassian_search|mcp_server=atlassian"),
         ("mcp__github__list_issues", {}, "mcp__github__list_issues|mcp_server=github"),
         ("mcp_x", {"_mcp_server": "atl"}, "mcp_x|mcp_server=atl"),
