@@ -1,18 +1,21 @@
 """Logs that people already have, as events: so that an analyst can begin with what happened before trustfold.
 
-Each importer reads one format and yields events in the wire format, in order of time. Ids derive from the log, so
-importing it again gives the same events and changes nothing.
+Each importer reads one format and yields events in the wire format, each session's in order of time. Ids derive from
+the log, so importing it again gives the same events and changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .base import Defaults, Lines
+from .base import Defaults, Run
 from .claude_code import read_claude_code
 from .codex import read_codex
 from .openai import read_openai
+from .ordering import InOrderOfTime
 from .otel import read_otel
+from .reading import Lines, Skipped, objects_of
+from .recognise import recognised
 
 Importer = Callable[[Lines, Defaults], Iterator[bytes]]
 
@@ -24,4 +27,14 @@ IMPORTERS: dict[str, Importer] = {
 }
 """By the name on the command line."""
 
-__all__ = ["IMPORTERS", "Defaults", "Importer", "Lines"]
+__all__ = [
+    "IMPORTERS",
+    "Defaults",
+    "Importer",
+    "InOrderOfTime",
+    "Lines",
+    "Run",
+    "Skipped",
+    "objects_of",
+    "recognised",
+]

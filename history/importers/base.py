@@ -1,73 +1,158 @@
-"""What all importers share: reading lines, times and texts of strangers, and writing events."""
+"""What all importers share: what is said of a log from outside, and a writer of one session's events."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from ...schemas.codec import rfc3339
 from ...schemas.envelope import output_id
-from ...schemas.errors import ConfigError
+from ...schemas.fields import MAX_SPAN_MS
+from .reading import Numbered, Skipped
+from .results import GOOD, INTERRUPTED, Ending
+from .values import bounded, bounded_arguments, name_of, shortened
 
-Lines = Iterable[bytes]
-T = TypeVar("T")
 R = TypeVar("R")
+T = TypeVar("T")
 
 STEP_MS = 1000
 """Time between two events of a log that has no times."""
 
+BETWEEN_MS = 3_600_000
+"""Time between two sessions that have no times: longer than what folds remember of a tool's failures."""
+
 SYNTHETIC_START_MS = 1_577_836_800_000
-"""2020-01-01: when such a log begins, unless told otherwise; the same at every import."""
+"""2020-01-01: when the first such session begins; the same at every import."""
 
-MAX_NAME = 256
-MAX_TEXT = 20_000
-"""Characters of a text or a result that are kept; an event may have a megabyte in all."""
-
-_FAILED = re.compile(
-    r"\s*(?:<tool_use_error>|Error\b|ERROR\b|error:|Traceback \(most recent call last\)|[A-Z]\w*(?:Error|Exception):)"
-)
-_EXIT = re.compile(r"(?:Process exited with code|Exit code:?|exit(?:ed with)? (?:code|status):?) (-?\d+)")
+_SYNTHETIC_END_MS = 4_000_000_000_000
+"""2096: later sessions begin at the start again."""
 
 
-class Defaults(NamedTuple):
-    """What to say of a log that does not say it.
+def _as_it_is(value: Any, known: Sequence[str]) -> Any:
+    del known
+    return value
+
+
+def _none_known(value: Any) -> list[str]:
+    del value
+    return []
+
+
+@dataclass
+class Run:
+    """One import, of one log or many; what its logs must know of each other.
 
     Attributes:
-        session: session id; empty: from the log, else from the name of the file.
+        skipped: what was passed over.
+        redact: takes secrets out of a value, those already known too; by default it takes nothing.
+        secrets_in: secrets in a call's arguments, to be looked for in its result.
+        seen: marks of lines and calls already imported.
+        clock: when the next session without times begins, in milliseconds.
+        line: line being read, from 1; 0 where lines mean nothing.
+    """
+
+    skipped: Skipped = field(default_factory=Skipped)
+    redact: Callable[[Any, Sequence[str]], Any] = _as_it_is
+    secrets_in: Callable[[Any], list[str]] = _none_known
+    seen: set[str] = field(default_factory=set)
+    clock: int = SYNTHETIC_START_MS
+    line: int = 0
+
+    def first(self, mark: str) -> bool:
+        """Whether a mark is seen for the first time in this import."""
+        if mark in self.seen:
+            return False
+        self.seen.add(mark)
+        return True
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What is said of a log from outside.
+
+    Attributes:
+        session: session id; empty: from the log, else `source`.
         workspace: workspace id; empty: from the log, or none.
-        source: name of the file.
+        source: name of the log, for sessions without an id of their own.
+        file: name of the log for people; empty: `source`.
+        run: the import it belongs to.
     """
 
     session: str = ""
     workspace: str = ""
     source: str = "import"
+    file: str = ""
+    run: Run = field(default_factory=Run)
+
+    def skip(self, reason: str) -> None:
+        """Say that something on the current line is passed over."""
+        self.run.skipped.add(self.file or self.source, self.run.line, reason)
+
+
+class _Open(NamedTuple):
+    """A call that has begun: its number in the session, id and tool as written, its time, secrets in its arguments."""
+
+    number: int
+    call_id: str
+    tool: str
+    began: int | None
+    secrets: Sequence[str]
 
 
 class Session:
-    """Writes the events of one session, with ids that follow from the session and their place in it."""
+    """Writes the events of one session.
 
-    def __init__(self, session_id: str, workspace: str = "", *, at_ms: int = SYNTHETIC_START_MS) -> None:
-        """Write for a session; `at_ms` is the time before its first event."""
+    Ids of events follow from the session and the place in the log that they come from, so that a log that has grown
+    gives the same ids again. Times never run backwards: a log is in the order in which things happened.
+
+    Attributes:
+        id: session id.
+        workspace: workspace id, or empty.
+        model: who speaks from now on.
+        agent: agent id, or empty.
+        turn: turn of the session, -1 before the first.
+        at_ms: time of the last event, -1 before the first.
+    """
+
+    def __init__(self, session_id: str, defaults: Defaults, workspace: str = "", *, at_ms: int = -1) -> None:
+        """Write for a session; `at_ms`: when it began, if its first event has no time."""
         self.id = name_of(session_id) or "session"
-        self.workspace = name_of(workspace)
+        self.workspace = name_of(defaults.workspace or workspace)
         self.model = ""
         self.agent = ""
         self.turn = -1
         self.at_ms = at_ms
-        self._made = 0
-        self._tools: dict[str, tuple[str, int]] = {}
+        self._place = ""
+        self._defaults = defaults
+        self._run = defaults.run
+        self._without_times = False
+        self._made: Counter[str] = Counter()
+        self._calls = 0
+        self._open: dict[str, list[_Open]] = {}
+        self._given_up: set[str] = set()
 
-    def event(self, kind: str, at_ms: int | None = None, **fields: Any) -> bytes:
-        """One event; without a time, a second after the one before."""
-        self.at_ms = at_ms if at_ms is not None else self.at_ms + STEP_MS
-        self._made += 1
+    def at(self, place: str) -> None:
+        """What follows comes from another place of the log, one that no other record of the session has."""
+        self._place = place
+        self._made.clear()
+
+    def event(self, kind: str, at_ms: int | None = None, *, place: str = "", **fields: Any) -> bytes:
+        """One event; without a time, a second after the one before. `place`: if it is not the current one."""
+        if at_ms is None and self.at_ms < 0:
+            self._without_times = True
+            at_ms = self._run.clock
+        self.at_ms = max(self.at_ms, at_ms if at_ms is not None else self.at_ms + STEP_MS)
+        if self._without_times:
+            later = self.at_ms + BETWEEN_MS
+            self._run.clock = max(self._run.clock, later) if later < _SYNTHETIC_END_MS else SYNTHETIC_START_MS
+        self._made[kind] += not place
         body = {
             "schema_version": "1.0",
-            "id": output_id(f"{self.id}\x1f{self._made}", kind, 0),
+            "id": output_id(f"{self.id}\x1f{place or self._place}\x1f{0 if place else self._made[kind]}", kind, 0),
             "type": kind,
             "time": rfc3339(self.at_ms),
             "session_id": self.id,
@@ -78,8 +163,16 @@ class Session:
         }
         return orjson.dumps({name: value for name, value in (body | fields).items() if value is not None})
 
+    def begun(self, at_ms: int | None = None) -> Iterator[bytes]:
+        """The session begins, unless another log of this import said so."""
+        if self._run.first(f"session\x1f{self.id}"):
+            yield self.event("session.started", at_ms, place="begin")
+        elif at_ms is not None:
+            self.at_ms = max(self.at_ms, at_ms)
+
     def said_by_user(self, at_ms: int | None = None) -> Iterator[bytes]:
-        """A message of the user, which begins a turn."""
+        """A message of the user, which begins a turn; calls still open were given up."""
+        yield from self.interrupted()
         self.turn += 1
         yield self.event("user.message", at_ms)
         yield self.event("turn.started", self.at_ms)
@@ -87,145 +180,119 @@ class Session:
     def said_by_model(self, text: str, at_ms: int | None = None) -> Iterator[bytes]:
         """A message of the model, if it says anything."""
         if text.strip():
-            yield self.event("model.text", at_ms, text=text[:MAX_TEXT])
+            yield self.event("model.text", at_ms, text=shortened(str(self._run.redact(text, ()))))
 
-    def started(self, call_id: str, tool: str, arguments: Any, at_ms: int | None = None, **fields: Any) -> bytes:
-        """A call begins."""
-        call, name = name_of(call_id) or f"call-{self._made}", name_of(tool) or "unknown"
-        made = self.event(
-            "tool_call.started", at_ms, call_id=call, tool_name=name, args=arguments_of(arguments), **fields
-        )
-        self._tools[call] = (name, self.at_ms)
-        return made
+    def started(
+        self, call_id: Any, tool: Any, arguments: dict[str, Any], at_ms: int | None = None, **fields: Any
+    ) -> bytes:
+        """A call begins; one whose id is in use already, or that has none, gets one of its own."""
+        key, name = name_of(call_id), name_of(tool) or "unknown"
+        self._calls += 1
+        twins = self._open.setdefault(key, [])
+        made = f"{key[:240]}#{self._calls}" if twins else key
+        call = _Open(self._calls, made if key else f"call-{self._calls}", name, at_ms, self._run.secrets_in(arguments))
+        twins.append(call)
+        args = bounded_arguments(self._run.redact(arguments, call.secrets))
+        return self.event("tool_call.started", at_ms, call_id=call.call_id, tool_name=name, args=args, **fields)
 
     def finished(
         self,
-        call_id: str,
+        call_id: Any,
         result: Any,
         at_ms: int | None = None,
         *,
         tool: str = "",
-        failed: bool | None = None,
-        error: dict[str, Any] | None = None,
+        ending: Ending = GOOD,
+        duration_ms: float | None = None,
         **fields: Any,
-    ) -> bytes:
-        """A call ends; without a word on how, its result says whether it failed."""
-        call = name_of(call_id) or f"call-{self._made}"
-        name, began = self._tools.pop(call, (name_of(tool) or "unknown", -1))
-        result = _shortened(result)
-        if error is None and failed is not False:
-            error = error_of(result, failed=bool(failed))
-        at = at_ms if at_ms is not None else self.at_ms + STEP_MS
-        if began >= 0 and at_ms is not None:
-            fields.setdefault("duration_ms", max(at - began, 0))
-        status = "error" if error is not None else "success"
-        return self.event(
-            "tool_call.finished", at, call_id=call, tool_name=name, status=status, error=error, result=result, **fields
+    ) -> Iterator[bytes]:
+        """A call ends; one that the log never began gives an event only where its tool is known."""
+        key = name_of(call_id)
+        call = self._taken(key, tool)
+        if call is None:
+            if key in self._given_up:
+                self._defaults.skip("a result that came after its call had been given up")
+                return
+            if not tool:
+                self._defaults.skip("a result whose call is not in the log")
+                return
+            self._calls += 1
+            call = _Open(self._calls, key or f"call-{self._calls}", name_of(tool), None, ())
+        if duration_ms is None and at_ms is not None and call.began is not None:
+            duration_ms = max(at_ms - call.began, 0)
+        error = ending.error
+        if error is not None:
+            error = {name: self._run.redact(value, call.secrets) for name, value in error.items()}
+        yield self.event(
+            "tool_call.finished",
+            at_ms,
+            call_id=call.call_id,
+            tool_name=call.tool,
+            status=ending.status,
+            error=error,
+            result=bounded(self._run.redact(result, call.secrets)),
+            duration_ms=duration_ms if duration_ms is not None and 0 <= duration_ms <= MAX_SPAN_MS else None,
+            **fields,
         )
 
+    def is_open(self, call_id: Any) -> bool:
+        """Whether a call of this id has begun and not ended."""
+        return name_of(call_id) in self._open
 
-def each(items: Iterable[T], read: Callable[[T], Iterable[R]]) -> Iterator[R]:
-    """What is read from each item, in order; an item of an unexpected shape gives nothing and stops nothing."""
-    for item in items:
-        try:
-            found = list(read(item))
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
-            continue
-        yield from found
+    def interrupted(self) -> Iterator[bytes]:
+        """Calls still open were given up when last something happened: neither good nor bad.
+
+        Left open, or given up only when the log goes on, perhaps the day after, they would count as timed out.
+        """
+        waiting = [call for calls in self._open.values() for call in calls]
+        self._given_up.update(self._open)
+        self._open.clear()
+        for call in waiting:
+            yield self.event(
+                "tool_call.finished",
+                max(self.at_ms, 0),
+                place=f"given up {call.number} {call.call_id}",
+                call_id=call.call_id,
+                tool_name=call.tool,
+                status=INTERRUPTED.status,
+                error=INTERRUPTED.error,
+            )
+
+    def _taken(self, key: str, tool: str) -> _Open | None:
+        """The open call a result belongs to: that of its id, first come first served; without an id, of its tool."""
+        if key:
+            calls = self._open.get(key)
+            if not calls:
+                return None
+        else:
+            every = [(one, calls) for calls in self._open.values() for one in calls]
+            named = [pair for pair in every if pair[0].tool == name_of(tool)] if tool else every
+            if not (named or every):
+                return None
+            call, calls = (named or every)[0]
+            key = next(key for key, others in self._open.items() if others is calls)
+            calls.remove(call)
+            calls.insert(0, call)
+        found = calls.pop(0)
+        if not calls:
+            del self._open[key]
+        return found
 
 
-def name_of(text: Any) -> str:
-    """An id or a name as the contract takes it: no control characters that join keys, at most 256 characters."""
-    return str(text or "").replace("\x00", "").replace("\x1f", " ")[:MAX_NAME]
+_FAULTS = (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-def arguments_of(given: Any) -> Any:
-    """Arguments as an object; models send them as text, which may be no JSON."""
-    if isinstance(given, str):
-        try:
-            parsed = orjson.loads(given)
-        except orjson.JSONDecodeError:
-            return {"input": given[:MAX_TEXT]} if given else {}
-        return parsed if isinstance(parsed, dict) else {"input": parsed}
-    return given if isinstance(given, dict) else {} if given is None else {"input": given}
+def each(records: Iterable[Numbered], read: Callable[[dict[str, Any]], Iterable[R]], defaults: Defaults) -> Iterator[R]:
+    """What is read from each record, in order; one of an unexpected shape is said and stops nothing."""
+    for line, value in records:
+        defaults.run.line = line
+        yield from attempted(value, read, defaults)
 
 
-def error_of(result: Any, *, failed: bool) -> dict[str, Any] | None:
-    """The error that a textual result reports; None for a good one, and for objects, which folds read themselves."""
-    text = result if isinstance(result, str) else ""
-    code = _EXIT.search(text[:2000])
-    if code is not None and int(code[1]) != 0:
-        return {"type": f"exit_code_{code[1]}", "message": text[: MAX_TEXT // 10]}
-    if failed or _FAILED.match(text):
-        return {"type": "tool_error", "message": (text or orjson.dumps(result).decode())[: MAX_TEXT // 10]}
-    return None
-
-
-def time_of(given: Any) -> int | None:
-    """A time in milliseconds since the epoch: RFC 3339, seconds or milliseconds; None when it is neither."""
-    if isinstance(given, bool) or given is None:
-        return None
-    if isinstance(given, (int, float)):
-        return int(given if given > 1e11 else given * 1000)
+def attempted(value: T, read: Callable[[T], Iterable[R]], defaults: Defaults) -> list[R]:
+    """What is read from one thing; nothing, and a word on it, if it has an unexpected shape."""
     try:
-        time = datetime.fromisoformat(str(given))
-    except ValueError:
-        return None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def text_of(content: Any) -> str:
-    """The text in a message's content: a string, or parts of which some are text."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        parts = (
-            part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, dict))
-        )
-        return "\n".join(part for part in parts if isinstance(part, str))
-    return ""
-
-
-def objects_of(lines: Lines, source: str) -> Iterator[dict[str, Any]]:
-    """Objects of a file that holds one JSON document, or one a line; lists are taken apart.
-
-    Raises:
-        ConfigError: it holds neither.
-    """
-    whole = list(lines)
-    found: list[Any] = []
-    try:
-        found = [orjson.loads(line) for line in whole if line.strip()]
-    except orjson.JSONDecodeError:
-        try:
-            found = [orjson.loads(b"".join(whole))]
-        except orjson.JSONDecodeError as error:
-            raise ConfigError(f"{source}: neither one JSON document nor one a line ({error})") from error
-    for one in found:
-        for item in one if isinstance(one, list) else [one]:
-            if isinstance(item, dict):
-                yield item
-
-
-def records_of(lines: Lines, source: str) -> Iterator[dict[str, Any]]:
-    """Objects of a log with one a line; a line cut short, as logs of killed programs end, is left out."""
-    good = bad = 0
-    for line in lines:
-        if not line.strip():
-            continue
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            bad += 1
-            continue
-        if isinstance(record, dict):
-            good += 1
-            yield record
-    if bad and not good:
-        raise ConfigError(f"{source}: no line of it is JSON")
-
-
-def _shortened(result: Any) -> Any:
-    if isinstance(result, str):
-        return result[:MAX_TEXT]
-    return result if len(orjson.dumps(result)) <= 10 * MAX_TEXT else orjson.dumps(result).decode()[:MAX_TEXT]
+        return list(read(value))
+    except _FAULTS as fault:
+        defaults.skip(f"of an unexpected shape ({type(fault).__name__}: {str(fault)[:80]})")
+        return []

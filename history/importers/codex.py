@@ -1,93 +1,231 @@
 """Session logs of Codex: the `rollout-*.jsonl` files below `~/.codex/sessions/`.
 
-A line is `{"timestamp", "type", "payload"}`; older versions write the payload alone. Calls and their outputs are items
-of the Responses API. Messages that the client adds by itself (its view of the environment, instructions) are not the
-user's.
+A line is `{"timestamp", "type", "payload"}`; older versions write the payload alone, the oldest one document with
+`session` and `items`. Calls and their outputs are items of the Responses API. What the client adds by itself (its view
+of the environment, instructions) is no message of the user. Of the events for the screen, those on the end of a
+command, a patch or an MCP call count: they know an exit code or a refusal that the output for the model may leave out.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import PurePath
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
-from .base import Defaults, Lines, Session, arguments_of, each, name_of, records_of, text_of, time_of
+import orjson
+
+from .base import Defaults, Session, each
+from .claude_code import is_spoken
+from .reading import Lines, objects_of
+from .results import GOOD, INTERRUPTED, Ending, ending_of, failed, remark_of, wall_time_of
+from .values import arguments_of, first_name, folder_of, name_of, structured, text_of, time_of
 
 _NOT_SPOKEN = re.compile(
-    r"\s*<(?:environment_context|user_instructions|permissions|turn_aborted|INSTRUCTIONS)|\s*# AGENTS\.md"
+    r"\s*(?:# AGENTS\.md|<(?:environment_context|user_instructions|permissions|turn_aborted|INSTRUCTIONS)\b)"
 )
-_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call"})
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
+_NAMES = {"local_shell_call": "shell", "tool_search_call": "tool_search"}
+_CALLS = frozenset({"function_call", "custom_tool_call", *_NAMES})
+_OUTPUTS = frozenset(
+    {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
+)
+_SERVED = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
+"""Calls that the API makes itself: one item is the whole call."""
+
+_FAILED = re.compile(
+    r"\s*(?:err: |tool call error: |unsupported (?:custom tool )?call: |failed to parse function arguments"
+    r"|execution error: |exec_command failed|write_stdin failed|apply_patch verification failed"
+    r"|command timed out after )"
+)
+_LONG_ID = 16
+"""Ids of calls at least this long do not repeat by chance: a fork of a session repeats its calls."""
+
+
+class _End(NamedTuple):
+    """What an event for the screen knows of a call's end."""
+
+    ending: Ending | None
+    exit_code: int | None
+    duration_ms: float | None
+
+
+_UNKNOWN = _End(None, None, None)
 
 
 def read_codex(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of a session log."""
-    sessions: list[Session] = []
-    return each(records_of(lines, defaults.source), lambda record: _line(sessions, record, defaults))
+    """Events of a session log.
+
+    Raises:
+        ConfigError: nothing in it is JSON.
+    """
+    log = _Log(defaults)
+    yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
+    if log.session is not None:
+        yield from log.session.interrupted()
 
 
-def _line(sessions: list[Session], record: dict[str, Any], defaults: Defaults) -> Iterator[bytes]:
-    """Events of one line; the list holds the file's session as soon as there is one."""
-    at = time_of(record.get("timestamp"))
-    payload = record.get("payload")
-    kind, item = (str(record.get("type")), payload) if isinstance(payload, dict) else ("response_item", record)
-    if not sessions:
-        name = item.get("id") if kind == "session_meta" or "type" not in item else None
-        sessions.append(Session(defaults.session or str(name or defaults.source), defaults.workspace or _folder(item)))
-        yield sessions[0].event("session.started", at)
-    session = sessions[0]
-    if kind in {"session_meta", "turn_context"}:
-        session.model = name_of(item.get("model")) or session.model
-        session.workspace = session.workspace or _folder(item)
-    elif kind == "response_item":
-        yield from _item(session, item, at)
+class _Log:
+    """The session of one file."""
 
+    def __init__(self, defaults: Defaults) -> None:
+        self.session: Session | None = None
+        self._defaults = defaults
+        self._run = defaults.run
+        self._ends: dict[str, _End] = {}
+        self._repeated: set[str] = set()
+        self._places: Counter[str] = Counter()
 
-def _item(session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
-    kind, call_id = item.get("type"), str(item.get("call_id") or item.get("id") or "")
-    if kind == "message":
-        text = text_of(item.get("content"))
+    def line(self, record: dict[str, Any]) -> Iterator[bytes]:
+        if isinstance(record.get("session"), dict) and isinstance(record.get("items"), list):
+            yield from self.line(record["session"])
+            for item in record["items"]:
+                if isinstance(item, dict):
+                    yield from self.line(item)
+            return
+        at, payload = time_of(record.get("timestamp")), record.get("payload")
+        kind, item = (str(record.get("type")), payload) if isinstance(payload, dict) else ("response_item", record)
+        header = kind == "session_meta" or (item is record and "type" not in record)
+        session = self.session
+        if session is None:
+            name = first_name(item, "id", "session_id") if header else ""
+            name = self._defaults.session or name or self._defaults.source
+            session = Session(name, self._defaults, folder_of(item.get("cwd")))
+            self.session = session
+            yield from session.begun(at if at is not None else time_of(item.get("timestamp")))
+        place = blake2b(orjson.dumps(record), digest_size=12).hexdigest()
+        self._places[place] += 1
+        session.at(f"{place} {self._places[place]}")
+        if header or kind == "turn_context":
+            session.model = name_of(item.get("model")) or session.model
+            session.workspace = session.workspace or folder_of(item.get("cwd"))
+        elif kind == "response_item":
+            yield from self._item(session, item, at)
+        elif kind == "event_msg":
+            yield from self._shown(session, item)
+
+    def _item(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+        kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
+        if kind == "message":
+            yield from self._message(session, item, at)
+        elif kind in _CALLS:
+            if self._is_repeated(session, call_id):
+                return
+            server = {"service": name_of(item["namespace"])} if name_of(item.get("namespace")) else {}
+            arguments = item.get("arguments", item.get("input", item.get("action")))
+            name = name_of(item.get("name")) or _NAMES.get(kind, "")
+            yield session.started(call_id, name, _command(arguments_of(arguments)), at, **server)
+        elif kind in _SERVED:
+            if self._is_repeated(session, call_id):
+                return
+            yield session.started(call_id, _SERVED[kind], arguments_of(item.get("action")), at)
+            failure = item.get("status") in {"failed", "incomplete"}
+            yield from session.finished(call_id, None, at, ending=failed("") if failure else GOOD)
+        elif kind in _OUTPUTS:
+            if call_id in self._repeated:
+                self._run.skipped.repeated += 1
+                return
+            result, ending, taken = _output(item.get("output", item.get("tools")), self._ends.pop(call_id, _UNKNOWN))
+            yield from session.finished(call_id, result, at, ending=ending, duration_ms=taken)
+
+    def _message(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+        content = item.get("content")
+        parts = content if isinstance(content, list) else [content]
         if item.get("role") == "assistant":
-            yield from session.said_by_model(text, at)
-        elif item.get("role") == "user" and text.strip() and not _NOT_SPOKEN.match(text):
-            yield from session.said_by_user(at)
-    elif kind in _CALLS:
-        name = str(
-            item.get("name") or {"local_shell_call": "shell", "web_search_call": "web_search"}.get(str(kind), "")
-        )
-        server = {"service": name_of(item["namespace"])} if item.get("namespace") else {}
-        arguments = item.get("arguments", item.get("input", item.get("action")))
-        yield session.started(call_id, name, _command(arguments_of(arguments)), at, **server)
-    elif kind in _OUTPUTS:
-        yield session.finished(call_id, _output(item.get("output")), at)
+            yield from session.said_by_model(text_of(content), at)
+        elif item.get("role") == "user":
+            texts = [text_of(part) for part in parts]
+            if any(text.lstrip().startswith("<turn_aborted>") for text in texts):
+                yield from session.interrupted()
+            pictures = any(isinstance(part, dict) and part.get("type") == "input_image" for part in parts)
+            if pictures or any(is_spoken(text) and not _NOT_SPOKEN.match(text) for text in texts):
+                yield from session.said_by_user(at)
+
+    def _shown(self, session: Session, item: dict[str, Any]) -> Iterator[bytes]:
+        kind, call_id = str(item.get("type")), first_name(item, "call_id")
+        if kind == "turn_aborted":
+            yield from session.interrupted()
+        elif kind in {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"} and session.is_open(call_id):
+            self._ends[call_id] = _end_of(item)
+
+    def _is_repeated(self, session: Session, call_id: str) -> bool:
+        """Whether a call is one of the session that this one is a fork of, imported already."""
+        if len(call_id) < _LONG_ID or session.is_open(call_id):
+            return False
+        owner = f"codex call\x1f{call_id}"
+        if self._run.first(owner) or f"{owner}\x1f{session.id}" in self._run.seen:
+            self._run.seen.add(f"{owner}\x1f{session.id}")
+            return False
+        self._repeated.add(call_id)
+        self._run.skipped.repeated += 1
+        return True
 
 
-def _command(arguments: Any) -> Any:
+def _command(arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments with a shell's command as one line: it is a list of words, usually behind `bash -lc`."""
-    if isinstance(arguments, dict) and isinstance(arguments.get("command"), list):
-        words = [str(word) for word in arguments["command"]]
-        shell = len(words) == 3 and words[0].rpartition("/")[2] in {"bash", "sh", "zsh"} and words[1].startswith("-")
-        return {**arguments, "command": words[2] if shell else " ".join(words)}
+    for name in ("command", "cmd"):
+        given = arguments.get(name)
+        if isinstance(given, list):
+            words = [str(word) for word in given]
+            shell = len(words) == 3 and words[0].rpartition("/")[2] in {"bash", "sh", "zsh"} and words[1][:1] == "-"
+            return {**arguments, name: words[2] if shell else " ".join(words)}
     return arguments
 
 
-def _output(output: Any) -> Any:
-    """An output as the folds read it: an exit code where there is one."""
+def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
+    """An output as the folds read it, how the call ended, and how long it took where that is said."""
     if isinstance(output, dict):
-        given = output
+        given: Any = output
     else:
         text = text_of(output)
-        given = arguments_of(text) if text.lstrip()[:1] == "{" else {}
-        if not given or given.keys() == {"input"}:
-            return text
+        given = structured(text)
+        if not isinstance(given, dict):
+            return text, _ending_of_text(text, end), _first(wall_time_of(text), end.duration_ms)
     about = given.get("metadata")
     if isinstance(about, dict) and "exit_code" in about:
-        return {"output": given.get("output"), "exit_code": about["exit_code"]}
-    if given.get("success") is False:
-        return {"isError": True, "content": text_of(given.get("content"))}
-    return given
+        seconds = about.get("duration_seconds")
+        taken = seconds * 1000 if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else None
+        text = text_of(given.get("output"))
+        result = {"output": text, "exit_code": about["exit_code"]}
+        return result, (remark_of(text) if about["exit_code"] else None) or GOOD, _first(taken, end.duration_ms)
+    if "success" in given and "content" in given:
+        text = text_of(given["content"])
+        ending = _ending_of_text(text, end) if given["success"] is not False else remark_of(text) or failed(text)
+        return structured(text), ending, end.duration_ms
+    return given, end.ending or GOOD, end.duration_ms
 
 
-def _folder(item: dict[str, Any]) -> str:
-    return name_of(PurePath(str(item.get("cwd") or "")).name)
+def _ending_of_text(text: str, end: _End) -> Ending:
+    if (remark := remark_of(text)) is not None:
+        return remark
+    if end.ending is not None and end.ending.error is not None:
+        message = end.ending.error.get("message") or text
+        return end.ending if end.ending is INTERRUPTED else failed(message, str(end.ending.error["type"]))
+    ending = ending_of(text, failure=True if _FAILED.match(text) else False if end.ending is GOOD else None)
+    if ending.error is None and end.exit_code:
+        return failed(text, f"exit_code_{end.exit_code}")
+    return ending
+
+
+def _end_of(item: dict[str, Any]) -> _End:
+    """What an `…_end` event says of its call."""
+    exit_code = item.get("exit_code") if isinstance(item.get("exit_code"), int) else None
+    duration = item.get("duration")
+    taken = None
+    if isinstance(duration, dict):
+        taken = float(duration.get("secs") or 0) * 1000 + float(duration.get("nanos") or 0) / 1e6
+    result = item.get("result")
+    if item.get("status") == "declined":
+        return _End(failed(text_of(item.get("stderr")), "user_rejected"), exit_code, taken)
+    if isinstance(result, dict) and "Err" in result:
+        return _End(failed(text_of(result["Err"])), exit_code, taken)
+    inner = result.get("Ok") if isinstance(result, dict) else None
+    if isinstance(inner, dict) and (inner.get("isError") is True or inner.get("is_error") is True):
+        return _End(failed(text_of(inner.get("content"))), exit_code, taken)
+    if item.get("success") is False or (item.get("status") == "failed" and not exit_code):
+        return _End(failed(text_of(item.get("stderr"))), exit_code, taken)
+    return _End(GOOD if exit_code == 0 or item.get("success") is True else None, exit_code, taken)
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)

@@ -1,100 +1,262 @@
 """Transcripts in the format of OpenAI: chat messages with tool calls, and items of the Responses API.
 
-A file holds one transcript or many: an object with `messages` (or `input`/`output` items), a list of messages, or one
-of these a line. Transcripts have no times; unless they do (`created`, `created_at`, `timestamp`), events are a second
-apart.
+A file holds one transcript or many: an object with `messages` (or `input`/`output`, `traj`, `trajectory`, ...), a list
+of messages, or one of these a line; logged requests with their responses; results of batches; runs of tau-bench and
+SWE-agent. Requests that repeat the conversation so far, and responses that name the one before, go on with its
+session. Transcripts have no times; unless they do (`created`, `created_at`, `timestamp`), events are a second apart,
+and transcripts an hour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
-from .base import (
-    SYNTHETIC_START_MS,
-    Defaults,
-    Lines,
-    Session,
-    arguments_of,
-    each,
-    name_of,
-    objects_of,
-    text_of,
-    time_of,
-)
+import orjson
 
-_SESSION = ("session_id", "conversation_id", "thread_id", "id", "custom_id")
-_TIME = ("timestamp", "created_at", "created")
+from .base import Defaults, Session, each
+from .openai_items import Item, Transcript
+from .reading import Lines, objects_of, parse
+from .values import first_name, name_of, time_of
+
+_OWN = ("session_id", "conversation_id", "thread_id", "trajectory_id", "traj_id", "conversation", "id")
+"""Fields with an id that nothing else has."""
+
+_WITHIN = ("custom_id", "instance_id", "task_id", "run_id")
+"""Fields with an id that is one only within its file."""
+
+_OF_ONE_ANSWER = ("chatcmpl-", "cmpl-", "resp_", "gen-", "msg_", "batch_req_")
+"""How ids begin that name one answer of the model, not a conversation."""
+
+_TIME = ("timestamp", "created_at", "created", "start_time")
+_AROUND = ("body", "request", "response", "data", "kwargs")
+_LISTS = ("messages", "traj", "trajectory", "conversation", "history", "transcript", "turns", "items")
+_RUNS = ("simulations", "transcripts", "conversations", "trajectories", "data", "runs")
+
+
+class _Found(NamedTuple):
+    """A transcript found in a file: its items, what stands around them, and which answer it goes on from."""
+
+    items: list[Item]
+    about: dict[str, Any]
+    previous: str = ""
 
 
 def read_openai(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of every transcript of a file, one session each."""
-    loose: list[dict[str, Any]] = []
-    number = 0
-    for record in objects_of(lines, defaults.source):
-        items = _items(record)
-        if items is None:
-            loose.append(record)
-            continue
-        number += 1
-        name = next((str(record[key]) for key in _SESSION if record.get(key)), f"{defaults.source}#{number}")
-        yield from _transcript(items, record, defaults.session or name, defaults)
-    if loose:
-        yield from _transcript(loose, {}, defaults.session or defaults.source, defaults)
+    """Events of every transcript of a file, one session each.
+
+    Raises:
+        ConfigError: nothing in it is JSON.
+    """
+    log = _Log(defaults)
+    records = objects_of(lines, defaults.file or defaults.source, defaults.run.skipped)
+    yield from each(records, log.record, defaults)
+    yield from log.ended()
 
 
-def _items(record: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Messages or items of a transcript; None for one that is itself a message."""
+class _Log:
+    """The transcripts of one file."""
+
+    def __init__(self, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._number = 0
+        self._names: dict[str, int] = {}
+        self._open: dict[str, Transcript] = {}
+        self._by_answer: dict[str, Transcript] = {}
+        self._by_name: dict[str, Transcript] = {}
+        self._by_prefix: dict[bytes, Transcript] = {}
+        self._loose: Transcript | None = None
+
+    def record(self, record: dict[str, Any]) -> Iterator[bytes]:
+        found = list(_transcripts(record, {}))
+        if not found:
+            if not _is_item(record):
+                self._defaults.skip("no message and no transcript")
+                return
+            if self._loose is None:
+                self._loose = self._begin(self._defaults.session or self._defaults.source)
+                yield from self._loose.begun({}, time_of(first_time(record)))
+            yield from self._loose.more([record], self._defaults)
+        for one in found:
+            yield from self._transcript(one)
+
+    def ended(self) -> Iterator[bytes]:
+        for transcript in self._open.values():
+            yield from transcript.ended()
+
+    def _transcript(self, found: _Found) -> Iterator[bytes]:
+        marks = list(_marks(found.items))
+        answer = first_name(found.about, "id")
+        transcript, known = self._before(found, marks)
+        if transcript is None:
+            self._number += 1
+            transcript = self._begin(self._name(found.about))
+            yield from transcript.begun(found.about, time_of(first_time(found.about)))
+        transcript.session.model = first_name(found.about, "model", "model_name") or transcript.session.model
+        if known and known == len(found.items):
+            self._defaults.run.skipped.repeated += 1
+        yield from transcript.more(found.items[known:], self._defaults)
+        if answer.startswith(_OF_ONE_ANSWER):
+            self._by_answer[answer] = transcript
+        transcript.mark = marks[-1] if marks else transcript.mark
+        if own := _name_of_its_own(found.about):
+            self._by_name[own] = transcript
+        elif first_name(found.about, *_WITHIN):
+            del self._open[transcript.name]  # a whole run: nothing goes on with it
+            yield from transcript.ended()
+        elif marks and any(_is_answer(item) for item in found.items):
+            self._by_prefix[marks[-1]] = transcript
+
+    def _before(self, found: _Found, marks: list[bytes]) -> tuple[Transcript | None, int]:
+        """The transcript that this one goes on with, and how many of its items that one has had already."""
+        if found.previous and found.previous in self._by_answer:
+            return self._by_answer[found.previous], 0
+        own = _name_of_its_own(found.about)
+        if own in self._by_name:
+            same = self._by_name[own]
+            return same, next((count for count in range(len(marks), 0, -1) if marks[count - 1] == same.mark), 0)
+        if not own and not first_name(found.about, *_WITHIN):
+            for count in range(len(marks), 0, -1):
+                if (transcript := self._by_prefix.get(marks[count - 1])) is not None:
+                    return transcript, count
+        return None, 0
+
+    def _name(self, about: dict[str, Any]) -> str:
+        given = self._defaults.session or _name_of_its_own(about)
+        if not given:
+            within = first_name(about, *_WITHIN)
+            trial = name_of(about.get("trial"))
+            given = f"{self._defaults.source}/{within}" if within else f"{self._defaults.source}#{self._number}"
+            given += f"/{trial}" if within and trial else ""
+        return given
+
+    def _begin(self, name: str) -> Transcript:
+        """A new session; a name already used in this file gets a number."""
+        count = self._names[name] = self._names.get(name, 0) + 1
+        name = f"{name}#{count}" if count > 1 else name
+        made = self._open[name] = Transcript(name, Session(name, self._defaults))
+        return made
+
+
+def first_time(holder: dict[str, Any]) -> Any:
+    """The first field that can be read as a time."""
+    return next((holder[key] for key in _TIME if time_of(holder.get(key)) is not None), None)
+
+
+def _name_of_its_own(about: dict[str, Any]) -> str:
+    found = first_name(about, *_OWN)
+    return "" if found.startswith(_OF_ONE_ANSWER) and "trajectory_id" not in about else found
+
+
+def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_Found]:
+    """Transcripts in a record: itself, or what stands in it; none for a message or an item."""
+    if isinstance(record.get("role"), str) or _is_item(record):
+        return
+    about = around | {name: value for name, value in record.items() if not isinstance(value, (dict, list))}
+    steps = record.get("trajectory")
+    if _is_steps(steps):
+        yield _Found(list(_of_steps(record)), about)
+        return
+    for name in _RUNS:
+        runs = record.get(name)
+        if isinstance(runs, list) and any(
+            isinstance(one, dict) and not _is_item(one) and any(_transcripts(one, {})) for one in runs
+        ):
+            for one in runs:
+                yield from _transcripts(one, about) if isinstance(one, dict) else ()
+            return
+    items = _items(record)
+    if items:
+        before = record.get("previous_response_id")
+        for name in ("request", "response", "body"):
+            inner = record.get(name)
+            inner = inner.get("body", inner) if isinstance(inner, dict) else {}
+            before = before or (inner.get("previous_response_id") if isinstance(inner, dict) else None)
+            if isinstance(inner, dict):
+                about = {k: v for k, v in inner.items() if not isinstance(v, (dict, list))} | about
+        yield _Found(items, about, name_of(before))
+
+
+def _items(record: dict[str, Any]) -> list[Item]:
+    """Messages and items of a record, in order: what was asked, then what was answered."""
     found: list[Any] = []
-    if isinstance(record.get("body"), dict):
-        return _items(record["body"])
-    for name in ("messages", "traj", "input", "output", "choices"):
-        if isinstance(record.get(name), list):
-            found += [one["message"] if name == "choices" and "message" in one else one for one in record[name]]
-    return [one for one in found if isinstance(one, dict)] or None
+    for name in _LISTS:
+        given = record.get(name)
+        if isinstance(given, str) and given.lstrip()[:1] == "[":
+            given = _parsed(given)
+        if isinstance(given, list):
+            found += given
+            break
+    asked = record.get("input")
+    if isinstance(asked, str) and ("output" in record or "instructions" in record):
+        found.append({"role": "user", "content": asked})
+    elif isinstance(asked, dict):
+        found += _items(asked)
+    elif isinstance(asked, list):
+        found += asked
+    for name in _AROUND:
+        inner = record.get(name)
+        if isinstance(inner, dict):
+            found += _items(inner)
+        elif name == "data" and isinstance(inner, list):
+            found += inner
+    for name in ("output", "preferred_output"):
+        answered = record.get(name)
+        found += answered if isinstance(answered, list) else _items(answered) if isinstance(answered, dict) else []
+    choices = record.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        found.append(choices[0].get("message"))  # of several answers, the conversation goes on with the first
+    return [one for one in found if isinstance(one, dict) and (_is_item(one) or "role" in one or "tool_calls" in one)]
 
 
-def _transcript(items: list[dict[str, Any]], about: dict[str, Any], name: str, defaults: Defaults) -> Iterator[bytes]:
-    began = next((time for key in _TIME if (time := time_of(about.get(key))) is not None), SYNTHETIC_START_MS)
-    session = Session(name, defaults.workspace, at_ms=began)
-    session.model = name_of(about.get("model"))
-    yield session.event("session.started", began)
-    yield from each(items, lambda item: _item(session, item))
-    yield session.event("session.ended")
+def _parsed(text: str) -> Any:
+    try:
+        return parse(text.encode(errors="replace"))
+    except ValueError:
+        return None
 
 
-def _item(session: Session, item: dict[str, Any]) -> Iterator[bytes]:
-    at = next((time for key in _TIME if (time := time_of(item.get(key))) is not None), None)
-    session.model = name_of(item.get("model")) or session.model
-    role, kind = item.get("role"), item.get("type")
-    if kind in {"function_call", "custom_tool_call", "mcp_call"}:
-        call_id = item.get("call_id") or item.get("id") or ""
-        server = {"service": name_of(item["server_label"])} if item.get("server_label") else {}
-        yield session.started(call_id, item.get("name", ""), item.get("arguments", item.get("input")), at, **server)
-        if kind == "mcp_call":
-            yield session.finished(call_id, item.get("output"), at, failed=bool(item.get("error")) or None)
-    elif kind in {"function_call_output", "custom_tool_call_output"}:
-        yield session.finished(item.get("call_id", ""), _content(item.get("output")), at)
-    elif role == "user":
-        yield from session.said_by_user(at)
-    elif role in {"tool", "function"}:
-        call_id = item.get("tool_call_id") or item.get("name") or ""
-        yield session.finished(call_id, _content(item.get("content")), at, tool=item.get("name", ""))
-    elif role == "assistant":
-        yield from session.said_by_model(text_of(item.get("content")), at)
-        for call in item.get("tool_calls") or ():
-            function = call.get("function") or call.get("custom") or {}
-            arguments = function.get("arguments", function.get("input"))
-            yield session.started(call.get("id") or function.get("name", ""), function.get("name", ""), arguments, at)
-        if isinstance(item.get("function_call"), dict):
-            function = item["function_call"]
-            yield session.started(function.get("name", ""), function.get("name", ""), function.get("arguments"), at)
+def _is_item(record: dict[str, Any]) -> bool:
+    """Whether a record is a message or an item by itself."""
+    if isinstance(record.get("role"), str):
+        return True
+    kind = record.get("type")
+    return isinstance(kind, str) and (kind.endswith(("_call", "_call_output", "_approval_request")) or kind in _ALONE)
 
 
-def _content(content: Any) -> Any:
-    """A tool's answer: text that is an object counts as that object, so that what it reports is seen."""
-    text = text_of(content) if not isinstance(content, dict) else content
-    if isinstance(text, str) and text.lstrip()[:1] == "{":
-        parsed = arguments_of(text)
-        return parsed if parsed.keys() != {"input"} else text
-    return text
+_ALONE = frozenset({"message", "reasoning", "mcp_list_tools", "mcp_approval_response", "human", "ai", "tool"})
+
+
+def _is_answer(item: Item) -> bool:
+    return item.get("role") == "assistant" or str(item.get("type")).endswith("_call")
+
+
+def _is_steps(steps: Any) -> bool:
+    return isinstance(steps, list) and bool(steps) and isinstance(steps[0], dict) and "observation" in steps[0]
+
+
+def _of_steps(record: dict[str, Any]) -> Iterator[Item]:
+    """Steps of SWE-agent as messages: a thought, a command, what it printed."""
+    yield {"role": "user", "content": "task"}
+    for step in record["trajectory"]:
+        if isinstance(step, dict) and step.get("action"):
+            call = {"name": "bash", "arguments": {"command": str(step["action"]).strip()}}
+            said = step.get("thought") or step.get("response")
+            yield {"role": "assistant", "content": said, "tool_calls": [call]}
+            seconds = step.get("execution_time")
+            yield {"role": "tool", "content": step.get("observation"), "duration_seconds": seconds}
+
+
+def _marks(items: list[Item]) -> Iterator[bytes]:
+    """A digest of all items up to each: what is said in them, however it is written down."""
+    digest = blake2b(digest_size=12)
+    for item in items:
+        calls = [
+            {key: one.get(key) for key in ("id", "function", "name", "arguments", "custom")}
+            for one in item.get("tool_calls") or ()
+            if isinstance(one, dict)
+        ]
+        told = [item.get(key) for key in ("role", "content", "call_id", "tool_call_id", "name", "arguments", "output")]
+        digest.update(orjson.dumps([told, calls, item.get("function_call")], option=orjson.OPT_SORT_KEYS))
+        yield digest.copy().digest()

@@ -1,129 +1,300 @@
-"""Spans after OpenTelemetry's conventions for generative AI, as OTLP JSON: what a collector's file exporter writes.
+"""Spans of agents, as a collector's file exporter or an SDK's console exporter writes them.
 
-`execute_tool` spans become calls, `chat` spans say which model was speaking; arguments and results are taken where a
-publisher has opted in to them. Spans come in the order in which they ended; events are put into the order of time.
+Tool spans become calls, model spans say which model was speaking and, where their content was captured, what was said;
+arguments and results are taken where a publisher has opted in to them. Names are those of OpenTelemetry's conventions
+for generative AI, new and old, and those of OpenInference, OpenLLMetry and frameworks with names of their own. One call
+may be seen by several instrumentations, as spans within one another: it counts once. Where no span stands for calls of
+tools, the calls that models asked for count. A session is a conversation, else a trace. Spans come in the order in
+which they ended; events are put into the order of time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from .base import Defaults, Lines, Session, arguments_of, each, name_of, objects_of
+from .base import Defaults, Session, attempted, each
+from .otel_messages import Talk, talk_of
+from .otel_spans import Span, spans_of
+from .reading import Lines, objects_of
+from .results import GOOD, Ending, ending_of, failed
+from .values import arguments_of, name_of, structured
 
 _TOOL = "execute_tool"
-_ASKED = frozenset({"chat", "generate_content", "text_completion", "invoke_agent"})
-_ERROR = frozenset({2, "2", "STATUS_CODE_ERROR"})
+_MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion", "invoke_agent"})
+_KINDS = ("openinference.span.kind", "traceloop.span.kind", "langfuse.observation.type", "mlflow.spanType")
+_NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
+_CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")
+_ARGUMENTS = (
+    "gen_ai.tool.call.arguments", "input.value", "ai.toolCall.args", "ai.toolCall.input", "traceloop.entity.input",
+    "tool_arguments", "gcp.vertex.agent.tool_call_args", "langfuse.observation.input", "mlflow.spanInputs",
+)  # fmt: skip
+_RESULT = (
+    "gen_ai.tool.call.result", "output.value", "ai.toolCall.result", "ai.toolCall.output", "traceloop.entity.output",
+    "tool_response", "gcp.vertex.agent.tool_response", "langfuse.observation.output", "mlflow.spanOutputs",
+    "gen_ai.tool.message",
+)  # fmt: skip
+_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "llm.response.model", "ai.model.id")
+_SESSION = (
+    "gen_ai.conversation.id", "session.id", "langfuse.session.id", "gcp.vertex.agent.session_id",
+    "traceloop.association.properties.session_id", "traceloop.association.properties.conversation_id",
+    "traceloop.association.properties.thread_id", "traceloop.association.properties.chat_id",
+    "ai.telemetry.metadata.sessionId", "mlflow.trace.session", "thread_id",
+)  # fmt: skip
+_AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "agent.name")
 
 
 def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of all tool spans, session by session; a session is a conversation, else a trace."""
-    spans = list(each(objects_of(lines, defaults.source), _spans))
-    models = _models(spans)
-    by_session: dict[str, list[dict[str, Any]]] = {}
-    for span in spans:
-        if _operation(span) == _TOOL:
-            attributes = span["attributes"]
-            name = defaults.session or attributes.get("gen_ai.conversation.id") or attributes.get("session.id")
-            by_session.setdefault(str(name or span.get("traceId") or defaults.source), []).append(span)
-    yield from each(by_session.items(), lambda item: _session(item[0], item[1], models, defaults))
+    """Events of all spans, session by session.
+
+    Raises:
+        ConfigError: nothing in it is JSON.
+    """
+    records = objects_of(lines, defaults.file or defaults.source, defaults.run.skipped)
+    log = _Log(defaults)
+    for span in each(records, spans_of, defaults):
+        log.add(span)
+    defaults.run.line = 0
+    yield from log.events()
 
 
-def _session(name: str, spans: list[dict[str, Any]], models: dict[str, str], defaults: Defaults) -> Iterator[bytes]:
-    resource = spans[0]["resource"]
-    session = Session(name, defaults.workspace or resource.get("service.name", ""))
-    moments: list[tuple[int, int, dict[str, Any]]] = []
-    for span in spans:
-        moments += [(_ms(span.get("startTimeUnixNano")), 0, span), (_ms(span.get("endTimeUnixNano")), 1, span)]
-    for at, end, span in sorted(moments, key=lambda moment: moment[:2]):
-        attributes = span["attributes"]
-        call_id = str(attributes.get("gen_ai.tool.call.id") or span.get("spanId") or "")
-        session.agent = name_of(attributes.get("gen_ai.agent.id") or attributes.get("gen_ai.agent.name"))
-        session.model = name_of(
-            attributes.get("gen_ai.request.model")
-            or models.get(str(span.get("parentSpanId")))
-            or models.get(str(span.get("traceId")))
-        )
-        if end:
-            yield session.finished(
-                call_id,
-                attributes.get("gen_ai.tool.call.result"),
-                at,
-                failed=False,
-                error=_error(span),
-            )
+def is_tool(span: Span) -> bool:
+    """Whether a span stands for the call of a tool."""
+    operation = span.get("gen_ai.operation.name")
+    if operation is not None:
+        if operation == _TOOL:
+            return True
+    elif span.name.partition(" ")[0] == _TOOL:
+        return True
+    kinds = {str(span.attributes.get(name)).lower() for name in _KINDS}
+    return "tool" in kinds or span.get("ai.toolCall.name") is not None or _is_mcp_call(span)
+
+
+def is_model(span: Span) -> bool:
+    """Whether a span stands for an answer of a model."""
+    operation = span.get("gen_ai.operation.name")
+    if operation is not None:
+        return str(operation) in _MODEL_OPERATIONS
+    kinds = {str(span.attributes.get(name)).lower() for name in _KINDS}
+    named = span.name.partition(" ")[0] in _MODEL_OPERATIONS or span.get(*_MODEL) is not None
+    return bool(kinds & {"llm", "generation", "chat_model"}) or (named and not is_tool(span))
+
+
+def _is_mcp_call(span: Span) -> bool:
+    return bool(span.get("mcp.method.name") == "tools/call")
+
+
+class _Log:
+    """All spans of a file."""
+
+    def __init__(self, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._spans: dict[tuple[str, str], Span] = {}
+        self._named: dict[str, str] = {}
+
+    def add(self, span: Span) -> None:
+        """Keep a span; one written twice, as exporters do that try again, counts once."""
+        key = (span.trace, span.id or f"no id {len(self._spans)}")
+        if key in self._spans:
+            self._defaults.run.skipped.repeated += 1
+            return
+        self._spans[key] = span
+        name = name_of(span.get(*_SESSION))
+        if name:
+            self._named.setdefault(span.trace, name)
+
+    def events(self) -> Iterator[bytes]:
+        sessions: dict[str, list[Span]] = {}
+        for span in self._spans.values():
+            tool = is_tool(span)
+            if (tool and not self._is_seen_twice(span)) or (is_model(span) and not tool):
+                sessions.setdefault(self._session_of(span), []).append(span)
+        for name, spans in sessions.items():
+            yield from attempted((name, spans), self._session, self._defaults)
+
+    def _session_of(self, span: Span) -> str:
+        own = self._defaults.session or name_of(span.get(*_SESSION))
+        for outer in self._around(span):
+            own = own or name_of(outer.get(*_SESSION))
+        return own or self._named.get(span.trace, "") or span.trace or self._defaults.source
+
+    def _around(self, span: Span) -> Iterator[Span]:
+        """The spans around a span, from the inside out."""
+        seen = {span.id}
+        while (outer := self._spans.get((span.trace, span.parent))) is not None and outer.id not in seen:
+            seen.add(outer.id)
+            yield outer
+            span = outer
+
+    def _is_seen_twice(self, span: Span) -> bool:
+        """Whether a span around this one stands for the same call."""
+        for outer in self._around(span):
+            if is_tool(outer):
+                ids = span.get(*_CALL_ID), outer.get(*_CALL_ID)
+                return _tool_name(outer) == _tool_name(span) and (None in ids or ids[0] == ids[1])
+        return False
+
+    def _session(self, named: tuple[str, list[Span]]) -> Iterator[bytes]:
+        name, spans = named
+        resource = spans[0].resource
+        session = Session(name, self._defaults, name_of(resource.get("service.name")))
+        tools = any(is_tool(span) for span in spans)
+        if not tools and not any(any(talk_of(span)) for span in spans):
+            return
+        moments: list[tuple[int, int, Span]] = []
+        for span in spans:
+            start, end = span.start if span.start is not None else span.end, span.end
+            if start is None:
+                self._defaults.skip(f"span {span.id or span.name!r} has no time")
+                continue
+            moments.append((start, 1, span))
+            if end is not None:
+                moments.append((max(start, end), 0 if end > start else 2, span))
+        reader = _Reader(session, self._models(spans), tools=tools)
+        for at, kind, span in sorted(moments, key=lambda moment: moment[:2]):
+            session.at(f"{span.trace} {span.id or span.name} {kind == 1}")
+            session.agent = name_of(self._found(span, *_AGENT))
+            yield from attempted((span, at, kind == 1), reader.moment, self._defaults)
+        yield from session.interrupted()
+
+    def _found(self, span: Span, *names: str) -> Any:
+        """An attribute of a span, else of the nearest span around it."""
+        found = span.get(*names)
+        for outer in self._around(span):
+            found = found if found is not None else outer.get(*names)
+        return found
+
+    def _models(self, spans: list[Span]) -> dict[tuple[str, str], str]:
+        """Who was speaking when each tool span began: who asked for it, as nothing else says so.
+
+        That is the model of the span itself, else the one that answered last under the same parent, else around it,
+        else in the same trace.
+        """
+        by_parent: dict[tuple[str, str], str] = {}
+        by_trace: dict[str, str] = {}
+        found: dict[tuple[str, str], str] = {}
+        late: list[Span] = []
+        for span in sorted(spans, key=lambda span: span.start or span.end or 0):
+            model = name_of(span.get(*_MODEL))
+            if not is_tool(span):
+                if model:
+                    by_parent[span.trace, span.parent] = by_parent[span.trace, span.id] = by_trace[span.trace] = model
+                found[span.trace, span.id] = model
+                continue
+            around = (name_of(outer.get(*_MODEL)) for outer in self._around(span))
+            under = by_parent.get((span.trace, span.parent)) if span.parent else None
+            model = model or under or next(filter(None, around), "") or by_trace.get(span.trace, "")
+            found[span.trace, span.id] = model
+            if not model:
+                late.append(span)
+        return found | {(span.trace, span.id): by_trace.get(span.trace, "") for span in late}
+
+
+class _Reader:
+    """Spans of one session in the order of their beginnings and ends, as events."""
+
+    def __init__(self, session: Session, models: dict[tuple[str, str], str], *, tools: bool) -> None:
+        self._session = session
+        self._models = models
+        self._tools = tools
+        self._trace: str | None = None
+        self._users = 0
+        self._asked: set[str] = set()
+
+    def moment(self, moment: tuple[Span, int, bool]) -> Iterator[bytes]:
+        span, at, begins = moment
+        session = self._session
+        tool = is_tool(span)
+        if begins:
+            session.model = self._models.get((span.trace, span.id), "") or ("" if tool else session.model)
+            talk = Talk([], []) if tool else talk_of(span)
+            yield from self._turn(span, talk, at)
+            if tool:
+                call_id = name_of(span.get(*_CALL_ID)) or span.id
+                yield session.started(call_id, _tool_name(span), _arguments(span), at, **_service(span))
+            elif not self._tools:
+                yield from self._results(talk, at)
+        elif tool:
+            session.model = self._models.get((span.trace, span.id), "")
+            call_id, result = name_of(span.get(*_CALL_ID)) or span.id, _result(span)
+            yield from session.finished(call_id, result, at, ending=_ending(span, result))
         else:
-            service = attributes.get("mcp.server.name") or attributes.get("server.address")
-            more = {"service": name_of(service)} if service and attributes.get("mcp.method.name") else {}
-            yield session.started(
-                call_id, _tool(span), arguments_of(attributes.get("gen_ai.tool.call.arguments")), at, **more
-            )
+            session.model = self._models.get((span.trace, span.id), "") or session.model
+            yield from self._answer(talk_of(span), at)
+
+    def _turn(self, span: Span, talk: Talk, at: int) -> Iterator[bytes]:
+        """A turn begins with a message of the user that is new, else with a new trace."""
+        users = sum(1 for said in talk.told if said.role == "user" and (said.text or not said.results))
+        if users > self._users:
+            self._users, self._trace = users, span.trace
+            yield from self._session.said_by_user(at)
+        elif span.trace != self._trace:
+            self._trace = span.trace
+            self._session.turn += 1
+            yield self._session.event("turn.started", at)
+
+    def _results(self, talk: Talk, at: int) -> Iterator[bytes]:
+        for said in talk.told:
+            for call_id, result in said.results:
+                if self._session.is_open(call_id):
+                    yield from self._session.finished(call_id, result, at, ending=ending_of(result))
+
+    def _answer(self, talk: Talk, at: int) -> Iterator[bytes]:
+        for said in talk.answered:
+            yield from self._session.said_by_model(said.text, at)
+            for call in said.calls if not self._tools else ():
+                if not call.id or call.id not in self._asked:
+                    self._asked.add(call.id)
+                    yield self._session.started(call.id, call.name, call.arguments, at)
 
 
-def _tool(span: dict[str, Any]) -> str:
-    return str(span["attributes"].get("gen_ai.tool.name") or str(span.get("name", "")).removeprefix(f"{_TOOL} "))
+def _tool_name(span: Span) -> str:
+    given = name_of(span.get(*_NAME))
+    return given or span.name.removeprefix(f"{_TOOL} ").removeprefix("tools/call ").removesuffix(".tool")
 
 
-def _operation(span: dict[str, Any]) -> str:
-    given = span["attributes"].get("gen_ai.operation.name")
-    return str(given) if given else str(span.get("name", "")).partition(" ")[0]
+def _arguments(span: Span) -> dict[str, Any]:
+    given = arguments_of(span.get(*_ARGUMENTS))
+    if given.keys() <= {"args", "kwargs", "inputs", "tags", "metadata", "input_str"}:  # OpenLLMetry: how it was called
+        inner = given.get("kwargs") or given.get("inputs")
+        if isinstance(inner, dict) and inner and not given.get("args"):
+            return inner
+    return given
 
 
-def _error(span: dict[str, Any]) -> dict[str, Any] | None:
-    """The error of a failed span: its status, and the exception recorded with it."""
-    attributes, status = span["attributes"], span.get("status") or {}
-    if status.get("code") not in _ERROR and not attributes.get("error.type"):
-        return None
-    raised = next((_attributes(event) for event in span.get("events") or () if event.get("name") == "exception"), {})
-    told = {
-        "type": attributes.get("error.type") or raised.get("exception.type"),
-        "message": status.get("message") or raised.get("exception.message"),
-    }
-    http = attributes.get("http.response.status_code")
-    return {name: str(text)[:2000] for name, text in told.items() if text} | (
-        {"http_status": int(http)} if http else {}
-    ) or {"type": "tool_error"}
+def _result(span: Span) -> Any:
+    found = span.get(*_RESULT)
+    if found is None:
+        events = (event.attributes for event in span.events if event.name in {"gen_ai.choice", "gen_ai.tool.message"})
+        found = next((one.get("message", one.get("content")) for one in events if one), None)
+    return structured(found)
 
 
-def _models(spans: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Model by the span that asked it, and by trace."""
-    found: dict[str, str] = {}
-    for span in spans:
-        attributes = span["attributes"]
-        model = attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")
-        if model and _operation(span) in _ASKED:
-            found[str(span.get("spanId"))] = found[str(span.get("traceId"))] = str(model)
-    return found
+def _service(span: Span) -> dict[str, str]:
+    service = name_of(span.get("mcp.server.name", "server.address")) if span.get("mcp.method.name") else ""
+    return {"service": service} if service else {}
 
 
-def _spans(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for resource in document.get("resourceSpans") or document.get("resource_spans") or ():
-        about = _attributes(resource.get("resource") or {})
-        for scope in resource.get("scopeSpans") or resource.get("scope_spans") or ():
-            for span in scope.get("spans") or ():
-                yield {**span, "attributes": _attributes(span), "resource": about}
+def _ending(span: Span, result: Any) -> Ending:
+    """How a call ended: its status, the exception recorded with it, else what its result says."""
+    told = name_of(span.get("error.type", "exception.type"))
+    status = str(span.get("gen_ai.tool.status", "tool.status")).lower()
+    if span.failed is False and not told:
+        return GOOD
+    raised: dict[str, Any] = next((event.attributes for event in span.events if event.name == "exception"), {})
+    if not (span.failed or told or span.get("error") is True or status in {"error", "failed"}):
+        return ending_of(result) if not raised or span.failed is False else _of_exception(span, raised, told)
+    return _of_exception(span, raised, told)
 
 
-def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as a plain object."""
-    return {
-        str(one.get("key")): _value(one.get("value") or {})
-        for one in holder.get("attributes") or ()
-        if isinstance(one, dict)
-    }
-
-
-def _value(given: dict[str, Any]) -> Any:
-    for kind, value in given.items():
-        if kind == "intValue":
-            return int(value)
-        if kind == "arrayValue":
-            return [_value(one) for one in value.get("values") or ()]
-        if kind == "kvlistValue":
-            return {str(one["key"]): _value(one.get("value") or {}) for one in value.get("values") or ()}
-        return value
-    return None
-
-
-def _ms(nanoseconds: Any) -> int:
-    return int(nanoseconds or 0) // 1_000_000
+def _of_exception(span: Span, raised: dict[str, Any], told: str) -> Ending:
+    kind = told if told not in {"", "_OTHER"} else name_of(raised.get("exception.type"))
+    text = span.message or str(raised.get("exception.message") or span.get("tool.error", "exception.message") or "")
+    http = span.get("http.response.status_code", "http.status_code")
+    if http is None and told.isdecimal() and len(told) == 3:
+        http = told
+    try:
+        more = {"http_status": int(http)} if http is not None and 0 <= int(http) <= 999 else {}
+    except (TypeError, ValueError):
+        more = {}
+    return failed(text, kind, **more)

@@ -1,0 +1,181 @@
+"""Bytes of a log as JSON objects, with the line each begins on; what cannot be read is said and passed over.
+
+Theory of operation. A log has one object a line, or is one document (an object, a list), or several documents one
+after the other as programs print them. A first line that is an object by itself decides for the first. Logs are
+written by programs that get killed, on disks that fill up, through shells that recode: a byte order mark, carriage
+returns, zero bytes, a line cut short, a halved surrogate pair, NaN and bytes that are no UTF-8 cost at most the line
+they stand on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...schemas.errors import ConfigError
+
+Lines = Iterable[bytes]
+
+_BLANK = b" \t\r\n\x00"
+_REST = " \t\r\n\x00"
+_LARGEST = 2**63
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_NO_DOCUMENT = "no JSON, or a document cut short"
+
+
+class Numbered(NamedTuple):
+    """An object of a log.
+
+    Attributes:
+        line: on which it begins, from 1.
+        value: the object.
+    """
+
+    line: int
+    value: dict[str, Any]
+
+
+class Skipped:
+    """What was passed over, and why.
+
+    Attributes:
+        count: lines or objects passed over.
+        first: the first of them, each as `FILE:LINE: reason`.
+        repeated: lines that repeat what an earlier line or log said; left out on purpose.
+    """
+
+    SHOWN = 20
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.count = 0
+        self.first: list[str] = []
+        self.repeated = 0
+
+    def add(self, file: str, line: int, reason: str) -> None:
+        """Note one."""
+        self.count += 1
+        if len(self.first) < self.SHOWN:
+            self.first.append(f"{file}:{line}: {reason}" if line else f"{file}: {reason}")
+
+
+def objects_of(lines: Lines, file: str, skipped: Skipped) -> Iterator[Numbered]:
+    """Objects of a log; lists are taken apart.
+
+    Raises:
+        ConfigError: nothing in it is JSON.
+    """
+    good = found = 0
+    rest = iter(_plain(lines))
+    for number, line in enumerate(rest, 1):
+        text = line.strip(_BLANK)
+        if not text:
+            continue
+        found += 1
+        try:
+            value = parse(text)
+        except ValueError as fault:
+            if good:
+                skipped.add(file, number, f"no JSON ({fault})")
+                continue
+            for document in _documents(number, b"".join((line, *rest)), file, skipped):
+                good += 1
+                yield from _objects(document[0], document[1], file, skipped)
+            break
+        good += 1
+        yield from _objects(number, value, file, skipped)
+    if found and not good:
+        raise ConfigError(f"{file}: neither a JSON document nor a line of it is JSON")
+
+
+def _objects(line: int, value: Any, file: str, skipped: Skipped) -> Iterator[Numbered]:
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            yield Numbered(line, one)
+        elif isinstance(one, list):
+            yield from _objects(line, one, file, skipped)
+        else:
+            skipped.add(file, line, f"{json.dumps(one)[:40]} where an object is expected")
+
+
+def parse(text: bytes) -> Any:
+    """One JSON value, read as leniently as can be: any writer's NaN, surrogates and broken UTF-8.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as fault:
+        try:
+            return _mended(json.loads(text.decode(errors="replace"), parse_int=_whole))
+        except (ValueError, RecursionError):
+            raise ValueError(str(fault)) from None
+
+
+def _documents(first: int, data: bytes, file: str, skipped: Skipped) -> Iterator[tuple[int, Any]]:
+    """Documents in a row, each with its line; they begin in the first column."""
+    try:
+        yield first, orjson.loads(data.strip(_BLANK))
+    except orjson.JSONDecodeError:
+        text = data.decode(errors="replace")
+        yield from _scanned(first, text, file, skipped)
+
+
+def _scanned(line: int, text: str, file: str, skipped: Skipped) -> Iterator[tuple[int, Any]]:
+    decoder = json.JSONDecoder(parse_int=_whole)
+    at = counted = 0
+    while at < len(text):
+        if text[at] in _REST or text[at] == ",":
+            at += 1
+            continue
+        line += text.count("\n", counted, at)
+        counted = at
+        try:
+            value, at = decoder.raw_decode(text, at) if text[at] in "{[" else decoder.raw_decode("")
+        except (ValueError, RecursionError):
+            if text[at] == "[" and text.find("{", at) > at and not text[at + 1 : text.find("{", at)].strip():
+                at = text.find("{", at)  # a list cut short: its elements, one by one
+                continue
+            skipped.add(file, line, _NO_DOCUMENT)
+            at = _next_document(text, at)
+            continue
+        yield line, _mended(value)
+
+
+def _next_document(text: str, at: int) -> int:
+    starts = [found for opening in ("\n{", "\n[") if (found := text.find(opening, at)) >= 0]
+    return min(starts) + 1 if starts else len(text)
+
+
+def _plain(lines: Lines) -> Iterator[bytes]:
+    """Lines without a byte order mark; UTF-16, as some shells redirect output, is recoded."""
+    rest = iter(lines)
+    for first in rest:
+        if first.startswith(_UTF16):
+            text = b"".join((first, *rest)).decode("utf-16", errors="replace")
+            yield from (line.encode(errors="replace") for line in text.splitlines(keepends=True))
+            return
+        yield first.removeprefix(codecs.BOM_UTF8)
+        yield from rest
+
+
+def _whole(text: str) -> int | float:
+    number = int(text) if len(text) < 30 else math.inf
+    return number if -_LARGEST <= number < _LARGEST else float(text)
+
+
+def _mended(value: Any) -> Any:
+    """A value without lone surrogates, which no UTF-8 can carry, and without numbers JSON does not have."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {_mended(name): _mended(inner) for name, inner in value.items()}
+    return [_mended(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,187 @@
+"""Values of strangers' logs as the contract takes them: names, times, texts, arguments, within its bounds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import PureWindowsPath
+from typing import Any
+
+import orjson
+
+from ...schemas.codec import EARLIEST, LATEST
+from ...schemas.event_base import epoch_ms
+from ...schemas.fields import MAX_NAME
+
+MAX_TEXT = 20_000
+"""Characters of a text or a result that are kept; an event may have a megabyte in all."""
+
+MAX_VALUE_BYTES = 200_000
+"""Bytes of arguments or of a structured result that are kept as they are."""
+
+MAX_NESTING = 48
+"""Levels of arguments or results that are kept as they are; an event may have 64 in all."""
+
+MAX_PART = 2000
+"""Characters kept of each text in a value that is too large as a whole."""
+
+_EARLIEST_MS = epoch_ms(EARLIEST)
+_LATEST_MS = epoch_ms(LATEST)
+_UNITS = ((10**17, 10**6), (10**14, 10**3), (10**11, 1))
+"""From which number on a time counts nanoseconds, microseconds, milliseconds; and how many make one ms."""
+
+
+def name_of(text: Any) -> str:
+    """An id or a name as the contract takes it: no control characters that join keys, at most 256 characters.
+
+    Only texts and whole numbers name anything; all else is no name.
+    """
+    if isinstance(text, bool) or not isinstance(text, (str, int)):
+        return ""
+    return str(text).replace("\x00", "").replace("\x1f", " ")[:MAX_NAME]
+
+
+def first_name(holder: dict[str, Any], *keys: str) -> str:
+    """The first of some fields that names something; empty if none does."""
+    return next((name for key in keys if (name := name_of(holder.get(key)))), "")
+
+
+def folder_of(path: Any) -> str:
+    """Last part of a path, of whatever system."""
+    return name_of(PureWindowsPath(name_of(path)).name)
+
+
+def arguments_of(given: Any) -> dict[str, Any]:
+    """Arguments as an object; models send them as text, which may be no JSON."""
+    if isinstance(given, str):
+        try:
+            parsed = orjson.loads(given)
+        except orjson.JSONDecodeError:
+            return {"input": given} if given else {}
+        return parsed if isinstance(parsed, dict) else {"input": parsed}
+    return given if isinstance(given, dict) else {} if given is None else {"input": given}
+
+
+def structured(given: Any) -> Any:
+    """A result: text that is an object counts as that object, so that what it reports is seen."""
+    if isinstance(given, str) and given.lstrip()[:1] == "{":
+        try:
+            return orjson.loads(given)
+        except orjson.JSONDecodeError:
+            return given
+    return given
+
+
+def time_of(given: Any) -> int | None:
+    """A time in milliseconds since the epoch; None when it is none, or none that an event may have.
+
+    Taken are RFC 3339 (without an offset: UTC) and numbers, as text too, of seconds, milli-, micro- or nanoseconds:
+    their size tells which.
+    """
+    if isinstance(given, str):
+        try:
+            number: float | None = int(given) if given.isdecimal() else float(given)
+        except ValueError:
+            number = None
+    else:
+        number = None if isinstance(given, bool) or not isinstance(given, (int, float)) else given
+    if number is not None:
+        try:
+            unit = next((unit for least, unit in _UNITS if number >= least), None)
+            ms = int(number * 1000) if unit is None else int(number) // unit
+        except (OverflowError, ValueError):
+            return None
+    else:
+        try:
+            time = datetime.fromisoformat(given)
+        except (TypeError, ValueError):
+            return None
+        ms = epoch_ms(time if time.tzinfo else time.replace(tzinfo=UTC))
+    return ms if _EARLIEST_MS <= ms < _LATEST_MS else None
+
+
+def text_of(content: Any) -> str:
+    """The text in a message's content: a string, or parts of which some are text."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        content = [content]
+    if not isinstance(content, list):
+        return ""
+    return "\n".join(text for part in content if (text := _text_of_part(part)))
+
+
+def _text_of_part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        return ""
+    for name in ("text", "refusal", "content"):
+        text = part.get(name)
+        if isinstance(text, dict):
+            text = text.get("value")
+        if isinstance(text, str):
+            return text
+    return ""
+
+
+def shortened(text: str, limit: int = MAX_TEXT, *, distinct: bool = False) -> str:
+    """A text within a limit: its beginning, its end, and how much is missing.
+
+    As folds tell long results apart by their beginning, end and length, a shortened one stays equal to just those it
+    was equal to. `distinct` adds a digest: shortened arguments stay different when what is missing differs.
+    """
+    if len(text) <= limit:
+        return text
+    tail = limit // 4
+    mark = f" {blake2b(text.encode(errors='replace'), digest_size=8).hexdigest()}" if distinct else ""
+    return f"{text[: limit - tail]} ... {text[-tail:]} [{len(text) - limit} more characters{mark}]"
+
+
+def bounded(value: Any, *, distinct: bool = False) -> Any:
+    """A JSON value that fits into an event: too large or too deep a one with its texts shortened, or as text."""
+    if isinstance(value, str):
+        return shortened(value, distinct=distinct)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if not _too_deep(value):
+        if len(orjson.dumps(value)) <= MAX_VALUE_BYTES:
+            return value
+        smaller = _with_short_texts(value, distinct=distinct)
+        if len(orjson.dumps(smaller)) <= MAX_VALUE_BYTES:
+            return smaller
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # deeper than any writer of JSON goes
+        text = "a value nested too deep to be kept"
+    return shortened(text, distinct=distinct)
+
+
+def bounded_arguments(value: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that fit into an event, still an object, still different from other ones."""
+    found = bounded(value, distinct=True)
+    return found if isinstance(found, dict) else {"input": found}
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _with_short_texts(value: Any, *, distinct: bool) -> Any:
+    if isinstance(value, str):
+        return shortened(value, MAX_PART, distinct=distinct)
+    if isinstance(value, dict):
+        return {name: _with_short_texts(inner, distinct=distinct) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_short_texts(inner, distinct=distinct) for inner in value]
+    return value
