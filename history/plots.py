@@ -7,7 +7,7 @@ browsers show and screen readers read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from html import escape
 from typing import Any
 
@@ -98,11 +98,13 @@ def heat(rows: Rows) -> str:
 
 
 def spans(rows: Rows) -> str:
-    """Spans on one time line: label, beginning, end, kind."""
-    known = [row for row in rows if row[1] is not None and row[2] is not None]
+    """Spans on one time line: label, beginning, end, kind; what has no end lasts to the right edge and a little longer."""
+    known = [row for row in rows if row[1] is not None]
     if not known:
         return ""
-    first, last = min(row[1] for row in known), max(row[2] for row in known)
+    first, last = min(row[1] for row in known), max(row[2] or row[1] for row in known)
+    if any(row[2] is None for row in known):
+        last += max((last - first) / 20, timedelta(minutes=1))
     whole = (last - first).total_seconds() or 1.0
     down = list(dict.fromkeys(str(row[0]) for row in known))[:40]
     kinds = sorted({str(row[3]) for row in known})
@@ -112,8 +114,9 @@ def spans(rows: Rows) -> str:
         marks.append(f'<text x="{LABEL - 8}" y="{line * ROW + 15}" text-anchor="end">{escape(_short(label))}</text>')
         for row in (row for row in known if str(row[0]) == label):
             x = LABEL + room * (row[1] - first).total_seconds() / whole
-            width = max(room * (row[2] - row[1]).total_seconds() / whole, 2)
-            title = f"{label} {row[3]} from {moment(row[1])} to {moment(row[2])}"
+            width = max(room * ((row[2] or last) - row[1]).total_seconds() / whole, 2)
+            until = f"to {moment(row[2])}" if row[2] else "on"
+            title = f"{label} {row[3]} from {moment(row[1])} {until}"
             marks.append(
                 f'<rect x="{x:.1f}" y="{line * ROW + 4}" width="{min(width, WIDTH - x):.1f}" height="14" '
                 f'fill="var(--c{kinds.index(str(row[3])) % SHADES})"><title>{escape(title)}</title></rect>'
