@@ -187,16 +187,7 @@ class EventReader:
         for name, given in zip(names, values_of(event), strict=True):
             if given is not None:
                 columns[name] = given
-        session = self._sessions.get(event.session_id)
-        if session is None:
-            session = _Session()
-            self._sessions.keep(event.session_id, session)
-        named = session.named
-        for name in _OF_SESSIONS:
-            if name in columns:
-                named[name] = columns[name]
-            elif name in named:
-                columns[name] = named[name]
+        session = self._named(columns, event.session_id)
         if self._seen.get(event.id):
             row["repeated"] = True
         self._seen.keep(event.id, value=True)
@@ -208,6 +199,20 @@ class EventReader:
             _other(row, event)
         row["record"] = _encode(event).decode()
         return row
+
+    def _named(self, columns: dict[str, Any], session_id: str) -> _Session:
+        """Add what the session has named before and this event does not."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = _Session()
+            self._sessions.keep(session_id, session)
+        named = session.named
+        for name in _OF_SESSIONS:
+            if name in columns:
+                named[name] = columns[name]
+            elif name in named:
+                columns[name] = named[name]
+        return session
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
         call = describe(event, args_of(event), row["time"] or 0, _RULES)

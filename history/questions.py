@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from .errors import HistoryError
+from .errors import HistoryError, unreadable
 
 Plot = Literal["", "stacked", "bars", "heat", "spans"]
 
@@ -174,10 +174,30 @@ def run(
     for last in (False, True):
         try:
             cursor = connection.execute(sql, arguments)
-            return [column[0] for column in cursor.description or []], cursor.fetchall()
+            if cursor is None or cursor.description is None:  # a comment, or nothing at all
+                return [], []
+            return [column[0] for column in cursor.description], cursor.fetchall()
         except duckdb.IOException as error:
             if last:
-                raise HistoryError(f"the history cannot be read: {error}") from error
+                raise unreadable(error) from error
+        except duckdb.CatalogException as error:
+            raise HistoryError(f"{error}\n`trustfold sql .tables` lists what there is") from error
+        except duckdb.InvalidInputException as error:
+            raise (unreadable(error) if ".parquet" in str(error) else HistoryError(str(error))) from error
         except duckdb.Error as error:
             raise HistoryError(str(error)) from error
+        except (OverflowError, ValueError) as error:
+            raise HistoryError(f"a value in the answer is beyond what can be shown ({error})") from error
     raise AssertionError
+
+
+def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """The statements of a text, one after the other.
+
+    Raises:
+        HistoryError: it is no SQL.
+    """
+    try:
+        return [statement.query for statement in connection.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise HistoryError(str(error)) from error

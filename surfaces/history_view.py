@@ -14,20 +14,27 @@ from ..history.page import text
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> Table:
-    """A table of any rows; numbers to the right."""
+    """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times."""
     kept = list(rows)
     table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold", title=title or None, title_justify="left")
     for number, name in enumerate(columns):
         numeric = any(isinstance(row[number], (int, float)) for row in kept)
-        table.add_column(name.replace("_", " "), overflow="fold", justify="right" if numeric else "left")
+        title = name.replace("_", " ")
+        whole = any(isinstance(row[number], (int, float, date, timedelta)) for row in kept)
+        width = max(map(len, (*title.split(), *(text(row[number]) for row in kept)))) if whole else None
+        table.add_column(title, overflow="fold", justify="right" if numeric else "left", width=width)
     for row in kept:
         table.add_row(*(Text(text(value)) for value in row))
     return table
 
 
 def as_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows as objects: times in RFC 3339, spans in seconds."""
-    return [{name: plain(value) for name, value in zip(columns, row, strict=True)} for row in rows]
+    """Rows as objects: times in RFC 3339, spans in seconds; of columns with one name, later ones get a number."""
+    names: list[str] = []
+    for name in columns:
+        again = columns[: len(names)].count(name)
+        names.append(f"{name}_{again}" if again else name)
+    return [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
 
 def plain(value: Any) -> Any:
@@ -43,4 +50,6 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, dict):
         return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..schemas.errors import ConfigError, TrustfoldError
-from ..streams.embedded.replay import open_lines
+from ..streams.embedded.replay import STDIN, open_lines
 from .log_files import lines_of, log_files
 from .output import data, note
 from .words import counted
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..history.importers import Defaults, Skipped
 
 FORMATS = ("openai", "otel", "claude-code", "codex")
+_FRAME = b'"type":"session.'
+"""Beginnings and ends of sessions alone say nothing of what happened in them."""
+
 LOOKED_AT = 400
 """Lines looked at to recognise a format."""
 
@@ -49,10 +52,13 @@ def import_logs(
     files = log_files(names)
     run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)
     sessions: set[bytes] = set()
+    told = 0
     damages: list[str] = []
     with ExitStack() as stack:
         sink = data()
         if output:
+            if any(file.name != STDIN and Path(output).exists() and Path(output).samefile(file.name) for file in files):
+                raise ConfigError(f"{output}: is a log to be read; name another file to write")
             try:
                 sink = stack.enter_context(Path(output).open("wb"))
             except OSError as error:
@@ -63,6 +69,7 @@ def import_logs(
             try:
                 for event in _events(Defaults(session, workspace, file.source, file.name, run), origin, damages):
                     events.add(event)
+                    told += _FRAME not in event
                     sessions.add(_session_of(event))
             except ConfigError as error:
                 if len(files) == 1:
@@ -76,7 +83,7 @@ def import_logs(
     note(f"{counted(total, 'event')} of {counted(len(sessions), 'session')}")
     if damages:
         raise TrustfoldError(f"{'; '.join(damages)}; what stood before it has been imported")
-    if not total:
+    if not told:
         raise ConfigError(f"nothing in there looks like {origin}; is --from right?" if origin else "no events in there")
     sys.stdout.flush()
 

@@ -33,7 +33,7 @@ def written(root: Path, topic: str, bodies: list[dict[str, Any]], *, times: int 
 
 @pytest.mark.parametrize("place", ["beside", "before", "after"])
 def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_path: Path) -> None:
-    """Its timeout stands, as for the folds; whether it is recorded beside the log, or before or after the real finish."""
+    """Its timeout stands, as for the folds; whether it is recorded beside the log, or before or after the finish."""
     story = Story(model="m1")
     call = story.started("bash", {"command": "git fetch"}, deadline_ms=1000)
     story.after(minutes=5)
@@ -52,7 +52,8 @@ def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_pat
     recorder.close()
     found = one(
         tmp_path,
-        "SELECT timed_out_unanswered, failure_key, model, call_digest IS NOT NULL AS known, started < time AS began FROM tool_calls",
+        "SELECT timed_out_unanswered, failure_key, model, call_digest IS NOT NULL AS known, started < time AS began "
+        "FROM tool_calls",
     )
     assert found == {
         "timed_out_unanswered": True,
