@@ -173,7 +173,7 @@ def run(
     """
     for last in (False, True):
         try:
-            cursor = connection.execute(sql, arguments)
+            cursor: Any = connection.execute(sql, arguments)
             if cursor is None or cursor.description is None:  # a comment, or nothing at all
                 return [], []
             return [column[0] for column in cursor.description], cursor.fetchall()
