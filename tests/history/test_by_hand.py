@@ -106,9 +106,11 @@ def week(time: datetime) -> Any:
     return (time - timedelta(days=time.weekday())).date()
 
 
-@pytest.fixture(
-    scope="module", params=["two_days", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_airline_gpt4o"))]
-)
+TRACES = ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_airline_gpt4o")
+"""Recorded runs with calls that end late, days without anything, call ids used again."""
+
+
+@pytest.fixture(scope="module", params=["two_days", *(pytest.param(name, marks=pytest.mark.slow) for name in TRACES)])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The same run counted by hand and recorded: a made one, and recorded ones with calls that end late."""
     folder = tmp_path_factory.mktemp(request.param)
