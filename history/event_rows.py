@@ -58,7 +58,8 @@ class EventRow(Row, total=False):
 
     Attributes:
         workspace_id, user_id, model: of the event, or the last that its session has named, as the folds go by them.
-        appended: the engine wrote it itself: a call that never finished, time that passed.
+        appended: the engine wrote it itself: a call that never finished, time that passed. False, and not NULL, on a finish
+            that came so late that the engine may have closed its call before.
         repeated: an event of this id was recorded before, or another finish of the call; folds ignore it, and so do the
             views.
         start_id: on a finish that came late, the start of its call: if the engine has closed that call by then, with an
@@ -141,10 +142,6 @@ class _Recent(Generic[_K, _V]):
         if len(self._young) > REMEMBERED:
             self._old, self._young = self._young, {}
 
-    def pop(self, key: _K) -> _V | None:
-        found = self._young.pop(key, None)
-        return found if found is not None else self._old.pop(key, None)
-
 
 class _Session:
     """What a session has named last, and how many of its calls were actions that brought something new."""
@@ -163,7 +160,6 @@ class EventReader:
         """Start with nothing remembered."""
         self._open: _Recent[tuple[str, str], list[OpenCall]] = _Recent()
         self._late: _Recent[str, OpenCall] = _Recent()
-        self._closed: _Recent[tuple[str, str], bool] = _Recent()
         self._seen: _Recent[str, bool] = _Recent()
         self._results: _Recent[tuple[str, str, str], tuple[int, int]] = _Recent()
         self._sessions: _Recent[str, _Session] = _Recent()
@@ -208,10 +204,12 @@ class EventReader:
             self._sessions.keep(session_id, session)
         named = session.named
         for name in _OF_SESSIONS:
-            if name in columns:
-                named[name] = columns[name]
-            elif name in named:
-                columns[name] = named[name]
+            told, before = columns.get(name), named.get(name)
+            if told is None:
+                if before is not None:
+                    columns[name] = before
+            elif told != before:
+                named[name] = told
         return session
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
@@ -232,24 +230,24 @@ class EventReader:
         ours = is_our_timeout(event)
         if ours:
             row["appended"] = True
-        calls = self._open.get(place) or []
+        known = self._open.get(place)
+        calls = known or []
         for position in range(len(calls) - 1, -1, -1):
             call = calls[position]
             if ours and call.event_id != event.correlation_id:
                 continue
-            del calls[position]
-            if not calls:
-                self._open.pop(place)
-            self._closed.keep(place, value=True)
+            del calls[position]  # an empty list stays and says that a call of this id has ended
             if not ours and (row["time"] or 0) >= min(call.deadline_ms, call.started_ms + LATE_MS):
-                row["start_id"] = call.event_id
+                row["appended"], row["start_id"] = False, call.event_id
                 self._late.keep(call.event_id, call)
             return call
         # Where the engine writes beside its log, the real finish may be read before the timeout that came before it.
         late = self._late.get(event.correlation_id or "") if ours else None
-        if late is None and self._closed.get(place):
-            row["repeated"] = True
-        self._closed.keep(place, value=True)
+        if late is None:
+            if known is None:
+                self._open.keep(place, [])
+            else:
+                row["repeated"] = True
         return late
 
     def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: _Session) -> ev.ToolCallFinished:

@@ -1,21 +1,18 @@
--- What every later view is built on: records of the log without those that stand in it twice.
+-- What every later view is built on: records of the log without those that stand in it twice. Of a call that the engine
+-- closed at its deadline and that finished later, both name the start; the engine's finish is the one that counts.
 
 CREATE OR REPLACE VIEW events AS
 SELECT * FROM recorded_events
-WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NOT TRUE AND start_id IS NULL
+WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NULL
 UNION ALL BY NAME
-SELECT DISTINCT ON (id) * FROM recorded_events
-WHERE appended AND repeated IS NOT TRUE
-UNION ALL BY NAME
-SELECT * FROM recorded_events
-WHERE start_id IS NOT NULL AND repeated IS NOT TRUE AND appended IS NOT TRUE
-  AND start_id NOT IN (SELECT correlation_id FROM recorded_events WHERE appended AND correlation_id IS NOT NULL);
+SELECT * FROM (SELECT DISTINCT ON (coalesce(start_id, correlation_id, id)) * FROM recorded_events
+               WHERE appended IS NOT NULL AND repeated IS NOT TRUE ORDER BY appended DESC);
 COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that did not end in time';
 COMMENT ON COLUMN events.time IS 'When it happened, UTC, as the publisher says';
 COMMENT ON COLUMN events.arrived IS 'When the log took it, UTC';
 COMMENT ON COLUMN events.record IS 'The event as JSON; results are replaced by digests';
 COMMENT ON COLUMN events.model IS 'Of the event, or the last that its session has named; so with workspace_id and user_id';
-COMMENT ON COLUMN events.appended IS 'Written by the engine itself: a call past its deadline';
+COMMENT ON COLUMN events.appended IS 'Written by the engine itself: a call past its deadline; false: a finish that came late, but not too late';
 
 CREATE OR REPLACE VIEW decisions AS
 SELECT DISTINCT ON (id) * FROM (
