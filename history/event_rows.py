@@ -150,7 +150,7 @@ class _Session:
 
     def __init__(self) -> None:
         self.acted = 0
-        self.named: dict[str, str] = {}
+        self.named: tuple[str | None, ...] = (None, None, None)
 
 
 class EventReader:
@@ -202,14 +202,10 @@ class EventReader:
         if session is None:
             session = _Session()
             self._sessions.keep(session_id, session)
-        named = session.named
-        for name in _OF_SESSIONS:
-            told, before = columns.get(name), named.get(name)
-            if told is None:
-                if before is not None:
-                    columns[name] = before
-            elif told != before:
-                named[name] = told
+        told = columns.get("workspace_id"), columns.get("user_id"), columns.get("model")
+        if told != session.named:  # the usual event names what its session has named
+            session.named = tuple(new or old for new, old in zip(told, session.named, strict=True))
+            columns.update((name, value) for name, value in zip(_OF_SESSIONS, session.named, strict=True) if value)
         return session
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
