@@ -58,8 +58,8 @@ class EventRow(Row, total=False):
 
     Attributes:
         workspace_id, user_id, model: of the event, or the last that its session has named, as the folds go by them.
-        appended: the engine wrote it itself: a call that never finished, time that passed. False, and not NULL, on a finish
-            that came so late that the engine may have closed its call before.
+        appended: the engine wrote it itself: a call that never finished, time that passed. False, and not NULL, on a
+            finish that came so late that the engine may have closed its call before.
         repeated: an event of this id was recorded before, or another finish of the call; folds ignore it, and so do the
             views.
         start_id: on a finish that came late, the start of its call: if the engine has closed that call by then, with an
