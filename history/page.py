@@ -13,6 +13,9 @@ from .questions import Answer
 SHOWN = 50
 """Rows of a table; the query is beside it for whoever wants all."""
 
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
+"""What would command a terminal: names come from whoever publishes. Tabs and new lines stay."""
+
 STYLE = """
 :root{color-scheme:light dark;--c0:#3867d6;--c1:#eb3b5a;--c2:#20bf6b;--c3:#f7b731;--c4:#8854d0;--c5:#0fb9b1;--c6:#fa8231;--c7:#778ca3;--bad:#eb3b5a}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -96,7 +99,7 @@ def text(value: Any) -> str:
         return span(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(text(one) for one in value)
-    return str(value)
+    return str(value).translate(_CONTROLS)
 
 
 def span(value: timedelta) -> str:

@@ -112,6 +112,9 @@ def _shell(connection: DuckDBPyConnection, *, as_json: bool) -> None:
             continue
         if not statement and line.strip() in {".quit", ".exit"}:
             return
+        if not statement and line.startswith(".") and line.strip() != TABLES:
+            error_line(f"there is no {line.strip()}; there are {TABLES} and .quit")
+            continue
         statement += f"{line}\n"
         if line.rstrip().endswith(";") or statement.strip() == TABLES:
             try:

@@ -100,6 +100,14 @@ def test_any_value_can_be_shown(folder: Path) -> None:
     assert row == {"n": None, "i": None, "h": "170141183460469231731687303715884105727", "h_1": 1}
 
 
+def test_a_name_commands_no_terminal(tmp_path: Path) -> None:
+    """An escape sequence in a tool's name is shown, not obeyed."""
+    told(tmp_path / "h", Story().works("\x1b]0;owned\x07\x1b[2Jsearch"))
+    shown = trustfold("sql", "SELECT tool_name FROM tool_calls", "--history", "h", cwd=tmp_path).stdout
+    assert b"search" in shown
+    assert b"\x1b" not in shown
+
+
 def test_a_saved_catalogue_is_of_the_time_asked_for_and_destroys_nothing(folder: Path) -> None:
     """`--since` holds for it; another file of that name stays as it is."""
     for _ in range(2):  # an older catalogue may be replaced
