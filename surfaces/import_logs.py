@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ..history.importers import Defaults, Skipped
 
 FORMATS = ("openai", "otel", "claude-code", "codex")
-_FRAME = b'"type":"session.'
-"""Beginnings and ends of sessions alone say nothing of what happened in them."""
-
 LOOKED_AT = 400
 """Lines looked at to recognise a format."""
 
@@ -52,7 +49,6 @@ def import_logs(
     files = log_files(names)
     run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)
     sessions: set[bytes] = set()
-    told = 0
     damages: list[str] = []
     with ExitStack() as stack:
         sink = data()
@@ -69,7 +65,6 @@ def import_logs(
             try:
                 for event in _events(Defaults(session, workspace, file.source, file.name, run), origin, damages):
                     events.add(event)
-                    told += _FRAME not in event
                     sessions.add(_session_of(event))
             except ConfigError as error:
                 if len(files) == 1:
@@ -83,7 +78,7 @@ def import_logs(
     note(f"{counted(total, 'event')} of {counted(len(sessions), 'session')}")
     if damages:
         raise TrustfoldError(f"{'; '.join(damages)}; what stood before it has been imported")
-    if not told:
+    if not total:
         raise ConfigError(f"nothing in there looks like {origin}; is --from right?" if origin else "no events in there")
     sys.stdout.flush()
 
