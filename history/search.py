@@ -8,6 +8,7 @@ times; sessions between count for neither. People's own labels are better where 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,13 +68,31 @@ class Trial(NamedTuple):
         return self.caught / self.stuck if self.stuck else 0.0
 
 
-def truth_of(connection: duckdb.DuckDBPyConnection) -> Truth:
-    """What the recorded calls themselves say."""
-    stuck = connection.execute("SELECT DISTINCT session_id FROM loops WHERE times >= ?", [LOOP]).fetchall()
+def recorded_sessions(connection: duckdb.DuckDBPyConnection, since: datetime | None = None) -> frozenset[str]:
+    """Sessions of which something is recorded, from a time on."""
+    found = connection.execute(
+        "SELECT DISTINCT session_id FROM events WHERE $since IS NULL OR time >= $since", {"since": _utc(since)}
+    ).fetchall()
+    return frozenset(row[0] for row in found)
+
+
+def truth_of(connection: duckdb.DuckDBPyConnection, since: datetime | None = None) -> Truth:
+    """What the recorded calls themselves say, from a time on."""
+    moment = {"since": _utc(since)}
+    stuck = connection.execute(
+        "SELECT DISTINCT session_id FROM loops WHERE times >= $most AND ($since IS NULL OR last_time >= $since)",
+        {**moment, "most": LOOP},
+    ).fetchall()
     healthy = connection.execute(
-        "SELECT DISTINCT session_id FROM tool_calls WHERE session_id NOT IN (SELECT session_id FROM loops)"
+        "SELECT DISTINCT session_id FROM tool_calls WHERE session_id NOT IN (SELECT session_id FROM loops) "
+        "AND ($since IS NULL OR time >= $since)",
+        moment,
     ).fetchall()
     return Truth(frozenset(row[0] for row in healthy), frozenset(row[0] for row in stuck))
+
+
+def _utc(since: datetime | None) -> datetime | None:
+    return since.astimezone(UTC).replace(tzinfo=None) if since is not None else None
 
 
 def labelled(file: Path) -> Truth:
@@ -84,12 +103,18 @@ def labelled(file: Path) -> Truth:
     """
     kinds: dict[str, set[str]] = {HEALTHY: set(), STUCK: set()}
     try:
-        for line in file.read_bytes().splitlines():
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
+    for number, line in enumerate(lines, 1):
+        try:
             if line.strip():
                 told = orjson.loads(line)
                 kinds.get(str(told["label"]), set()).add(str(told["session_id"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f'{file}: one object a line with "session_id" and "label" is wanted ({error!r})') from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f'{file}:{number}: one object a line with "session_id" and "label" is wanted ({error!r})'
+            ) from error
     return Truth(frozenset(kinds[HEALTHY] - kinds[STUCK]), frozenset(kinds[STUCK]))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from ..history.search import Trial, Truth
     from ..history.whatif import Difference
+    from ..projections.emit import Output
+
+STEP = 500
+"""Inputs between two moves of the bar."""
 
 WARM_UP = timedelta(days=1)
 """Folded before `--since` so that states are as they were; the longest window of the shipped rules is an hour, an
@@ -63,20 +68,26 @@ def whatif(  # noqa: PLR0913 - options of a command
     """
     if search == bool(rules_file):
         raise ConfigError("give either --rules FILE, or --search")
+    lost = [name for name, given in (("--grid", grid), ("--labels", labels), ("--html", html)) if given and not search]
+    if lost:
+        raise ConfigError(f"{' and '.join(lost)} only go with --search")
     settings = Settings.from_env()
     present = settings.rule_files(against).load()
+    other = settings.rule_files(rules_file).load() if rules_file else present
     environment = settings.environment()
+    start = moment_of(since)
     with open_history(root) as connection:
         from ..history.inputs import prepare
 
-        start = moment_of(since)
         count = prepare(connection, start - WARM_UP if start else None)
+        if not count:
+            raise ConfigError(f"nothing is recorded since {since}; `trustfold history overview` says what is")
         note(f"folding {count:,} recorded inputs")
         if search:
-            _search(connection, present, environment, grid, labels, html, as_json=as_json)
+            _search(connection, present, environment, grid, labels, html, start, as_json=as_json)
         else:
-            other = settings.rule_files(rules_file).load()
-            told = compare(connection, present, other, start, examples, environment=environment)
+            with _Bar("folding", count) as bar:
+                told = compare(connection, present, other, start, examples, environment=environment, step=bar.step)
             _told(*told, as_json=as_json)
 
 
@@ -114,11 +125,12 @@ def compare(
     examples: int = 3,
     *,
     environment: SettingsOverrides | None = None,
+    step: Callable[[], None] = lambda: None,
 ) -> tuple[Difference, int, int]:
     """Difference between two sets of rules over the inputs lined up in a connection.
 
     Returns it with how many of the recorded decisions were decided again under `present`, and how many there are: the
-    measure of how true the comparison is.
+    measure of how true the comparison is. `step` is called after every input.
     """
     from ..history.inputs import inputs
     from ..history.whatif import Comparison
@@ -137,6 +149,7 @@ def compare(
         was, would = before.feed(given), after.feed(given)
         again += sum(output.id in recorded for output in was if output.id)
         comparison.take(was, would)
+        step()
     was, would = before.finish(), after.finish()
     again += sum(output.id in recorded for output in was if output.id)
     comparison.take(was, would)
@@ -150,18 +163,24 @@ def _search(
     grid: tuple[str, ...],
     labels: Path | None,
     html: str | None,
+    since: datetime | None,
     *,
     as_json: bool,
 ) -> None:
     from ..history import search
 
-    truth = search.labelled(labels) if labels else search.truth_of(connection)
+    known = search.recorded_sessions(connection, since)
+    truth = search.labelled(labels) if labels else search.truth_of(connection, since)
+    told = len(truth.healthy | truth.stuck)
+    truth = search.Truth(truth.healthy & known, truth.stuck & known)
+    if missing := told - len(truth.healthy | truth.stuck):
+        note(f"{missing:,} of {told:,} labelled sessions are not recorded, or not since then; they count for nothing")
     if not truth.healthy or not truth.stuck:
         note(
             f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; "
             "record more, or --labels"
         )
-    trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth, environment=environment)
+    trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth, environment=environment, since=since)
     if as_json:
         write_json(
             [{**trial._asdict(), "false_alarms": trial.false_alarms, "recall": trial.recall} for trial in trials]
@@ -171,7 +190,7 @@ def _search(
 
         show_trials(trials)
     if html:
-        from ..history.page import document, table
+        from ..history.page import document, plotted, table
         from ..history.plots import points
         from .whatif_view import label, rows_of
 
@@ -181,7 +200,7 @@ def _search(
             "alarms in healthy sessions", "stuck sessions caught",
         )  # fmt: skip
         counted = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
-        body = f"{counted}{plot}{table(*rows_of(trials))}"
+        body = f"{counted}{plotted(plot, 'Thresholds tried')}{table(*rows_of(trials))}"
         try:
             Path(html).write_text(document("Thresholds tried", body), encoding="utf-8")
         except OSError as error:
@@ -196,8 +215,9 @@ def run_grid(
     truth: Truth,
     *,
     environment: SettingsOverrides | None = None,
+    since: datetime | None = None,
 ) -> list[Trial]:
-    """Fold everything once for each combination of a grid."""
+    """Fold everything once for each combination of a grid; alarms count from `since` on."""
     from rich.progress import track
 
     from ..history import search
@@ -209,9 +229,35 @@ def run_grid(
     terminal = side_console()
     steps = track(chosen, "trying", console=terminal, transient=True, disable=not terminal.is_terminal)
     echoes = all(fall_due_alike(present, rules) for _, rules in chosen)
-    return [
-        search.try_out(
-            values, Refold(rules, environment=environment, echoes=echoes).run(inputs(connection)), types, truth
-        )
-        for values, rules in steps
-    ]
+    since_ms = int(since.timestamp() * 1000) if since else 0
+
+    def outputs(rules: Rules) -> Iterator[Output]:
+        folded = Refold(rules, environment=environment, echoes=echoes).run(inputs(connection))
+        return (output for output in folded if output.time_ms >= since_ms)
+
+    return [search.try_out(values, outputs(rules), types, truth) for values, rules in steps]
+
+
+class _Bar:
+    """How far a fold is, on standard error where that is a terminal."""
+
+    def __init__(self, what: str, total: int) -> None:
+        from rich.progress import Progress
+
+        terminal = side_console()
+        self._bar = Progress(console=terminal, transient=True, disable=not terminal.is_terminal)
+        self._task = self._bar.add_task(what, total=total)
+        self._done = 0
+
+    def step(self) -> None:
+        """One input more."""
+        self._done += 1
+        if self._done % STEP == 0:
+            self._bar.update(self._task, completed=self._done)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
