@@ -50,9 +50,15 @@ _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _NUMERIC_HINT = re.compile(rb"0(?::00|-00-00|x|000000000|\ ?(?:m(?:s|in|illi)|[nu]s|\xc2\xb5s|s(?!\w)|sec))")
 
 
+_PREPARED = blake2b(digest_size=8)
+"""Copied for each digest, which takes two thirds of the time that setting one up does."""
+
+
 def digest(data: bytes) -> int:
     """64-bit digest of bytes; stable across processes and releases."""
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+    hashed = _PREPARED.copy()
+    hashed.update(data)
+    return int.from_bytes(hashed.digest(), "big")
 
 
 def canonical(value: Any) -> bytes:
