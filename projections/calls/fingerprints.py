@@ -27,7 +27,7 @@ _UUID_HINT = re.compile(rb"-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _PATH_HINT = re.compile(rb"/(?:tmp|var/folders|private/var)/")
 _TEMPORARY = re.compile(rb"/(?:tmp|var/folders|private/var/folders|private/tmp)/[^\s\"'\\,;:)]+")
-_PID_HINTS = (re.compile(rb"pid").search, re.compile(rb"PID").search)
+_PID_HINT = re.compile(rb"pid[\"']?\s*[:=#]?\s*0")
 _PID = re.compile(rb"\b(p?pid|P?PID)([\"']?\s*[:=#]?\s*)\d+")
 # One digit, then alternatives that each start with a plain character set: the engine skips to digits at C speed and
 # drops an alternative at its first character. The look-behinds refuse to start inside a number or a word.
@@ -45,8 +45,9 @@ _NUMERIC = re.compile(
     re.VERBOSE,
 )
 
-# A cheap look first, with every digit read as 0: few results hold any of these, and one literal is found much faster.
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+# A cheap look first, with every digit read as 0 and PID as pid: few results hold any of these, and one literal is found
+# much faster.
+_PLAIN = bytes.maketrans(b"123456789PID", b"000000000pid")
 _NUMERIC_HINT = re.compile(rb"0(?::00|-00-00|x|000000000|\ ?(?:m(?:s|in|illi)|[nu]s|\xc2\xb5s|s(?!\w)|sec))")
 
 
@@ -78,14 +79,14 @@ def mask(text: bytes) -> bytes:
         text = text[:half] + b"\x00%d\x00" % len(text) + text[-half:]
     if _PATH_HINT.search(text):
         text = _TEMPORARY.sub(b"<tmp>", text)
-    digits = text.translate(_DIGITS)
-    if b"0" not in digits:
+    plain = text.translate(_PLAIN)
+    if b"0" not in plain:
         return text
     if _UUID_HINT.search(text):
         text = _UUID.sub(b"<uuid>", text)
-    if _PID_HINTS[0](text) or _PID_HINTS[1](text):
+    if _PID_HINT.search(plain):
         text = _PID.sub(rb"\1 <pid>", text)
-    return _NUMERIC.sub(b"<#>", text) if _NUMERIC_HINT.search(digits) else text
+    return _NUMERIC.sub(b"<#>", text) if _NUMERIC_HINT.search(plain) else text
 
 
 def without_volatile_fields(value: Any) -> Any:
