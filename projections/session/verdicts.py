@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
@@ -20,7 +21,7 @@ _NO_ERROR = ErrorInfo()
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """How a finished call is judged.
 
     Attributes:
@@ -29,24 +30,18 @@ class Verdict(NamedTuple):
         result: fingerprint of what it gave, or of how it failed.
         expected: an informational failure that no rule counts.
         denied: a user refused it.
+        failed: the word is failure.
+        neutral: the word is neutral.
     """
 
     word: Literal["success", "failure", "neutral"]
-    severity: Severity | None
-    http_status: int | None
-    result: int
-    expected: bool
-    denied: bool
-
-    @property
-    def failed(self) -> bool:
-        """Whether the call failed."""
-        return self.word == "failure"
-
-    @property
-    def neutral(self) -> bool:
-        """Whether the call says nothing about tool or model."""
-        return self.word == "neutral"
+    severity: Severity | None = None
+    http_status: int | None = None
+    result: int = 0
+    expected: bool = False
+    denied: bool = False
+    failed: bool = False
+    neutral: bool = False
 
 
 def _parsed(raw: bytes) -> Any:
@@ -71,14 +66,14 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     else:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
-        return Verdict(
-            "success" if not event.from_cache else "neutral", _danger_of_success(call, rules), None,
-            _result(event, raw, parsed), expected=False, denied=False,
-        )  # fmt: skip
+        danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        if event.from_cache:
+            return Verdict("neutral", danger, None, result, neutral=True)
+        return Verdict("success", danger, None, result)
     failure = failure or Failure()
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type)
     if reason or event.from_cache:
-        return Verdict("neutral", None, None, 0, expected=False, denied=reason == "denied")
+        return Verdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     severity = classify(
         failure, status=str(status), dangerous=dangerous, override=(error.severity or None) if error else None
@@ -90,7 +85,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
             str(status), failure.type, failure.http_status, failure.code, failure.message
         )
     expected = bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
-    return Verdict("failure", severity, failure.http_status, digest, expected=expected, denied=False)
+    return Verdict("failure", severity, failure.http_status, digest, expected=expected, failed=True)
 
 
 def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
