@@ -138,7 +138,7 @@ def _offers(sentence: str) -> bool:
     """Whether a sentence hands the word to the user."""
     for shared, offers in _OFFERS.items():
         if shared in sentence:
-            for words in offers:  # noqa: SIM110 - a generator costs more than all the looks
+            for words in offers:
                 if words in sentence:
                     return True
     return False
