@@ -191,6 +191,7 @@ def family_of(tool_name: str) -> Family:
     return Family(kind, mcp_server(tool_name))
 
 
+@lru_cache(maxsize=4096)
 def is_shell(tool_name: str) -> bool:
     """Whether a tool runs shell commands, by its name."""
     return family_of(tool_name).kind == "shell"

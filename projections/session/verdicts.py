@@ -105,16 +105,17 @@ def tell_tools(
 ) -> None:
     """Emit the outcome once per scope: the tool, its service if it has one, its model tier if it was recursive."""
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
-    scopes = [f"tool:{call.tool_name}"]
+    scopes = [("tool", call.tool_name)]
     if call.service:
-        scopes.append(f"service:{call.service}")
+        scopes.append(("service", call.service))
     if call.tier:
-        scopes.append(f"tier:{call.tier}")
+        scopes.append(("tier", call.tier))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
-    for scope in scopes:
+    for kind, name in scopes:
+        scope = f"{kind}:{name}"
         outcome = CallOutcome(
-            id=f"{event.id}/{scope.partition(':')[0]}",
+            id=f"{event.id}/{kind}",
             time_ms=emit.at,
             workspace_id=workspace,
             scope=scope,
@@ -140,7 +141,7 @@ def tell_tools(
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
             denied=verdict.denied,
-            scenario=call.scenario if scope is scopes[0] else "",
+            scenario=call.scenario if kind == "tool" else "",
             model_switch=rules.models.strategy if state.overrides else None,
             recovery_mode=rules.trust.recovery_mode if state.overrides else None,
         )
