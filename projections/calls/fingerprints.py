@@ -8,6 +8,7 @@ moves is progress. Fingerprints are 64-bit integers.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -23,6 +24,8 @@ VOLATILE_FIELDS = frozenset(
 )
 """Result fields that say when or where a call ran, not what it found."""
 
+_LONGEST_NAME = max(map(len, VOLATILE_FIELDS))
+_NESTED = (dict, list)
 _UUID_HINT = re.compile(rb"-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _PATH_HINT = re.compile(rb"/(?:tmp|var/folders|private/var)/")
@@ -93,13 +96,18 @@ def without_volatile_fields(value: Any) -> Any:
     """A JSON value without the fields that only say when or where it was made, at any depth."""
     if isinstance(value, dict):
         return {
-            name: without_volatile_fields(inner)
+            name: without_volatile_fields(inner) if isinstance(inner, _NESTED) else inner
             for name, inner in value.items()
-            if name.lower().replace("-", "_") not in VOLATILE_FIELDS
+            if len(name) > _LONGEST_NAME or not _is_volatile(name)
         }
     if isinstance(value, list):
-        return [without_volatile_fields(inner) for inner in value]
+        return [without_volatile_fields(inner) if isinstance(inner, _NESTED) else inner for inner in value]
     return value
+
+
+@lru_cache(maxsize=4096)
+def _is_volatile(name: str) -> bool:
+    return name.lower().replace("-", "_") in VOLATILE_FIELDS
 
 
 def result_fingerprint(raw: bytes, parsed: Any) -> int:

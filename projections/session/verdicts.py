@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
@@ -44,17 +44,13 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     neutral: bool = False
 
 
-def _parsed(raw: bytes) -> Any:
-    return json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
-
-
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     """Judge one finish: status first, then what the error or the raw result reports."""
     error = event.error if event.error is not None and event.error != _NO_ERROR else None
     raw = b"" if event.result is UNSET else bytes(event.result)
     if raw == b"null":
         raw = b""
-    parsed = _parsed(raw) if raw else None
+    parsed = json_of(event.result) if raw[:1] in {b"{", b"["} else None
     status = event.status
     if error is not None:
         failure: Failure | None = Failure(
