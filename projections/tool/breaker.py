@@ -150,12 +150,14 @@ def _test(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]
     measured = len(record.results)
     if measured < policy.rate_min_calls:
         return []
-    failures = sum([result & 1 for result in record.results])
-    if policy.rate_threshold is not None and failures / measured >= policy.rate_threshold - 1e-9:
-        return move(record, Move.RATE, policy, at)
-    slow = sum(result >> 1 & 1 for result in record.results)
-    if policy.slow_rate_threshold is not None and slow / measured >= policy.slow_rate_threshold - 1e-9:
-        return move(record, Move.SLOW_RATE, policy, at)
+    if policy.rate_threshold is not None:
+        failures = sum([result & 1 for result in record.results])
+        if failures / measured >= policy.rate_threshold - 1e-9:
+            return move(record, Move.RATE, policy, at)
+    if policy.slow_rate_threshold is not None:
+        slow = sum([result >> 1 & 1 for result in record.results])
+        if slow / measured >= policy.slow_rate_threshold - 1e-9:
+            return move(record, Move.SLOW_RATE, policy, at)
     return []
 
 
