@@ -201,6 +201,11 @@ class StageProcessor:
         self._due_told.discard(key)
         heapq.heappush(self._due_heap, (due, key))
 
+    def counted(self) -> dict[str, int]:
+        """What the folds have counted since the last call, by name (`Emitter.count`); nothing of it is in any state."""
+        counts, self._emit.counts = self._emit.counts, {}
+        return counts
+
     def snapshot(self) -> list[tuple[bytes, bytes | None]]:
         """Snapshots of the states touched since the last call; they count as clean from now on."""
         due_at, encode = self.stage.due_at, self._codec.encode

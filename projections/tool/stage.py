@@ -37,6 +37,9 @@ from .state import ToolState, TrustRecord
 
 MAX_RECENT_IDS = 64
 
+UNTRACKED = "untracked"
+"""Counter of failures that counted in their tool's key alone, as the tool had its most fine keys (design 3, Keys)."""
+
 MAX_BOOKS = 64
 """Sets of rules kept resolved by layer: as many as there are combinations of overriding scopes, and not more."""
 
@@ -201,7 +204,7 @@ class ToolStage:
                 breaker_state(state, emit)
         if state.scope.startswith("tier:"):
             return
-        records = self._records(state, outcome, rules)
+        records = self._records(state, outcome, rules, emit)
         for trusted in records:
             rule = self._rule(trusted, outcome)
             if outcome.verdict == "success" and trust.is_untroubled(trusted, rule):
@@ -222,7 +225,7 @@ class ToolStage:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
         return self._book.trust_rule(outcome, for_service=record.scope == "service")
 
-    def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules) -> list[TrustRecord]:
+    def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules, emit: Emitter) -> list[TrustRecord]:
         """Trust records an outcome counts in: the scope's own, and the fine key's where it differs."""
         if state.trust is None:
             state.trust = _own_record(state)
@@ -235,6 +238,7 @@ class ToolStage:
             if outcome.verdict != "failure" or outcome.expected or fine_key == escape(outcome.tool_name):
                 return records  # a fine key is remembered from its first failure on
             if len(state.fine) >= rules.trust.max_fine_keys:
+                emit.count(UNTRACKED)
                 return records
             fine = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
         return [fine, *records]

@@ -250,6 +250,12 @@ class Story:
         assert self._topology is not None
         return self._topology.processors["session"].state(self.session)
 
+    def counted(self) -> dict[str, int]:
+        """What the folds have counted beside their outputs since the last question."""
+        _ = self.outputs
+        assert self._topology is not None
+        return dict(self._topology.counted())
+
     def nudges(self) -> list[tuple[str, str]]:
         """Nudges issued: pattern and type."""
         return [(one["pattern"], one["nudge_type"]) for one in self.all("nudge.issued")]

@@ -245,6 +245,13 @@ def test_fine_keys_are_bounded() -> None:
     keys = {one["key"] for one in story.all("state.updated")}
     assert len([key for key in keys if "|" in key]) == 64
     assert "readFile" in keys
+    assert story.counted() == {"untracked": 6}
+
+
+def test_what_is_tracked_counts_as_nothing_special() -> None:
+    """Keys below the bound, and successes of keys that never failed, are not counted as untracked."""
+    story = Story().fails("readFile", {"path": "/a/x"}).works("readFile", {"path": "/b/y"})
+    assert story.counted() == {}
 
 
 def test_more_specific_layers_overlay_only_what_they_set() -> None:
