@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import trustfold, up
-from trustfold.schemas.rules import Rules
+from trustfold.schemas.rules import Rules, TrustRules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 
@@ -45,6 +45,14 @@ def test_a_tool_is_taken_away_and_given_back(store: Path, tmp_path: Path) -> Non
     done = trustfold("restore", "deploy", "--json", cwd=tmp_path)
     assert [one["to"] for one in json.loads(done.stdout)["decisions"]] == ["trusted"]
     assert state(store, "trust", "deploy").get("state", "trusted") == "trusted"
+
+
+def test_an_order_that_is_not_taken_says_why(tmp_path: Path) -> None:
+    """An order that the fold refuses ends with its reason, not with silence."""
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    EmbeddedEngine.open(path, Rules(trust=TrustRules(max_fine_keys=0))).close()
+    words = ("remove", "bash|command=rm", "--yes")
+    assert "max_fine_keys" in said(*words, cwd=tmp_path, code=1)
 
 
 def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path: Path) -> None:
