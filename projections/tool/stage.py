@@ -301,7 +301,7 @@ class ToolStage:
             breaker.clean(record)
         elif isinstance(event, cmd.BreakerDisable):
             record.mode = "disabled"
-            changes = breaker.move(record, breaker.Move.RESET, policy, at)
+            changes = breaker.move(record, breaker.Move.DISABLE, policy, at)
             breaker.clean(record)
         elif isinstance(event, cmd.BreakerObserve):
             record.mode = "observe"
