@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -38,7 +39,9 @@ def status(
     """
     target = target_of(store, url, bootstrap)
     states, mode, fault = target.overview()
+    near: list[str] = []
     if key is not None:
+        near = get_close_matches(key, {str(state["key"]) for state in states}, n=1)
         states = [state for state in states if _belongs(state, key)]
     history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
     now = datetime.now(UTC)
@@ -63,6 +66,8 @@ def status(
             console(wide_in_pipes=True).print(details(None, [], history, now))
     else:
         console(wide_in_pipes=True).print(details(key, states, history or [], now))
+        if near and not states:
+            note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
     if fault is not None:
         note(f"{fault}; the rules read before go on to hold")
 
