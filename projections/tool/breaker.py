@@ -38,6 +38,7 @@ class Move(StrEnum):
     PROBE_LOST = "probe_lost"
     FORCE_OPEN = "force_open"
     RESET = "reset"
+    DISABLE = "disable"
 
 
 _C, _O, _H, _F = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN
@@ -52,7 +53,7 @@ TRANSITIONS: Mapping[tuple[BreakerState, Move], BreakerState] = {
     (_H, Move.PROBE_FAILED): _O,
     (_H, Move.PROBE_LOST): _O,
     **{(state, Move.FORCE_OPEN): _F for state in (_C, _O, _H)},
-    **{(state, Move.RESET): _C for state in (_O, _H, _F)},
+    **{(state, order): _C for state in (_O, _H, _F) for order in (Move.RESET, Move.DISABLE)},
 }
 
 
