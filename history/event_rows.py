@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from ..projections.calls import fingerprints
 from ..projections.calls.classify import MAX_MESSAGE_CHARS, Failure, classify, failure_in_result
-from ..projections.session.calls import args_of, describe, is_our_timeout
+from ..projections.session.calls import args_of, describe, is_our_timeout, start_of
 from ..projections.session.state import OpenCall
 from ..projections.session.verdicts import Verdict, judge
 from ..schemas import events as ev
@@ -251,7 +251,7 @@ class EventReader:
     def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: _Session) -> ev.ToolCallFinished:
         at = row["time"] or 0
         known = self._closes(row, event)
-        call = known or describe(event, {}, at, _RULES)
+        call = known or describe(start_of(event), {}, at, _RULES)
         _about_call(row, call)
         if known is not None:
             row["started"] = known.started_ms
