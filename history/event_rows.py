@@ -1,35 +1,29 @@
 """Events as rows: what an analyst filters by in columns of its own, the rest as JSON, results never.
 
-A result is digested and classified, then dropped. What stays in its place lets the folds come to the same decisions
-when the recorded event is folded again (`whatif`): equal results have equal digests, and a result that reports a
-failure leaves that failure. Severity, failure key and tool class are those that the folds see under the default rules.
+Severity, failure key and tool class are those that the folds see under the default rules.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, cast, get_args
+from typing import Any, cast, get_args
 
 import msgspec
-import orjson
-from msgspec import UNSET, Raw
 
-from ..projections.calls import fingerprints
-from ..projections.calls.classify import MAX_MESSAGE_CHARS, Failure, classify, failure_in_result
+from ..projections.calls.classify import Failure, classify
 from ..projections.session.calls import args_of, describe, is_our_timeout, start_of
 from ..projections.session.state import OpenCall
-from ..projections.session.verdicts import Verdict, judge
+from ..projections.session.verdicts import judge
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
 from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.rules import Rules
 from ..schemas.vocabulary import Severity, ToolClass
 from .columns import Moment, Row, columns_of
-
-REMEMBERED = 65_536
-"""Starts and ids of each partition kept in memory at least, to say more about the finishes and repeats that follow."""
+from .remembered import Recent, Session, Sessions
+from .signatures import signature
+from .stand_ins import raw_result, reported, without_result
 
 LATE_MS = 60_000
 """How long a call takes before its finish may have come too late; deadlines that are set are minutes."""
@@ -37,20 +31,9 @@ LATE_MS = 60_000
 SAME_ID = 16
 """Open calls under one id of which a session's latest are remembered."""
 
-SIGNATURE_CHARS = 160
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _RULES = Rules()
 _NO_ERROR = ev.ErrorInfo()
 _encode = msgspec.json.Encoder().encode
-
-_DIGEST = re.compile(r"[a-p]{16}")
-_STAND_IN_KEYS = frozenset({"digest", "isError", "error", "http_status", "content"})
-_QUOTED = re.compile(r"\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`")
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_PATH = re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@%+~-]+)+/?|\b[\w.@-]+(?:/[\w.@%+~-]+)+/?")
-_NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|(?<![A-Za-z\d])(?:0x[0-9a-fA-F]+|\d+(?:[.,:-]\d+)*)")
 
 
 class EventRow(Row, total=False):
@@ -126,43 +109,14 @@ class EventRow(Row, total=False):
     text_size: int | None
 
 
-class _Recent(Generic[_K, _V]):
-    """The latest entries, one to two times `REMEMBERED`: two dictionaries, of which the older is dropped whole."""
-
-    def __init__(self) -> None:
-        self._young: dict[_K, _V] = {}
-        self._old: dict[_K, _V] = {}
-
-    def get(self, key: _K) -> _V | None:
-        found = self._young.get(key)
-        return found if found is not None else self._old.get(key)
-
-    def keep(self, key: _K, value: _V) -> None:
-        self._young[key] = value
-        if len(self._young) > REMEMBERED:
-            self._old, self._young = self._young, {}
-
-
-class _Session:
-    """What a session has named last, and how many of its calls were actions that brought something new."""
-
-    __slots__ = ("acted", "named")
-
-    def __init__(self) -> None:
-        self.acted = 0
-        self.named: tuple[str | None, ...] = (None, None, None)
-
-
 class EventReader:
     """Makes rows of one partition's events, in order."""
 
     def __init__(self) -> None:
         """Start with nothing remembered."""
-        self._open: _Recent[tuple[str, str], list[OpenCall]] = _Recent()
-        self._late: _Recent[str, OpenCall] = _Recent()
-        self._seen: _Recent[str, bool] = _Recent()
-        self._results: _Recent[tuple[str, str, str], tuple[int, int]] = _Recent()
-        self._sessions: _Recent[str, _Session] = _Recent()
+        self._sessions = Sessions()
+        self._late: Recent[str, OpenCall] = Recent()
+        self._seen: Recent[str, bool] = Recent()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
         """The row of one record; never raises: what cannot be read keeps its place and the reason."""
@@ -172,25 +126,7 @@ class EventReader:
         if key is not None:
             row["key"] = key
         try:
-            event = decode_event(value)
-            kind = type(event)
-            row["id"], row["type"], row["time"] = event.id, _TAGS[kind], ev.epoch_ms(event.time)
-            columns = cast("dict[str, Any]", row)
-            names, values_of = _COPIED[kind]
-            for name, given in zip(names, values_of(event), strict=True):
-                if given is not None:
-                    columns[name] = given
-            session = self._named(columns, event.session_id)
-            if self._seen.get(event.id):
-                row["repeated"] = True
-            self._seen.keep(event.id, value=True)
-            if isinstance(event, ev.ToolCallFinished):
-                event = self._finished(row, event, session)
-            elif isinstance(event, ev.ToolCallStarted):
-                self._started(row, event)
-            else:
-                _other(row, event)
-            row["record"] = _encode(event).decode()
+            self._fill(row, decode_event(value))
         except EventRejected as rejected:
             row["fault"] = str(rejected.reason)
         except Exception:  # noqa: BLE001 - a fault of ours must not stop the recording; the folds see to it likewise
@@ -198,37 +134,50 @@ class EventReader:
             return cast("EventRow", kept | {"fault": str(RejectReason.INTERNAL_ERROR)})
         return row
 
-    def _named(self, columns: dict[str, Any], session_id: str) -> _Session:
-        """Add what the session has named before and this event does not."""
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = _Session()
-            self._sessions.keep(session_id, session)
-        told = columns.get("workspace_id"), columns.get("user_id"), columns.get("model")
-        if told != session.named:  # the usual event names what its session has named
-            session.named = tuple(new or old for new, old in zip(told, session.named, strict=True))
-            columns.update((name, value) for name, value in zip(_OF_SESSIONS, session.named, strict=True) if value)
-        return session
+    def _fill(self, row: EventRow, event: ev.Event) -> None:
+        kind = type(event)
+        row["id"], row["type"], row["time"] = event.id, _TAGS[kind], ev.epoch_ms(event.time)
+        columns = cast("dict[str, Any]", row)
+        names, values_of = _COPIED[kind]
+        for name, given in zip(names, values_of(event), strict=True):
+            if given is not None:
+                columns[name] = given
+        session = self._sessions.of(event.session_id)
+        if workspace := event.workspace_id or session.workspace:
+            row["workspace_id"] = session.workspace = workspace
+        if user := event.user_id or session.user:
+            row["user_id"] = session.user = user
+        if model := event.model or session.model:
+            row["model"] = session.model = model
+        if self._seen.get(event.id):
+            row["repeated"] = True
+        self._seen.keep(event.id, value=True)
+        if isinstance(event, ev.ToolCallFinished):
+            event = self._finished(row, event, session)
+        elif isinstance(event, ev.ToolCallStarted):
+            self._started(row, event, session)
+        else:
+            _other(row, event)
+        row["record"] = _encode(event).decode()
 
-    def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
+    def _started(self, row: EventRow, event: ev.ToolCallStarted, session: Session) -> None:
         call = describe(event, args_of(event), row["time"] or 0, _RULES)
         _about_call(row, call)
-        row["call_digest"] = f"{call.fingerprint:016x}"
-        place = event.session_id, event.call_id
-        others = self._open.get(place)
+        row["call_digest"] = call.fingerprint.to_bytes(8).hex()
+        others = session.calls.get(event.call_id)
         if not others:
-            self._open.keep(place, [call])
+            session.calls[event.call_id] = [call]
+            self._sessions.grow(session.calls)
         elif all(other.fingerprint != call.fingerprint for other in others):
             others.append(call)
             del others[:-SAME_ID]
 
-    def _closes(self, row: EventRow, event: ev.ToolCallFinished) -> OpenCall | None:
+    def _closes(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> OpenCall | None:
         """The call that a finish belongs to, as the folds pair them; None where its start was not seen."""
-        place = event.session_id, event.call_id
         ours = is_our_timeout(event)
         if ours:
             row["appended"] = True
-        known = self._open.get(place)
+        known = session.calls.get(event.call_id)
         calls = known or []
         for position in range(len(calls) - 1, -1, -1):
             call = calls[position]
@@ -243,22 +192,23 @@ class EventReader:
         late = self._late.get(event.correlation_id or "") if ours else None
         if late is None:
             if known is None:
-                self._open.keep(place, [])
+                session.calls[event.call_id] = []
+                self._sessions.grow(session.calls)
             else:
                 row["repeated"] = True
         return late
 
-    def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: _Session) -> ev.ToolCallFinished:
+    def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> ev.ToolCallFinished:
         at = row["time"] or 0
-        known = self._closes(row, event)
+        known = self._closes(row, event, session)
         call = known or describe(start_of(event), {}, at, _RULES)
         _about_call(row, call)
         if known is not None:
             row["started"] = known.started_ms
-            row["call_digest"] = f"{known.fingerprint:016x}"
+            row["call_digest"] = known.fingerprint.to_bytes(8).hex()
         elif event.duration_ms is not None:  # and without the arguments nothing says which call it was
             row["started"] = at - int(event.duration_ms)
-        raw = _raw(event)
+        raw = raw_result(event)
         verdict = judge(event, call, _RULES)
         row["verdict"] = verdict.word
         if verdict.severity is not None:
@@ -269,85 +219,29 @@ class EventReader:
             row["expected"] = True
         if raw and event.result_size is None:
             row["result_size"] = len(raw)
-        event, stand_in = _without_result(event, raw, verdict)
+        event, stand_in = without_result(event, raw, verdict)
         if digest := stand_in.get("digest") or event.result_digest:
             row["result_digest"] = digest
         if event.error is not None or verdict.word != "success":
-            _about_error(row, event.error, _reported(stand_in), verdict.http_status)
+            _about_error(row, event.error, reported(stand_in), verdict.http_status)
         if known is not None and not verdict.neutral and "repeated" not in row:
             self._count_result(row, session)
         return event
 
-    def _count_result(self, row: EventRow, session: _Session) -> None:
+    def _count_result(self, row: EventRow, session: Session) -> None:
         """How often the call has given this result; failures without a result are told apart by their signature."""
         result = row.get("result_digest") or row.get("signature")
         if result:
-            place = (row["session_id"] or "", row["call_digest"] or "", result)
-            times, acted = self._results.get(place) or (0, -1)
+            place = row["call_digest"] or "", result
+            times, acted = session.results.get(place) or (0, -1)
             if times and acted != session.acted:
                 times = 0
             elif not times and row["tool_class"] == ToolClass.ACTION and row["verdict"] == "success":
                 session.acted += 1
             row["same_result"] = times + 1
-            self._results.keep(place, (times + 1, session.acted))
-
-
-def _raw(event: ev.ToolCallFinished) -> bytes:
-    raw = b"" if event.result is UNSET else bytes(event.result)
-    return b"" if raw == b"null" else raw
-
-
-def _without_result(
-    event: ev.ToolCallFinished, raw: bytes, verdict: Verdict
-) -> tuple[ev.ToolCallFinished, dict[str, Any]]:
-    """The event as it is stored, and what stands in it in place of the result; empty where nothing does."""
-    if not raw:
-        return (event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)), {}
-    parsed = ev.json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
-    if isinstance(parsed, dict) and _is_stand_in(parsed):
-        return event, parsed
-    told = event.error is not None and event.error != _NO_ERROR
-    known = verdict.result if not (told or verdict.neutral) else fingerprints.result_fingerprint(raw, parsed)
-    digest = f"{known:016x}".translate(_LETTERS)  # letters only: digits could be taken for a volatile part
-    if told:
-        return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
-    made = _stand_in(parsed, digest)
-    return msgspec.structs.replace(event, result=Raw(orjson.dumps(made))), made
-
-
-def _is_stand_in(result: dict[str, Any]) -> bool:
-    """Whether this is no result but what was recorded in the place of one."""
-    digest = result.get("digest")
-    return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None and result.keys() <= _STAND_IN_KEYS
-
-
-def _stand_in(result: Any, digest: str) -> dict[str, Any]:
-    """What takes the place of a result: its digest and, where it tells of a failure, that failure as folds read it."""
-    made: dict[str, Any] = {"digest": digest}
-    failure = failure_in_result(result)
-    if failure is None:
-        return made
-    told = {"type": failure.type, "message": _masked(failure.message), "code": failure.code}
-    made["isError"] = True
-    if any(told.values()):
-        made["error"] = {name: text for name, text in told.items() if text}
-    if failure.http_status is not None:
-        made["http_status"] = failure.http_status
-    content = result.get("content")
-    first = content[0].get("text") if isinstance(content, list) and content and isinstance(content[0], dict) else None
-    if isinstance(first, str) and not failure.message:
-        made["content"] = [{"text": _masked(first)}]
-    return made
-
-
-def _masked(text: str) -> str:
-    return fingerprints.mask(text[:MAX_MESSAGE_CHARS].encode(errors="replace")).decode(errors="replace")
-
-
-def _reported(stand_in: dict[str, Any]) -> dict[str, Any]:
-    """The failure that stands in for a result."""
-    content = stand_in.get("content")
-    return stand_in.get("error") or ({"message": content[0]["text"]} if content else {})
+            session.results[place] = times + 1, session.acted
+            if not times:
+                self._sessions.grow(session.results)
 
 
 def _about_call(row: EventRow, call: OpenCall) -> None:
@@ -368,34 +262,20 @@ def _about_error(row: EventRow, error: ev.ErrorInfo | None, told: dict[str, Any]
         row["signature"] = signature(kind or "", row["error_code"] or "", message or "", row.get("status") or "")
 
 
-def signature(kind: str, code: str, message: str, status: str = "") -> str:
-    """A failure in words that different agents share: names, numbers, paths and quotations taken out.
-
-    `Timeout after 30s on /home/ann/x.py` and `Timeout after 45s on /srv/y.py` have one signature.
-    """
-    text = message.strip().partition("\n")[0][:600]
-    for pattern, mark in ((_URL, "<url>"), (_QUOTED, "<text>"), (_PATH, "<path>"), (_NUMBER, "<n>")):
-        text = pattern.sub(mark, text)
-    head = " ".join(word for word in (kind, code) if word) or ("" if text else status)
-    return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]
-
-
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
 _ABOUT = {"output_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
 _PLACE = frozenset({"partition", "offset", "arrived", "key", "size"})
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
 """Columns that say of a finish what its start said."""
-
-
-_OF_SESSIONS = ("workspace_id", "user_id", "model")
+_OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
 """Columns of which every event counts as saying what its session has said last."""
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 
 
 def _copied(kind: type[ev.Event]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    worked_out = {"id", "type", "time", "severity", *(_OF_CALLS if kind in _CALLS else ())}
+    worked_out = {"id", "type", "time", "severity", *_OF_SESSIONS, *(_OF_CALLS if kind in _CALLS else ())}
     fields = [name for name in kind.__struct_fields__ if _ABOUT.get(name, name) in _COLUMNS and name not in worked_out]
     return tuple(_ABOUT.get(name, name) for name in fields), attrgetter(*fields)
 

@@ -1,0 +1,83 @@
+"""What is recorded in place of a result: its digest and, where it tells of a failure, that failure.
+
+A result is digested, then dropped. What stays lets the folds come to the same decisions when the recorded event is
+folded again (`whatif`): equal results have equal digests, and a result that reports a failure leaves that failure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import UNSET, Raw
+
+from ..projections.calls import fingerprints
+from ..projections.calls.classify import MAX_MESSAGE_CHARS, failure_in_result
+from ..projections.session.verdicts import Verdict
+from ..schemas import events as ev
+
+_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+_NO_ERROR = ev.ErrorInfo()
+_DIGEST = re.compile(r"[a-p]{16}")
+_STAND_IN_KEYS = frozenset({"digest", "isError", "error", "http_status", "content"})
+
+
+def raw_result(event: ev.ToolCallFinished) -> bytes:
+    """A result as it was sent; empty where there is none."""
+    raw = b"" if event.result is UNSET else bytes(event.result)
+    return b"" if raw == b"null" else raw
+
+
+def without_result(
+    event: ev.ToolCallFinished, raw: bytes, verdict: Verdict
+) -> tuple[ev.ToolCallFinished, dict[str, Any]]:
+    """The event as it is stored, and what stands in it in place of the result; empty where nothing does."""
+    if not raw:
+        return (event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)), {}
+    parsed = ev.json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
+    if isinstance(parsed, dict) and _is_stand_in(parsed):
+        return event, parsed
+    told = event.error is not None and event.error != _NO_ERROR
+    known = verdict.result if not (told or verdict.neutral) else fingerprints.result_fingerprint(raw, parsed)
+    digest = known.to_bytes(8).hex().translate(_LETTERS)  # letters only: digits could be taken for a volatile part
+    if told:
+        return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
+    made = _stand_in(parsed, digest)
+    return msgspec.structs.replace(event, result=Raw(orjson.dumps(made))), made
+
+
+def _is_stand_in(result: dict[str, Any]) -> bool:
+    """Whether this is no result but what was recorded in the place of one."""
+    digest = result.get("digest")
+    return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None and result.keys() <= _STAND_IN_KEYS
+
+
+def _stand_in(result: Any, digest: str) -> dict[str, Any]:
+    """What takes the place of a result: its digest and, where it tells of a failure, that failure as folds read it."""
+    made: dict[str, Any] = {"digest": digest}
+    failure = failure_in_result(result)
+    if failure is None:
+        return made
+    told = {"type": failure.type, "message": _masked(failure.message), "code": failure.code}
+    made["isError"] = True
+    if any(told.values()):
+        made["error"] = {name: text for name, text in told.items() if text}
+    if failure.http_status is not None:
+        made["http_status"] = failure.http_status
+    content = result.get("content")
+    first = content[0].get("text") if isinstance(content, list) and content and isinstance(content[0], dict) else None
+    if isinstance(first, str) and not failure.message:
+        made["content"] = [{"text": _masked(first)}]
+    return made
+
+
+def _masked(text: str) -> str:
+    return fingerprints.mask(text[:MAX_MESSAGE_CHARS].encode(errors="replace")).decode(errors="replace")
+
+
+def reported(stand_in: dict[str, Any]) -> dict[str, Any]:
+    """The failure that stands in for a result."""
+    content = stand_in.get("content")
+    return stand_in.get("error") or ({"message": content[0]["text"]} if content else {})
