@@ -21,7 +21,7 @@ from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError
 from .event_rows import EventRow
-from .files import YOUNG_S, data_files
+from .files import YOUNG_S, data_files, source_of
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 
@@ -97,6 +97,9 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
     path = str(root.absolute()).replace("'", "''")
     yield "SET TimeZone = 'UTC'"
     yield _FILES.format(root=path, young=YOUNG_S)
+    source = source_of(root).replace("'", "''")
+    yield f"CREATE OR REPLACE VIEW recorded_from AS SELECT '{source}' AS source"
+    yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield (
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"

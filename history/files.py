@@ -29,6 +29,9 @@ No broker has so many partitions."""
 YOUNG_S = 30
 """Seconds before a merged file counts in place of its parts; longer than any query takes to list files."""
 
+SOURCE = ".source"
+"""File that says where the records of a directory come from."""
+
 TEMPORARY = ".tmp"
 """Folder of unfinished files; on the same file system, so that a rename is whole."""
 
@@ -47,6 +50,14 @@ class DataFile(NamedTuple):
         """Whether all records of the other file are in this one, too."""
         same = (self.topic, self.partition) == (other.topic, other.partition)
         return same and self.path != other.path and self.first <= other.first and other.last <= self.last
+
+
+def source_of(root: Path) -> str:
+    """Where the records of a directory come from: `store ...`, `kafka ...` or `files ...`; empty when nobody said."""
+    try:
+        return (root / SOURCE).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def name_of(partition: int, first: int, last: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from ..projections.rule_source import RULES_TOPIC
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, HistoryFull, is_full
@@ -29,8 +30,8 @@ LONGEST_LINE = 64 * 1024 * 1024
 """Bytes; a record of 8 MiB grows when it is quoted."""
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-RECORDED_TOPICS = tuple(_KINDS)
-"""Every topic that a history can hold."""
+RECORDED_TOPICS = tuple(topic for topic in _KINDS if topic != RULES_TOPIC)
+"""Every topic that a history can hold; beside them the rules in force, which no broker has."""
 
 
 class ParquetWriter:

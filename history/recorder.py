@@ -19,7 +19,7 @@ import msgspec
 from ..schemas.errors import ConfigError
 from .decision_rows import ROWS, row_of
 from .event_rows import EventReader
-from .files import Ownership, day_of, folder_of, last_files, name_of, next_offset
+from .files import SOURCE, Ownership, day_of, folder_of, last_files, name_of, next_offset
 from .parquet import ParquetWriter, unwritable
 from .tidying import Tidied, tidy
 
@@ -36,9 +36,6 @@ FLUSH_S = 30.0
 """Seconds that a row waits at most: how far the history lags behind."""
 
 DAY_MS = 86_400_000
-
-SOURCE = ".source"
-"""File that says where the records of a directory come from."""
 
 Place = tuple[str, int]
 """Topic, by its catalogue name, and partition."""

@@ -2,22 +2,25 @@
 
 What is a loop and what is healthy is not taken from the rules that are tried. By default it follows from the calls
 alone: a session is stuck when one call gave the same result six times or more, and healthy when none did even three
-times; sessions between count for neither. People's own labels are better where there are some.
+times; sessions between count for neither. People's own labels are better where there are some. Only sessions that are
+folded from their beginning are judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
-import msgspec
 import orjson
 
 from ..projections.emit import Output
 from ..schemas.errors import ConfigError
+from ..schemas.older_shapes import Misfit
+from ..schemas.rule_text import fitted
 from ..schemas.rules import Ladder, Rules
 
 LOOP = 6
@@ -38,15 +41,22 @@ class Truth(NamedTuple):
     healthy: frozenset[str]
     stuck: frozenset[str]
 
+    def among(self, sessions: frozenset[str]) -> Truth:
+        """Of these sessions only."""
+        return Truth(self.healthy & sessions, self.stuck & sessions)
+
 
 class Trial(NamedTuple):
     """One combination and what came of it.
 
     Attributes:
         values: the thresholds tried, by their path in the rules.
-        alarmed: healthy sessions with an alarm.
-        caught: stuck sessions with an alarm.
-        alarms: alarms in all.
+        healthy: healthy sessions.
+        alarmed: of them, those with an alarm.
+        stuck: stuck sessions.
+        caught: of them, those with an alarm.
+        alarms: alarms in all, in whatever session.
+        in_force: these values are those of the rules they were laid over.
     """
 
     values: dict[str, Any]
@@ -55,6 +65,7 @@ class Trial(NamedTuple):
     stuck: int
     caught: int
     alarms: int
+    in_force: bool = False
 
     @property
     def false_alarms(self) -> float:
@@ -74,6 +85,12 @@ def truth_of(connection: duckdb.DuckDBPyConnection) -> Truth:
         "SELECT DISTINCT session_id FROM tool_calls WHERE session_id NOT IN (SELECT session_id FROM loops)"
     ).fetchall()
     return Truth(frozenset(row[0] for row in healthy), frozenset(row[0] for row in stuck))
+
+
+def sessions_in(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Every session that something is recorded of."""
+    rows = connection.execute("SELECT DISTINCT session_id FROM recorded_events WHERE session_id IS NOT NULL").fetchall()
+    return frozenset(row[0] for row in rows)
 
 
 def labelled(file: Path) -> Truth:
@@ -97,46 +114,47 @@ def combinations(grid: Sequence[str], rules: Rules) -> list[tuple[dict[str, Any]
     """Every combination of a grid of lines `PATH=V1,V2`, laid over rules.
 
     Raises:
-        ConfigError: a path or a value does not fit, or there are too many.
+        ConfigError: a path or a value does not fit, a path is there twice, or there are too many.
     """
-    axes: list[tuple[str, list[Any]]] = []
+    axes: dict[str, list[Any]] = {}
     for line in grid:
-        path, _, values = line.partition("=")
+        path, _, values = (part.strip() for part in line.partition("="))
+        if path in axes:
+            raise ConfigError(f"--grid {path} is there twice; give all its values at once: {path}=V1,V2")
         try:
-            axes.append((path.strip(), [orjson.loads(value) for value in values.split(",")]))
+            axes[path] = [orjson.loads(value) for value in dict.fromkeys(values.split(","))]
         except orjson.JSONDecodeError:
             raise ConfigError(f"--grid {line}: give it as PATH=V1,V2, e.g. {DEFAULT_GRID[0]}") from None
-    found = [dict(zip((path for path, _ in axes), chosen, strict=True)) for chosen in product(*(v for _, v in axes))]
-    if len(found) > MOST:
-        raise ConfigError(f"the grid has {len(found)} combinations, at most {MOST} are tried; name fewer values")
+    count = prod(map(len, axes.values()))
+    if count > MOST:
+        raise ConfigError(f"the grid has {count} combinations, at most {MOST} are tried; name fewer values")
+    found = [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
     return [(values, _with(rules, values)) for values in found]
 
 
 def _with(rules: Rules, values: dict[str, Any]) -> Rules:
     for path, value in values.items():
-        rules = _laid(rules, path.split("."), value, path)
+        *above, name = path.split(".")
+        patch: dict[str, Any] = {name: value}
+        ladder = _at(rules, above)
+        if isinstance(ladder, Ladder) and name == "minor" and type(value) is int:
+            # The steps must rise: the others keep their distance.
+            moved = value - ladder.minor
+            patch |= {"moderate": ladder.moderate + moved, "severe": ladder.severe + moved}
+        for step in reversed(above):
+            patch = {step: patch}
+        try:
+            rules = fitted(rules, patch)
+        except Misfit as misfit:
+            raise ConfigError(f"--grid {misfit}") from misfit
     return rules
 
 
-def _laid(rules: Any, steps: list[str], value: Any, path: str) -> Any:
-    name = steps[0]
-    if isinstance(rules, Ladder) and name == "minor":
-        # The steps must rise: the others keep their distance.
-        moved = value - rules.minor
-        raised = {"minor": value, "moderate": rules.moderate + moved, "severe": rules.severe + moved}
-        return _converted(Ladder, msgspec.to_builtins(rules) | raised, path)
-    if not isinstance(rules, msgspec.Struct) or name not in rules.__struct_fields__:
-        raise ConfigError(f"--grid {path}: there is no such rule")
-    inner = value if len(steps) == 1 else _laid(getattr(rules, name), steps[1:], value, path)
-    built = msgspec.to_builtins(rules) | {name: msgspec.to_builtins(inner)}
-    return _converted(type(rules), built, path)
-
-
-def _converted(kind: type[Any], built: dict[str, Any], path: str) -> Any:
-    try:
-        return msgspec.convert(built, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"--grid {path}: {error}") from error
+def _at(rules: Any, steps: Sequence[str]) -> Any:
+    """What the rules hold at a path; None where there is nothing."""
+    for step in steps:
+        rules = rules.get(step) if isinstance(rules, dict) else getattr(rules, step, None)
+    return rules
 
 
 ALARMS = {"behaviour": "pattern.detected", "trust": "trust.changed", "breakers": "breaker.changed"}
@@ -145,16 +163,24 @@ ALARMS = {"behaviour": "pattern.detected", "trust": "trust.changed", "breakers":
 
 def alarm_types(grid: Sequence[str]) -> frozenset[str]:
     """Decisions that are alarms for this grid."""
-    parts = {line.partition(".")[0] for line in grid}
+    parts = {line.partition(".")[0].strip() for line in grid}
     return frozenset(ALARMS[part] for part in parts if part in ALARMS) or frozenset(ALARMS.values())
 
 
-def try_out(values: dict[str, Any], outputs: Iterable[Output], types: frozenset[str], truth: Truth) -> Trial:
-    """What one fold's outputs say about a combination."""
+def try_out(
+    values: dict[str, Any],
+    outputs: Iterable[Output],
+    types: frozenset[str],
+    truth: Truth,
+    *,
+    since_ms: int = 0,
+    in_force: bool = False,
+) -> Trial:
+    """What one fold's outputs say about a combination; alarms before a time do not count."""
     alarms = 0
     sessions: set[str] = set()
     for output in outputs:
-        if output.type in types and output.value is not None and is_alarm(output):
+        if output.type in types and output.value is not None and output.time_ms >= since_ms and is_alarm(output):
             alarms += 1
             sessions.add(str(orjson.loads(output.value).get("session_id", "")))
     return Trial(
@@ -164,6 +190,7 @@ def try_out(values: dict[str, Any], outputs: Iterable[Output], types: frozenset[
         len(truth.stuck),
         len(sessions & truth.stuck),
         alarms,
+        in_force,
     )
 
 
@@ -186,3 +213,12 @@ def best(trials: Sequence[Trial]) -> list[Trial]:
             for other in trials
         )
     ]
+
+
+def recommended(trials: Sequence[Trial]) -> Trial | None:
+    """The combination whose share of loops caught exceeds its share of false alarms most (Youden's J).
+
+    Of equal ones that with fewer alarms, then the one in force, then the first. None where there is nothing to compare.
+    """
+    judged = [one for one in trials if one.healthy and one.stuck]
+    return max(judged, key=lambda one: (one.recall - one.false_alarms, -one.alarms, one.in_force), default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
 from story import Story
 from trustfold.history.catalogue import connect
-from trustfold.history.inputs import prepare
+from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import Recorder
 from trustfold.history.search import Truth, best, combinations, labelled, truth_of
 from trustfold.history.whatif import Difference, what_of
@@ -21,16 +22,23 @@ from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 from trustfold.surfaces.record_store import StoreRecording
-from trustfold.surfaces.whatif import compare, run_grid
+from trustfold.surfaces.trials import tasks, try_all
+from trustfold.surfaces.whatif import Compared, Present, compare, recorded_rules, warm_up
 
 DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
 
 
+def compared(root: Path, other: Rules, *, since: datetime | None = None, present: Rules | None = None) -> Compared:
+    """Other rules against those in force: as recorded, else the shipped ones; or against given ones."""
+    with connect(root, threads=2) as connection, lined_up(connection, since, warm_up(since)) as inputs:
+        recorded = tuple(recorded_rules(connection)) if present is None else ()
+        return compare(connection, inputs, Present(present or Rules(), recorded), other, since)
+
+
 def difference(root: Path, other: Rules, **options: Any) -> tuple[Difference, int, int]:
-    """What other rules than the default ones would have decided; how many recorded decisions were decided again."""
-    with connect(root, threads=2) as connection:
-        prepare(connection)
-        return compare(connection, Rules(), other, **options)
+    """What other rules would have decided; how many recorded decisions were decided again, and how many there are."""
+    told = compared(root, other, **options)
+    return told.difference, told.recorded.again, told.recorded.count
 
 
 def replays(records: list[tuple[str, bytes]], rules: Rules) -> dict[str, Any]:
@@ -166,11 +174,11 @@ def test_a_grid_shows_what_thresholds_catch_and_cost(tmp_path: Path) -> None:
         tmp_path,
         [(topic, value.replace(b'"00000000-', b'"%08d-' % number)) for number, (topic, value) in enumerate(records)],
     )
-    with connect(tmp_path, threads=2) as connection:
-        prepare(connection)
+    with connect(tmp_path, threads=2) as connection, lined_up(connection) as inputs:
         truth = truth_of(connection)
         assert truth == Truth(frozenset({"loop-1", "loop-2"}), frozenset({"loop-7"}))
-        trials = run_grid(connection, Rules(), ("behaviour.repetitive_calls.minor=2,3,9",), truth)
+        given = tasks(inputs, Rules(), ("behaviour.repetitive_calls.minor=2,3,9",), truth)
+        trials = [trial for _, trial in try_all(given)]
     shown = [(trial.values["behaviour.repetitive_calls.minor"], trial.alarmed, trial.caught) for trial in trials]
     assert shown == [(2, 1, 1), (3, 0, 1), (9, 0, 0)]
     assert best(trials) == [trials[1]]
