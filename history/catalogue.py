@@ -44,6 +44,7 @@ def connect(root: Path, *, since: datetime | None = None, threads: int | None = 
     connection = duckdb.connect()
     # A name that is no view must be an error, not a variable of whoever called.
     connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET enable_progress_bar = false")  # it would stand among the answers
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
     install(connection, root, since=since)

@@ -61,6 +61,7 @@ class Inputs:
         """The inputs, as often as wanted."""
         with duckdb.connect() as connection:
             connection.execute("SET threads = 1")
+            connection.execute("SET enable_progress_bar = false")
             connection.execute(
                 "SELECT topic, arrived_ms, key, record, echo FROM read_parquet(?)", [str(self.path)]
             )  # in the order of the file

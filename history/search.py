@@ -21,7 +21,7 @@ from ..projections.emit import Output
 from ..schemas.errors import ConfigError
 from ..schemas.older_shapes import Misfit
 from ..schemas.rule_text import fitted
-from ..schemas.rules import Ladder, Rules
+from ..schemas.rules import BehaviourRules, Ladder, Rules
 
 LOOP = 6
 """The same call with the same result so often is a loop, whatever the rules say."""
@@ -161,16 +161,52 @@ ALARMS = {"behaviour": "pattern.detected", "trust": "trust.changed", "breakers":
 """What counts as an alarm, by the part of the rules that is tried."""
 
 
-def alarm_types(grid: Sequence[str]) -> frozenset[str]:
-    """Decisions that are alarms for this grid."""
-    parts = {line.partition(".")[0].strip() for line in grid}
-    return frozenset(ALARMS[part] for part in parts if part in ALARMS) or frozenset(ALARMS.values())
+_SEEN_BY = {
+    "poll_no_progress": "repetitive_calls",
+    "read_only_cap": "read_only_loop",
+    "error_retry_by_tool": "error_retry_loop",
+}
+"""Thresholds that are a second way to see a pattern."""
+
+_LADDERS = frozenset(
+    name for name, kind in BehaviourRules.__annotations__.items() if str(kind) == "Ladder" and name not in _SEEN_BY
+)
+
+
+class Alarms(NamedTuple):
+    """What counts as an alarm.
+
+    Attributes:
+        types: decisions of these types.
+        patterns: patterns of these names; empty: of any.
+    """
+
+    types: frozenset[str]
+    patterns: frozenset[str] = frozenset()
+
+    def has(self, output: Output) -> bool:
+        """Whether an output is an alarm: a pattern, or a transition for the worse."""
+        if output.type not in self.types:
+            return False
+        body = orjson.loads(output.value or b"{}")
+        if output.type == "pattern.detected":
+            return not self.patterns or body["pattern"] in self.patterns
+        return body.get("to") in {"escalated", "blocked", "open"}
+
+
+def alarms_of(grid: Sequence[str]) -> Alarms:
+    """Decisions that are alarms for this grid: those of the detectors tried, for what others say stays the same."""
+    paths = [line.partition("=")[0].strip().split(".") for line in grid]
+    types = frozenset(ALARMS[path[0]] for path in paths if path[0] in ALARMS) or frozenset(ALARMS.values())
+    behaviour = [path[1] if len(path) > 1 else "" for path in paths if path[0] == "behaviour"]
+    patterns = {_SEEN_BY.get(name, name) for name in behaviour}
+    return Alarms(types, frozenset(patterns) if patterns <= _LADDERS else frozenset())
 
 
 def try_out(
     values: dict[str, Any],
     outputs: Iterable[Output],
-    types: frozenset[str],
+    counted: Alarms,
     truth: Truth,
     *,
     since_ms: int = 0,
@@ -180,7 +216,7 @@ def try_out(
     alarms = 0
     sessions: set[str] = set()
     for output in outputs:
-        if output.type in types and output.value is not None and output.time_ms >= since_ms and is_alarm(output):
+        if output.time_ms >= since_ms and counted.has(output):
             alarms += 1
             sessions.add(str(orjson.loads(output.value).get("session_id", "")))
     return Trial(
@@ -192,13 +228,6 @@ def try_out(
         alarms,
         in_force,
     )
-
-
-def is_alarm(output: Output) -> bool:
-    """Whether a transition is one for the worse; a pattern always is."""
-    if output.type == "pattern.detected":
-        return True
-    return orjson.loads(output.value or b"{}").get("to") in {"escalated", "blocked", "open"}
 
 
 def best(trials: Sequence[Trial]) -> list[Trial]:

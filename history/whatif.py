@@ -285,7 +285,11 @@ def _briefly(output: Output | None) -> str:
     if output is None:
         return ""
     body = _body(output)
-    words = [str(body[name]) for name in ("to", "severity", "nudge_type", "repetitions", "reason") if name in body]
+    words = [
+        str(body[name])
+        for name in ("to", "severity", "nudge_type", "suggested_model", "repetitions", "reason")
+        if name in body
+    ]
     return ", ".join(words) or output.type
 
 

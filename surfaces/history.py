@@ -47,7 +47,10 @@ def moment_of(since: str | None, now: datetime | None = None) -> datetime | None
         return None
     span = _SPAN.fullmatch(since.strip())
     if span:
-        return (now or datetime.now(UTC)) - timedelta(seconds=float(span[1]) * _UNITS[span[2]])
+        try:
+            return (now or datetime.now(UTC)) - timedelta(seconds=float(span[1]) * _UNITS[span[2]])
+        except OverflowError:
+            raise ConfigError(f"--since {since}: so long ago there is no date; leave it out for everything") from None
     try:
         time = datetime.fromisoformat(since)
     except ValueError:

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from ..history.inputs import Inputs
-from ..history.search import Trial, Truth, alarm_types, combinations, try_out
+from ..history.search import Alarms, Trial, Truth, alarms_of, combinations, try_out
 from ..schemas.rules import Rules
 from ..schemas.settings import SettingsOverrides
 from .refold import Refold, fall_due_alike
@@ -26,7 +26,7 @@ class Task(NamedTuple):
     rules: Rules
     environment: SettingsOverrides | None
     echoes: bool
-    types: frozenset[str]
+    alarms: Alarms
     truth: Truth
     since_ms: int
     in_force: bool
@@ -48,9 +48,9 @@ def tasks(
     """
     chosen = combinations(grid, present)
     echoes = fall_due_alike(present, *(rules for _, rules in chosen))
-    types = alarm_types(grid)
+    alarms = alarms_of(grid)
     return [
-        Task(inputs, values, rules, environment, echoes, types, truth, since_ms, rules == present)
+        Task(inputs, values, rules, environment, echoes, alarms, truth, since_ms, rules == present)
         for values, rules in chosen
     ]
 
@@ -86,7 +86,7 @@ def try_one(task: Task) -> Trial:
     return try_out(
         task.values,
         fold.run(task.inputs),
-        task.types,
+        task.alarms,
         task.truth,
         since_ms=task.since_ms,
         in_force=task.in_force,

@@ -115,11 +115,13 @@ class Compared(NamedTuple):
         difference: between two rules.
         recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
         versions: how many different rules were in force, as the records tell; 0: they do not.
+        ordered: whether the records have one order; over Kafka each partition has its own.
     """
 
     difference: Difference
     recorded: Recorded
     versions: int
+    ordered: bool = True
 
 
 def warm_up(since: datetime | None) -> datetime | None:
@@ -194,12 +196,15 @@ def _told(compared: Compared, since: datetime | None, *, as_json: bool) -> None:
 
 def _why_not_all(compared: Compared, since: datetime | None) -> str:
     """Why what was decided then was not all decided again."""
-    reasons = ["the workers read the partitions in another order"]
+    reasons = []
     if not compared.versions:
-        reasons.insert(0, "other rules were in force then, which this history does not tell")
+        reasons.append("other rules were in force then, which are not those compared with")
+    if not compared.ordered:
+        reasons.append("the workers read the partitions in another order")
     if since is not None:
         reasons.append(f"they depend on what was more than {WARM_UP.days} day before --since")
-    return f"the others: {', or '.join(reasons)}"
+    why = ", or ".join(reasons) or "the records that they depend on are not kept any more"
+    return f"the others: {why}"
 
 
 def compare(
@@ -231,7 +236,9 @@ def compare(
     was, would = before.finish(), after.finish()
     recorded.find(was)
     comparison.take(was, would)
-    return Compared(comparison.finish(), recorded, len(present.recorded))
+    source = connection.execute("SELECT source FROM recorded_from").fetchone()
+    ordered = source is None or not source[0].startswith("kafka ")
+    return Compared(comparison.finish(), recorded, len(present.recorded), ordered)
 
 
 def _ms(since: datetime | None) -> int:

@@ -92,7 +92,7 @@ def rows_of(trials: list[Trial]) -> tuple[list[str], list[list[Any]]]:
             f"{trial.alarmed} of {trial.healthy}",
             f"{trial.false_alarms:.1%}",
             f"{trial.caught} of {trial.stuck}",
-            f"{trial.recall:.0%}",
+            f"{trial.recall:.1%}",
             trial.alarms,
             " ".join(
                 word for word, holds in (("◀", trial in chosen), ("★", trial is one), ("now", trial.in_force)) if holds
