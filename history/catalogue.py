@@ -9,6 +9,7 @@ what it was made from counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -44,11 +45,17 @@ def connect(root: Path, *, since: datetime | None = None, threads: int | None = 
     connection = duckdb.connect()
     # A name that is no view must be an error, not a variable of whoever called.
     connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET enable_progress_bar = false")  # it would stand among the answers
+    no_bar(connection)
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
     install(connection, root, since=since)
     return connection
+
+
+def no_bar(connection: duckdb.DuckDBPyConnection) -> None:
+    """Have DuckDB draw no progress of its own: it would stand among the answers."""
+    with suppress(duckdb.Error):  # a notebook that cannot draw one refuses the setting
+        connection.execute("SET enable_progress_bar = false")
 
 
 def install(connection: duckdb.DuckDBPyConnection, root: Path, *, since: datetime | None = None) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import duckdb
 
 from ..projections.rule_source import RULES_TOPIC
+from .catalogue import no_bar
 from .errors import HistoryError
 from .files import APPENDED_PARTITION
 
@@ -61,7 +62,7 @@ class Inputs:
         """The inputs, as often as wanted."""
         with duckdb.connect() as connection:
             connection.execute("SET threads = 1")
-            connection.execute("SET enable_progress_bar = false")
+            no_bar(connection)
             connection.execute(
                 "SELECT topic, arrived_ms, key, record, echo FROM read_parquet(?)", [str(self.path)]
             )  # in the order of the file

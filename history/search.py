@@ -218,7 +218,7 @@ def try_out(
     for output in outputs:
         if output.time_ms >= since_ms and counted.has(output):
             alarms += 1
-            sessions.add(str(orjson.loads(output.value).get("session_id", "")))
+            sessions.add(str(orjson.loads(output.value or b"{}").get("session_id", "")))
     return Trial(
         values,
         len(truth.healthy),
