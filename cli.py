@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -96,6 +97,9 @@ class Cli(LazyGroup):
         except TrustfoldError as error:
             error_line(str(error))
             ctx.exit(exit_code_of(error))
+        except click.UsageError as error:
+            _name_commands(error)
+            raise
         except KeyboardInterrupt:
             error_line("interrupted")
             ctx.exit(ExitCode.INTERRUPTED)
@@ -107,6 +111,17 @@ class Cli(LazyGroup):
             ctx.exit(ExitCode.OK)
         else:
             return result
+
+
+def _name_commands(error: click.UsageError) -> None:
+    """Whoever asks for a command that does not exist is told which do, or the one that was probably meant."""
+    group = error.ctx.command if error.ctx is not None else None
+    if error.ctx is None or not isinstance(group, click.Group) or not error.message.startswith("No such command"):
+        return
+    names = group.list_commands(error.ctx)
+    near = get_close_matches(error.message.split("'")[1], names, n=1) if "'" in error.message else []
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+    error.message = f"{error.message.rstrip('.')}; {hint}"
 
 
 @click.group(

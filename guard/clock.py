@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -19,6 +19,9 @@ class Clock(Protocol):
 
     async def sleep(self, ms: float) -> None:
         """Wait so many milliseconds."""
+
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+        """Wait for a future, at most so many milliseconds; whether it is done. It is not cancelled."""
 
 
 class SystemClock:
@@ -35,6 +38,11 @@ class SystemClock:
     async def sleep(self, ms: float) -> None:
         """Wait so many milliseconds."""
         await asyncio.sleep(ms / 1000)
+
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+        """Wait for a future, at most so many milliseconds."""
+        await asyncio.wait({future}, timeout=ms / 1000)
+        return future.done()
 
 
 def new_id(now_ms: int) -> str:

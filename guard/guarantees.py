@@ -15,6 +15,9 @@ from ..schemas.errors import ConfigError
 GracefulDegradationPlan = DegradationPlan
 """How to end well when a limit is reached."""
 
+_TOLERANCE = 1e-9
+"""In which sums of money count as equal."""
+
 LIMITS = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 
 _ADVICE = {
@@ -94,9 +97,13 @@ class Spending:
         return self._began_ms + self.limits.max_duration_seconds * 1000
 
     def breach(self, now_ms: float, *, recursive: bool) -> Breach | None:
-        """The limit that an operation would go beyond; None where there is room for it."""
+        """The limit that forbids another operation; None where there is room for it.
+
+        What reaches a limit is within it, as in the folds: with the last cent spent, what costs nothing goes on. Time
+        and a recursive call are needed by the operation itself, so there something must be left.
+        """
         limits = self.limits
-        if self.cost_usd >= limits.max_cost_usd:
+        if self.cost_usd > limits.max_cost_usd + _TOLERANCE:
             return self._breach("max_cost_usd", self.cost_usd, limits.max_cost_usd, now_ms)
         if (elapsed := self.elapsed_s(now_ms)) >= limits.max_duration_seconds:
             return self._breach("max_duration_seconds", elapsed, limits.max_duration_seconds, now_ms)

@@ -11,69 +11,46 @@ import functools
 import inspect
 import random
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
-from ..schemas import commands as cmd
-from ..schemas import events as ev
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
-from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
-from ..schemas.vocabulary import QualitySeverity, Severity, TrustState
+from ..schemas.tool_envelopes import ToolCallEnvelope
 from .attempts import Executor, Function, Runner
+from .backends.choice import backend_at, nowhere
 from .binding import as_bound, by_name
 from .breaker import BreakerGate
+from .checking import Checking
 from .clock import Clock, SystemClock, new_id
 from .errors import EnvelopeRejected
-from .failure import of_exception
 from .flow import CallFlow
 from .hooks import Hooks
 from .idempotency.joining import Joiner
 from .idempotency.memory import InMemoryDedupeStore
 from .metrics import Metrics
-from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
+from .permission import PermissionWrapper
 from .preparing import options_of, prepare
 from .privacy import Privacy
 from .publisher import Publisher
-from .redaction import redact_text
-from .reports import context_of, error_info, severity_of
-from .request import NO_SESSION, Call, check_call, read_envelope, safe_key, scopes_of, trust_keys
-from .result import ToolResult
+from .reports import Reporting
+from .request import NO_SESSION, check_call, read_envelope
+from .result import ToolResult, refused_envelope
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
+from .straight import call_straight
 from .tools import Tool, ToolBook
 from .tracing import Tracing
-from .view import StateView, Trust
+from .view import StateView
 
 if TYPE_CHECKING:
-    from ..schemas.tool_envelopes import ResultError
     from .backends.base import Backend
     from .backends.memory import MemoryBackend
     from .idempotency.record import DedupeStore
     from .resilient import ResilientResult
 
 
-class Decision(NamedTuple):
-    """What a check says about a call that nobody has made yet.
-
-    Attributes:
-        allowed: nothing refuses it; it may still have to be approved.
-        ask: a person must approve it.
-        code: `allowed`, `approval_required`, `blocked`, `removed` or `circuit_open`.
-        message: why, in words; empty where it is allowed.
-    """
-
-    allowed: bool
-    ask: bool = False
-    code: str = "allowed"
-    message: str = ""
-
-
-ALLOWED = Decision(allowed=True)
-
-
-class ToolGuard:
+class ToolGuard(Checking, Reporting):
     """Wraps tool calls: asks, joins, retries, publishes. One per process is enough; it may serve many sessions.
 
     Attributes:
@@ -187,7 +164,7 @@ class ToolGuard:
         chosen = GuardSettings.from_env(**settings)
         metrics = Metrics()
         if not chosen.enabled:
-            return cls(_nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
+            return cls(nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
         backend = HttpBackend(engine.url, metrics, chosen.buffer_events, token=token, engine=engine)
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
@@ -226,26 +203,12 @@ class ToolGuard:
         """
         chosen = GuardSettings.from_env(**settings)
         metrics = Metrics()
-        scheme, _, rest = address.partition("://")
         if not chosen.enabled:
             # The kill switch must work where Kafka does not.
-            return cls(_nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
-        if scheme == "kafka" and rest:
-            from .backends.kafka import KafkaBackend  # extra `kafka`
-
-            backend: Backend = KafkaBackend(
-                rest,
-                metrics,
-                chosen.buffer_events,
-                topic_prefix=topic_prefix,
-                client_arguments=dict(client_arguments or {}),
-            )
-        elif scheme in {"http", "https"} and rest:
-            from .backends.http import HttpBackend  # only where it is used
-
-            backend = HttpBackend(address, metrics, chosen.buffer_events, token=token)
-        else:
-            raise ConfigError(f"{address!r} is no address; use kafka://host:9092 or http://127.0.0.1:8321")
+            return cls(nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
+        backend = backend_at(
+            address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
+        )
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
         await backend.start(wait_s)
         if strict and not backend.connected:
@@ -287,65 +250,6 @@ class ToolGuard:
     def permission(self, plugin: Any) -> None:
         wrapped = plugin if plugin is None or isinstance(plugin, PermissionWrapper) else PermissionWrapper(plugin, self)
         self._flow.permission = wrapped
-
-    def check(
-        self,
-        tool_name: str,
-        args: Mapping[str, Any] | None = None,
-        *,
-        session_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> Decision:
-        """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds."""
-        if not self.settings.enabled:
-            return ALLOWED
-        view, settings = self.backend.view, self.settings
-        session = self.sessions.get(session_id) if session_id is not None else None
-        if view.untroubled and session is None:
-            return ALLOWED
-        workspace = workspace_id or (session or settings).workspace_id
-        key = safe_key(tool_name, args or {}, self.tools.get(tool_name).service or "")
-        if session is None:
-            trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
-        else:
-            trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
-        if trust is not None and is_refused(trust):
-            return Decision(self.settings.shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
-        scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        standing = self._gate.standing_at(workspace, scopes)
-        if standing is not None:
-            return Decision(self.settings.shadow, code="circuit_open", message=standing.message)
-        if trust is not None and must_ask(trust):
-            return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
-        return ALLOWED
-
-    def trust_of(
-        self,
-        tool_name: str,
-        args: Mapping[str, Any] | None = None,
-        *,
-        session_id: str = "",
-        workspace_id: str | None = None,
-    ) -> Trust | None:
-        """The strictest trust of a call's keys; None where it is trusted.
-
-        Workspace and user are those of the session, else the guard's, as they are for the call itself.
-        """
-        who = self.sessions.get(session_id) or self.settings
-        call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or who.workspace_id)
-        call.user_id = who.user_id
-        return self._trust(call)
-
-    def _trust(self, call: Call) -> Trust | None:
-        session = self.sessions.get(call.session_id)
-        if session is not None and (own := session.trust_override(call.trust_keys)) is not None:
-            if own is TrustState.TRUSTED:
-                return None
-            from .overrides import session_trust  # rare
-
-            return session_trust(call, own, self.clock.now_ms())
-        view = self.backend.view
-        return None if view.untroubled else view.trust(call.workspace_id, call.trust_keys, call.user_id)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -414,7 +318,7 @@ class ToolGuard:
         if args is None:
             args = {}
         if not self.settings.enabled:
-            return await self._straight(tool_name, function, args, runner)
+            return await call_straight(tool_name, function, args, runner)
         session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
         if session_id is None:
             session_id = session.session_id if session is not None else NO_SESSION
@@ -446,7 +350,7 @@ class ToolGuard:
         try:
             given = read_envelope(envelope)
         except EnvelopeRejected as rejected:
-            return _rejected(rejected, envelope)
+            return refused_envelope(rejected, envelope)
         options = options_of(given, self.clock.now_ms())
         return await self.call(
             given.tool_name, function, given.payload.params, session_id=given.target.session_key, **options
@@ -474,121 +378,11 @@ class ToolGuard:
 
         return await call_resilient(self, scenario, args or {}, frozenset(tags), max_attempts, options)
 
-    async def _straight(
-        self, tool_name: str, function: Function, args: Mapping[str, Any], runner: Runner | None
-    ) -> ToolResult:
-        """The kill switch: the function is called once, as it is; nothing is checked, tried again or published."""
-        made = ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.SUCCESS, attempts=1)
-        try:
-            if inspect.iscoroutinefunction(function):
-                made.output = await function(**args)
-            elif runner is not None:
-                made.output = await runner(function, dict(args))
-            else:
-                made.output = await asyncio.to_thread(function, **args)
-                if inspect.isawaitable(made.output):
-                    made.output = await made.output
-        except Exception as error:  # noqa: BLE001 - `unwrap` raises it again
-            made.status, made.exception, made.error = ResultStatus.ERROR, error, _raised(error)
-        return made
-
-    # --- sessions and reports -------------------------------------------------------------------------------------
+    # --- sessions -------------------------------------------------------------------------------------------------
 
     def session(self, session_id: str | None = None, **options: Any) -> GuardSession:
         """A session; `async with guard.session(…) as session:`. `options` are those of `GuardSession`."""
         return GuardSession(self, session_id or new_id(self.clock.now_ms()), **options)
-
-    def report_failure(
-        self,
-        tool_name: str,
-        error: str | dict[str, Any] | BaseException,
-        *,
-        session_id: str | None = None,
-        severity: Severity | str | None = None,
-        domain: str | None = None,
-        service: str | None = None,
-        context: dict[str, Any] | None = None,
-        recoverable: bool = True,
-    ) -> None:
-        """Report a failure without a call of its own (seed 1, Cross-Plugin Failure Reporting API).
-
-        Raises:
-            ValueError: there is no such severity.
-        """
-        fields = {"error": error_info(error, self.privacy), "severity": severity_of(severity)}
-        if (shown := context_of(context)) is not None:
-            fields["context"] = shown  # type: ignore[assignment]
-        self._report(
-            ev.FailureReported, tool_name, session_id, domain=domain, service=service, recoverable=recoverable, **fields
-        )
-
-    def report_success(
-        self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None
-    ) -> None:
-        """Report that a tool worked, so that it can recover."""
-        self._report(ev.SuccessReported, tool_name, session_id, domain=domain, service=service)
-
-    def _report(self, kind: type[ev.EventBase], tool_name: str, session_id: str | None, **fields: Any) -> None:
-        if not self.settings.enabled:
-            return
-        session = CURRENT.get()
-        chosen = session_id or (session.session_id if session is not None else NO_SESSION)
-        check_call(tool_name, {}, chosen)
-        tool = self.tools.get(tool_name)
-        fields["service"] = fields["service"] or tool.service
-        self.publisher.event(kind, chosen, tool_name=tool_name, plugin_name=tool.plugin_name, **fields)
-
-    def mark_tool_failure(
-        self, tool_id: str, scenario: str, error_message: str = "", severity: QualitySeverity | str = "medium"
-    ) -> None:
-        """Mark a tool as having failed at something (seed 4); it ranks lower at such things from now on.
-
-        That is an operator's command: on Kafka it needs the right to write `commands`. Calls that fail in a resilient
-        call count by themselves and must not be marked, too.
-
-        Raises:
-            ValueError: there is no such severity.
-        """
-        self.order(
-            cmd.QualityMark,
-            tool=tool_id,
-            severity=QualitySeverity(severity),
-            scenario=redact_text(scenario)[:500] or None,
-            error_message=redact_text(error_message)[:500] or None if self.settings.send_errors else None,
-        )
-
-    def order(self, kind: type[cmd.CommandBase], **fields: Any) -> None:
-        """Give an operator's command, e.g. `guard.order(TrustReset, key="bash")`; needs an operator's rights."""
-        if not self.settings.enabled:
-            return
-        now = self.clock.now_ms()
-        command = kind(
-            schema_version="1.0",
-            id=new_id(now),
-            time=datetime.fromtimestamp(now / 1000, UTC),
-            **{"workspace_id": self.settings.workspace_id, "issued_by": self.guard_id, **fields},
-        )
-        self.publisher.send(command)
-
-    def permission_hooks(self) -> dict[str, Callable[..., None]]:
-        """Hooks for a permission plugin that tells what it decided (option B of the seed): `on_resolved`."""
-        return {"on_resolved": self.on_permission_resolved}
-
-    def on_permission_resolved(
-        self,
-        tool_name: str,
-        request_id: str,
-        granted: bool,  # noqa: FBT001 - the seed's signature
-        method: str,
-        session_id: str | None = None,
-    ) -> None:
-        """Publish that a request for permission was answered."""
-        if not self.settings.enabled:
-            return
-        session = CURRENT.get()
-        chosen = session_id or (session.session_id if session is not None else NO_SESSION)
-        fields = {"call_id": request_id, "tool_name": tool_name, "granted": granted, "method": method or None}
-        self.publisher.event(ev.PermissionResolved, chosen, **fields)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -606,33 +400,3 @@ class ToolGuard:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _rejected(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
-    from ..schemas.tool_envelopes import ResultError  # rare
-
-    shown = envelope if isinstance(envelope, Mapping) else {}
-    error = ResultError(code="validation_error", message=str(rejected), retriable=False, terminal=True)
-    return ToolResult(
-        request_id=str(shown.get("requestId", "")),
-        tool_name=str(shown.get("toolName", "")),
-        status=ResultStatus.ERROR,
-        error=error,
-        exception=rejected,
-    )
-
-
-def _raised(error: Exception) -> ResultError:
-    from ..schemas.tool_envelopes import ResultError  # only for the kill switch
-
-    failure = of_exception(error)
-    return ResultError(
-        code=failure.code, message=failure.message, retriable=failure.retriable, terminal=not failure.retriable
-    )
-
-
-def _nowhere(metrics: Metrics) -> Backend:
-    """A backend for a guard that is switched off."""
-    from .backends.memory import MemoryBackend  # rare
-
-    return MemoryBackend(SystemClock(), metrics)

@@ -13,6 +13,7 @@ import orjson
 from .redaction import redact_text
 
 LOGGER = logging.getLogger("trustfold.guard")
+LOGGER.addHandler(logging.NullHandler())  # a library: where nobody has set up logging, nothing is printed
 
 
 def say(level: int, event: str, **fields: Any) -> None:

@@ -43,8 +43,14 @@ TRANSITIONS = Family(
 )
 EVENTS = Family("trustfold_guard_events_total", "counter", ("result",), "Events published, dropped and failed.")
 SHADOW = Family("trustfold_guard_shadow_total", "counter", ("tool", "reason"), "Calls that would have been refused.")
+UNTRACKED = Family(
+    "trustfold_untracked_failures_total",
+    "counter",
+    (),
+    "Failures without a fine key: their tool had its most (in memory).",
+)
 
-FAMILIES = (CALLS, DURATION, RETRIES, HITS, CACHE_SIZE, CACHE_TTL, CIRCUITS, TRANSITIONS, EVENTS, SHADOW)
+FAMILIES = (CALLS, DURATION, RETRIES, HITS, CACHE_SIZE, CACHE_TTL, CIRCUITS, TRANSITIONS, EVENTS, SHADOW, UNTRACKED)
 
 _REASONS = frozenset("timeout 408 425 429 500 502 503 504".split())
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .secret_patterns import CARD, HINT, NAME, SHAPES, is_card
+from .secret_patterns import CARD, NAME, is_card, shapes_for
 
 HIDDEN = "[redacted]"
 """What stands in place of a secret."""
@@ -34,10 +34,8 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
     for secret in known:
         if secret in text:
             text = text.replace(secret, HIDDEN)
-    if not HINT.search(text):
-        return text
-    for _, shape in SHAPES:
-        text = shape.sub(HIDDEN, text)
+    for shape in shapes_for(text):
+        text = shape.pattern.sub(HIDDEN, text)
     return CARD.sub(lambda found: HIDDEN if is_card(found.group()) else found.group(), text)
 
 
@@ -80,9 +78,9 @@ def _collect(value: Any, found: set[str], depth: int, *, secret: bool) -> None:
     elif secret and isinstance(value, str | int | float) and not isinstance(value, bool):
         if len(text := str(value)) >= MIN_KNOWN:
             found.add(text)
-    elif isinstance(value, str) and HINT.search(value):
-        for _, shape in SHAPES:
-            for match in shape.finditer(value):
+    elif isinstance(value, str):
+        for shape in shapes_for(value):
+            for match in shape.pattern.finditer(value):
                 found.update(part for part in re.split(r"[\s:=@&?'\"]+", match.group()) if len(part) >= 2 * MIN_KNOWN)
 
 

@@ -1,19 +1,138 @@
-"""Failures and successes that a plugin reports without a call (seed 1, Cross-Plugin Failure Reporting API)."""
+"""What a guard publishes that is no call of its own: reports, answers to permission requests, an operator's orders.
+
+Reports are failures and successes that a plugin tells of (seed 1, Cross-Plugin Failure Reporting API).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from ..schemas.events import ErrorInfo
-from ..schemas.vocabulary import Severity
+from ..schemas import commands as cmd
+from ..schemas import events as ev
+from ..schemas.vocabulary import QualitySeverity, Severity
+from .clock import Clock, new_id
 from .failure import of_exception, of_result
 from .privacy import Privacy, canonical
-from .redaction import redact
+from .publisher import Publisher
+from .redaction import redact, redact_text
+from .request import NO_SESSION, check_call
+from .session import CURRENT
+from .settings import GuardSettings
+from .tools import ToolBook
 
 
-def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) -> ErrorInfo:
+class Reporting:
+    """The part of `ToolGuard` that tells and orders; each does nothing while the kill switch is on."""
+
+    settings: GuardSettings
+    clock: Clock
+    tools: ToolBook
+    privacy: Privacy
+    publisher: Publisher
+    guard_id: str
+
+    def report_failure(
+        self,
+        tool_name: str,
+        error: str | dict[str, Any] | BaseException,
+        *,
+        session_id: str | None = None,
+        severity: Severity | str | None = None,
+        domain: str | None = None,
+        service: str | None = None,
+        context: dict[str, Any] | None = None,
+        recoverable: bool = True,
+    ) -> None:
+        """Report a failure without a call of its own (seed 1, Cross-Plugin Failure Reporting API).
+
+        Raises:
+            ValueError: there is no such severity.
+        """
+        fields = {"error": error_info(error, self.privacy), "severity": severity_of(severity)}
+        if (shown := context_of(context)) is not None:
+            fields["context"] = shown  # type: ignore[assignment]
+        self._report(
+            ev.FailureReported, tool_name, session_id, domain=domain, service=service, recoverable=recoverable, **fields
+        )
+
+    def report_success(
+        self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None
+    ) -> None:
+        """Report that a tool worked, so that it can recover."""
+        self._report(ev.SuccessReported, tool_name, session_id, domain=domain, service=service)
+
+    def _report(self, kind: type[ev.EventBase], tool_name: str, session_id: str | None, **fields: Any) -> None:
+        if not self.settings.enabled:
+            return
+        chosen = _session_or(session_id)
+        check_call(tool_name, {}, chosen)
+        tool = self.tools.get(tool_name)
+        fields["service"] = fields["service"] or tool.service
+        self.publisher.event(kind, chosen, tool_name=tool_name, plugin_name=tool.plugin_name, **fields)
+
+    def mark_tool_failure(
+        self, tool_id: str, scenario: str, error_message: str = "", severity: QualitySeverity | str = "medium"
+    ) -> None:
+        """Mark a tool as having failed at something (seed 4); it ranks lower at such things from now on.
+
+        That is an operator's command: on Kafka it needs the right to write `commands`. Calls that fail in a resilient
+        call count by themselves and must not be marked, too.
+
+        Raises:
+            ValueError: there is no such severity.
+        """
+        self.order(
+            cmd.QualityMark,
+            tool=tool_id,
+            severity=QualitySeverity(severity),
+            scenario=redact_text(scenario)[:500] or None,
+            error_message=redact_text(error_message)[:500] or None if self.settings.send_errors else None,
+        )
+
+    def order(self, kind: type[cmd.CommandBase], **fields: Any) -> None:
+        """Give an operator's command, e.g. `guard.order(TrustReset, key="bash")`; needs an operator's rights."""
+        if not self.settings.enabled:
+            return
+        now = self.clock.now_ms()
+        command = kind(
+            schema_version="1.0",
+            id=new_id(now),
+            time=datetime.fromtimestamp(now / 1000, UTC),
+            **{"workspace_id": self.settings.workspace_id, "issued_by": self.guard_id, **fields},
+        )
+        self.publisher.send(command)
+
+    def permission_hooks(self) -> dict[str, Callable[..., None]]:
+        """Hooks for a permission plugin that tells what it decided (option B of the seed): `on_resolved`."""
+        return {"on_resolved": self.on_permission_resolved}
+
+    def on_permission_resolved(
+        self,
+        tool_name: str,
+        request_id: str,
+        granted: bool,  # noqa: FBT001 - the seed's signature
+        method: str,
+        session_id: str | None = None,
+    ) -> None:
+        """Publish that a request for permission was answered."""
+        if not self.settings.enabled:
+            return
+        chosen = _session_or(session_id)
+        fields = {"call_id": request_id, "tool_name": tool_name, "granted": granted, "method": method or None}
+        self.publisher.event(ev.PermissionResolved, chosen, **fields)
+
+
+def _session_or(session_id: str | None) -> str:
+    """The session named, else the surrounding one, else none."""
+    session = CURRENT.get()
+    return session_id or (session.session_id if session is not None else NO_SESSION)
+
+
+def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) -> ev.ErrorInfo:
     """A reported error as it may leave: a text, an object with `error`, or an exception.
 
     The message is classified here, as it may stay here.
@@ -24,7 +143,7 @@ def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) ->
         shape = error if isinstance(error, dict) else {"error": error or "error"}
         found = of_result(shape if "error" in shape else {"error": str(shape)})
         failure = found if found is not None else of_exception(RuntimeError(str(error)))
-    return ErrorInfo(
+    return ev.ErrorInfo(
         type=privacy.word(failure.type, {}) or None,
         message=privacy.message(failure.message, {}) or None,
         http_status=failure.http_status,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..schemas.tool_envelopes import CacheHit, ResultError, ResultOutput, ResultStatus, RetryRecord, ToolResultEnvelope
-from .errors import CallNotPermitted, ToolFailed
+from .errors import CallNotPermitted, EnvelopeRejected, ToolFailed
 
 REFUSALS = frozenset(
     {
@@ -126,3 +127,16 @@ class ToolResult:
 def refusal(code: str, message: str) -> ResultError:
     """An error of the guard's own: the tool was not called."""
     return ResultError(code=code, message=message, retriable=code in {"circuit_open", "in_flight"}, terminal=False)
+
+
+def refused_envelope(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
+    """The answer to an envelope that describes no call: terminal, with the ids that can be read."""
+    shown = envelope if isinstance(envelope, Mapping) else {}
+    error = ResultError(code="validation_error", message=str(rejected), retriable=False, terminal=True)
+    return ToolResult(
+        request_id=str(shown.get("requestId", "")),
+        tool_name=str(shown.get("toolName", "")),
+        status=ResultStatus.ERROR,
+        error=error,
+        exception=rejected,
+    )

@@ -22,7 +22,7 @@ from .session import CURRENT
 
 if TYPE_CHECKING:
     from .attempts import Function
-    from .guard import Decision
+    from .checking import Decision
     from .result import ToolResult
     from .session import GuardSession
 

@@ -24,7 +24,9 @@ START_MS = int(datetime(2026, 1, 5, 10, tzinfo=UTC).timestamp() * 1000)
 
 
 class MovableClock:
-    """A clock that stands still until it is moved; waiting moves it at once.
+    """A clock that stands still until it is moved; sleeping moves it at once.
+
+    Whoever waits for something else, for at most some time, waits until that has come or the clock has been moved.
 
     Attributes:
         waits: milliseconds of every wait, in order.
@@ -34,6 +36,7 @@ class MovableClock:
         """Begin at a time."""
         self.waits: list[float] = []
         self._now_ms = float(now_ms)
+        self._alarms: list[tuple[float, asyncio.Future[None]]] = []
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -46,16 +49,36 @@ class MovableClock:
     async def sleep(self, ms: float) -> None:
         """Let the time pass without waiting for it; others get their turn."""
         self.waits.append(ms)
-        self._now_ms += ms
+        self.move(ms=ms)
         await asyncio.sleep(0)
 
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+        """Wait for a future, or until somebody has moved the clock so far."""
+        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (self._now_ms + ms, alarm)
+        self._alarms.append(entry)
+        try:
+            await asyncio.wait({future, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._alarms.remove(entry)
+            alarm.cancel()
+        return future.done()
+
     def move(self, seconds: float = 0, *, ms: float = 0) -> None:
-        """Let time pass."""
+        """Let time pass; whoever waits for it goes on when the loop comes to it."""
         self._now_ms += seconds * 1000 + ms
+        for due, alarm in tuple(self._alarms):
+            if due <= self._now_ms:
+                alarm.get_loop().call_soon_threadsafe(_ring, alarm)
 
     def after(self, seconds: float) -> str:
         """A time so many seconds from now, as it stands in a state."""
         return rfc3339(int(self._now_ms + seconds * 1000))
+
+
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)
 
 
 def guard_for_tests(

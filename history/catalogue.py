@@ -8,6 +8,8 @@ what it was made from counts.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,9 +22,15 @@ import duckdb
 from ..schemas.errors import ConfigError
 from .columns import Row, columns_of
 from .decision_rows import ROWS
-from .errors import HistoryError
+from .errors import HistoryError, unreadable
 from .event_rows import EventRow
 from .files import YOUNG_S, data_files, source_of
+
+_SPECIAL = re.compile(r"([*?\[])")
+"""What a pattern of files would take for more than itself, in the name of a directory."""
+
+_NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
+"""Names of our files: what others have put beside them is not read."""
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 
@@ -69,26 +77,41 @@ def install(connection: duckdb.DuckDBPyConnection, root: Path, *, since: datetim
         for statement in statements(root, since=since):
             connection.execute(statement)
     except duckdb.Error as error:
-        raise HistoryError(f"{root}: the history cannot be read ({str(error).partition(chr(10))[0]})") from error
+        raise unreadable(error, root) from error
 
 
-def save(root: Path, target: Path) -> None:
+def save(root: Path, target: Path, *, since: datetime | None = None) -> None:
     """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
 
     Raises:
-        ConfigError: nothing is recorded there.
+        ConfigError: nothing is recorded there, or the target is something else than a catalogue.
         HistoryError: the file cannot be written.
     """
+    if target.exists() and not _is_catalogue(target):
+        raise ConfigError(f"{target}: is there already and is no catalogue; name another file, or remove it")
     made = target.with_name(f".{target.name}.new")
     made.unlink(missing_ok=True)
     try:
         with duckdb.connect(str(made)) as connection:
-            install(connection, root)
+            install(connection, root, since=since)
         made.rename(target)
     except (OSError, duckdb.Error) as error:
         raise HistoryError(f"{target}: cannot be written ({str(error).partition(chr(10))[0]})") from error
     finally:
         made.unlink(missing_ok=True)
+
+
+def _is_catalogue(file: Path) -> bool:
+    """Whether a file is a database without any rows, so that nothing is lost with it."""
+    try:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            found = connection.execute(
+                "SELECT count(*) FILTER (view_name = 'recorded_events') FROM duckdb_views() "
+                "HAVING NOT EXISTS (FROM duckdb_tables())"
+            ).fetchone()
+    except duckdb.Error:
+        return False
+    return found is not None and found[0] > 0
 
 
 def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
@@ -99,12 +122,16 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
     """
     topics = {file.topic for file in data_files(root)}
     if not topics:
+        if root.exists() and not root.is_dir():
+            raise ConfigError(f"{root}: is a file; name the directory that `trustfold record` writes (--history)")
+        if root.exists() and not os.access(root, os.R_OK | os.X_OK):
+            raise ConfigError(f"{root}: cannot be read; check the rights of the directory")
         raise ConfigError(
             f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
         )
-    path = str(root.absolute()).replace("'", "''")
+    path = _SPECIAL.sub(r"[\1]", str(root.absolute())).replace("'", "''")
     yield "SET TimeZone = 'UTC'"
-    yield _FILES.format(root=path, young=YOUNG_S)
+    yield _FILES.format(root=path, young=YOUNG_S, named=_NAMED)
     source = source_of(root).replace("'", "''")
     yield f"CREATE OR REPLACE VIEW recorded_from AS SELECT '{source}' AS source"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
@@ -119,7 +146,7 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
         query = f"SELECT {columns}, NULL::DATE AS date WHERE false"
         if topic in topics:
             query += (
-                f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/*.parquet', "  # noqa: S608
+                f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/{_NAMED}', "  # noqa: S608
                 "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
                 f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
             )
@@ -137,7 +164,7 @@ WITH listed AS (
     SELECT filename AS file, now() - last_modified < INTERVAL {young} SECOND AS young,
            regexp_extract(filename, '.*/([^/]+)/date=([0-9-]+)/([0-9]+)-([0-9]+)-([0-9]+)[.]parquet$',
                           ['topic', 'day', 'partition', 'first', 'last']) AS parts
-    FROM read_blob('{root}/' || pattern || '/date=*/*.parquet')
+    FROM read_blob('{root}/' || pattern || '/date=*/{named}')
 ), named AS (
     SELECT file, young, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
            parts.first::BIGINT AS first, parts.last::BIGINT AS last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 from ..schemas.errors import ConfigError, TrustfoldError
@@ -24,6 +25,36 @@ class HistoryFull(HistoryError):
 
 class HistoryTaken(ConfigError):
     """Another recorder is writing this part of the history."""
+
+
+_FILE = re.compile(r"'([^']+\.parquet)'|\"([^\"]+\.parquet)\"")
+_DAMAGED = (
+    "magic bytes",
+    "too small to be a Parquet",
+    "Parquet",
+    "thrift",
+    "TProtocol",
+    "decompress",
+    "Snappy",
+    "ZSTD",
+)
+
+
+def unreadable(error: Exception, root: Path | None = None) -> HistoryError:
+    """A fault of DuckDB while it reads files, as ours: which file, and what to do."""
+    reason = str(error).partition("\n")[0]
+    where = f"{root}: " if root is not None else ""
+    found = _FILE.search(reason)
+    if found and any(words in reason for words in _DAMAGED):
+        file = found[1] or found[2]
+        return HistoryError(
+            f"{where}the history cannot be read: {file} is damaged or no Parquet file ({reason}); move it out of the "
+            "history and the rest can be read; recording its log again into a new directory brings back what was in it"
+        )
+    hint = "; check its rights" if "Permission denied" in reason else ""
+    if "Binder Error" in reason or "Mismatch" in reason:
+        hint = "; is there a file that trustfold did not write?"
+    return HistoryError(f"{where}the history cannot be read ({reason}){hint}")
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -25,11 +25,17 @@ from ..schemas import events as ev
 from ..schemas.codec import decode_event
 from ..schemas.errors import EventRejected
 from ..schemas.rules import Rules
-from ..schemas.vocabulary import Severity
+from ..schemas.vocabulary import Severity, ToolClass
 from .columns import Moment, Row, columns_of
 
 REMEMBERED = 65_536
 """Starts and ids of each partition kept in memory at least, to say more about the finishes and repeats that follow."""
+
+LATE_MS = 60_000
+"""How long a call takes before its finish may have come too late; deadlines that are set are minutes."""
+
+SAME_ID = 16
+"""Open calls under one id of which a session's latest are remembered."""
 
 SIGNATURE_CHARS = 160
 _K = TypeVar("_K")
@@ -51,8 +57,13 @@ class EventRow(Row, total=False):
     """One record of the `events` topic.
 
     Attributes:
-        appended: the engine wrote it itself: a call that never finished, time that passed.
-        repeated: an event of this id was recorded before; folds ignore it, and so do the views.
+        workspace_id, user_id, model: of the event, or the last that its session has named, as the folds go by them.
+        appended: the engine wrote it itself: a call that never finished, time that passed. False, and not NULL, on a
+            finish that came so late that the engine may have closed its call before.
+        repeated: an event of this id was recorded before, or another finish of the call; folds ignore it, and so do the
+            views.
+        start_id: on a finish that came late, the start of its call: if the engine has closed that call by then, with an
+            appended finish that names the same start, this one is ignored.
         service: MCP server or domain of the call.
         failure_key: trust key of the call, e.g. `bash|command=git`; on a finish, that of its start.
         tool_class: what the call does to the world.
@@ -63,7 +74,8 @@ class EventRow(Row, total=False):
         denied: the user refused the call.
         signature: the error with everything that varies taken out; groups failures across agents.
         result_digest: equal for equal results.
-        same_result: how often this call has given this result in its session, this time included.
+        same_result: how often this call has given this result in its session, this time included, since the last
+            other call that was an action and brought something new.
         about: `output_id` of a false alarm, `breaker_key` of a request for a probe.
         text_size: characters of a model's message.
     """
@@ -76,6 +88,7 @@ class EventRow(Row, total=False):
     correlation_id: str | None
     appended: bool | None
     repeated: bool | None
+    start_id: str | None
     call_id: str | None
     tool_name: str | None
     plugin_name: str | None
@@ -129,9 +142,15 @@ class _Recent(Generic[_K, _V]):
         if len(self._young) > REMEMBERED:
             self._old, self._young = self._young, {}
 
-    def pop(self, key: _K) -> _V | None:
-        found = self._young.pop(key, None)
-        return found if found is not None else self._old.pop(key, None)
+
+class _Session:
+    """What a session has named last, and how many of its calls were actions that brought something new."""
+
+    __slots__ = ("acted", "named")
+
+    def __init__(self) -> None:
+        self.acted = 0
+        self.named: tuple[str | None, ...] = (None, None, None)
 
 
 class EventReader:
@@ -139,9 +158,11 @@ class EventReader:
 
     def __init__(self) -> None:
         """Start with nothing remembered."""
-        self._starts: _Recent[tuple[str, str], OpenCall] = _Recent()
+        self._open: _Recent[tuple[str, str], list[OpenCall]] = _Recent()
+        self._late: _Recent[str, OpenCall] = _Recent()
         self._seen: _Recent[str, bool] = _Recent()
-        self._results: _Recent[tuple[str, str, str], int] = _Recent()
+        self._results: _Recent[tuple[str, str, str], tuple[int, int]] = _Recent()
+        self._sessions: _Recent[str, _Session] = _Recent()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
         """The row of one record; never raises: what cannot be read keeps its place and the reason."""
@@ -162,11 +183,12 @@ class EventReader:
         for name, given in zip(names, values_of(event), strict=True):
             if given is not None:
                 columns[name] = given
+        session = self._named(columns, event.session_id)
         if self._seen.get(event.id):
             row["repeated"] = True
         self._seen.keep(event.id, value=True)
         if isinstance(event, ev.ToolCallFinished):
-            event = self._finished(row, event)
+            event = self._finished(row, event, session)
         elif isinstance(event, ev.ToolCallStarted):
             self._started(row, event)
         else:
@@ -174,15 +196,59 @@ class EventReader:
         row["record"] = _encode(event).decode()
         return row
 
+    def _named(self, columns: dict[str, Any], session_id: str) -> _Session:
+        """Add what the session has named before and this event does not."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = _Session()
+            self._sessions.keep(session_id, session)
+        told = columns.get("workspace_id"), columns.get("user_id"), columns.get("model")
+        if told != session.named:  # the usual event names what its session has named
+            session.named = tuple(new or old for new, old in zip(told, session.named, strict=True))
+            columns.update((name, value) for name, value in zip(_OF_SESSIONS, session.named, strict=True) if value)
+        return session
+
     def _started(self, row: EventRow, event: ev.ToolCallStarted) -> None:
         call = describe(event, args_of(event), row["time"] or 0, _RULES)
         _about_call(row, call)
         row["call_digest"] = f"{call.fingerprint:016x}"
-        self._starts.keep((event.session_id, event.call_id), call)
+        place = event.session_id, event.call_id
+        others = self._open.get(place)
+        if not others:
+            self._open.keep(place, [call])
+        elif all(other.fingerprint != call.fingerprint for other in others):
+            others.append(call)
+            del others[:-SAME_ID]
 
-    def _finished(self, row: EventRow, event: ev.ToolCallFinished) -> ev.ToolCallFinished:
+    def _closes(self, row: EventRow, event: ev.ToolCallFinished) -> OpenCall | None:
+        """The call that a finish belongs to, as the folds pair them; None where its start was not seen."""
+        place = event.session_id, event.call_id
+        ours = is_our_timeout(event)
+        if ours:
+            row["appended"] = True
+        known = self._open.get(place)
+        calls = known or []
+        for position in range(len(calls) - 1, -1, -1):
+            call = calls[position]
+            if ours and call.event_id != event.correlation_id:
+                continue
+            del calls[position]  # an empty list stays and says that a call of this id has ended
+            if not ours and (row["time"] or 0) >= min(call.deadline_ms, call.started_ms + LATE_MS):
+                row["appended"], row["start_id"] = False, call.event_id
+                self._late.keep(call.event_id, call)
+            return call
+        # Where the engine writes beside its log, the real finish may be read before the timeout that came before it.
+        late = self._late.get(event.correlation_id or "") if ours else None
+        if late is None:
+            if known is None:
+                self._open.keep(place, [])
+            else:
+                row["repeated"] = True
+        return late
+
+    def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: _Session) -> ev.ToolCallFinished:
         at = row["time"] or 0
-        known = self._starts.pop((event.session_id, event.call_id))
+        known = self._closes(row, event)
         call = known or describe(event, {}, at, _RULES)
         _about_call(row, call)
         if known is not None:
@@ -190,8 +256,6 @@ class EventReader:
             row["call_digest"] = f"{known.fingerprint:016x}"
         elif event.duration_ms is not None:  # and without the arguments nothing says which call it was
             row["started"] = at - int(event.duration_ms)
-        if is_our_timeout(event):
-            row["appended"] = True
         raw = _raw(event)
         verdict = judge(event, call, _RULES)
         row["verdict"] = verdict.word
@@ -209,16 +273,21 @@ class EventReader:
         if event.error is not None or verdict.word != "success":
             _about_error(row, event.error, _reported(stand_in), verdict.http_status)
         if known is not None and not verdict.neutral and "repeated" not in row:
-            self._count_result(row)
+            self._count_result(row, session)
         return event
 
-    def _count_result(self, row: EventRow) -> None:
+    def _count_result(self, row: EventRow, session: _Session) -> None:
         """How often the call has given this result; failures without a result are told apart by their signature."""
         result = row.get("result_digest") or row.get("signature")
         if result:
             place = (row["session_id"] or "", row["call_digest"] or "", result)
-            times = row["same_result"] = (self._results.get(place) or 0) + 1
-            self._results.keep(place, times)
+            times, acted = self._results.get(place) or (0, -1)
+            if times and acted != session.acted:
+                times = 0
+            elif not times and row["tool_class"] == ToolClass.ACTION and row["verdict"] == "success":
+                session.acted += 1
+            row["same_result"] = times + 1
+            self._results.keep(place, (times + 1, session.acted))
 
 
 def _raw(event: ev.ToolCallFinished) -> bytes:
@@ -315,6 +384,9 @@ _COLUMNS = columns_of(EventRow)
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
 """Columns that say of a finish what its start said."""
 
+
+_OF_SESSIONS = ("workspace_id", "user_id", "model")
+"""Columns of which every event counts as saying what its session has said last."""
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 

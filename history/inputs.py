@@ -52,11 +52,13 @@ class Inputs:
         count: how many there are.
         whole: sessions that are in it from their beginning and that something happened in since the time asked for;
             None when no time was asked for: all are.
+        active: whether something happened in any session since then.
     """
 
     path: Path
     count: int
     whole: frozenset[str] | None = None
+    active: bool = True
 
     def __iter__(self) -> Iterator[Input]:
         """The inputs, as often as wanted."""
@@ -126,6 +128,7 @@ def lined_up(
     """
     begin, start = _moment(since), _moment(warm or since)
     whole: frozenset[str] | None = None
+    active = True
     with TemporaryDirectory(prefix="trustfold-whatif-") as folder:
         path = Path(folder, "inputs.parquet")
         quoted = str(path).replace("'", "''")
@@ -134,8 +137,8 @@ def lined_up(
         try:
             if begin is not None:
                 connection.execute(_SINCE, {"since": begin})
-                rows = connection.execute("SELECT session_id FROM refold_sessions WHERE whole").fetchall()
-                whole = frozenset(row[0] for row in rows)
+                rows = connection.execute("SELECT session_id, whole FROM refold_sessions").fetchall()
+                whole, active = frozenset(name for name, is_whole in rows if is_whole), bool(rows)
             else:
                 connection.execute("CREATE OR REPLACE TEMP TABLE refold_sessions AS SELECT '' AS session_id")
             written = connection.execute(
@@ -143,7 +146,7 @@ def lined_up(
             ).fetchone()
         except duckdb.Error as error:
             raise HistoryError(f"the recorded inputs cannot be read ({error})") from error
-        yield Inputs(path, int(written[0]) if written else 0, whole)
+        yield Inputs(path, int(written[0]) if written else 0, whole, active)
 
 
 def _moment(time: datetime | None) -> datetime | None:

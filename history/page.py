@@ -13,16 +13,19 @@ from .questions import Answer
 SHOWN = 50
 """Rows of a table; the query is beside it for whoever wants all."""
 
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
+"""What would command a terminal: names come from whoever publishes. Tabs and new lines stay."""
+
 STYLE = """
 :root{color-scheme:light dark;--c0:#3867d6;--c1:#eb3b5a;--c2:#20bf6b;--c3:#f7b731;--c4:#8854d0;--c5:#0fb9b1;--c6:#fa8231;--c7:#778ca3;--bad:#eb3b5a}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{margin-bottom:0}h2{margin-top:2.5rem;border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent)}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.86rem}
+.scroll{overflow-x:auto}.scroll svg{min-width:44rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.86rem}
 th{text-align:left;border-bottom:1px solid}td,th{padding:.2rem .7rem .2rem 0;vertical-align:top;white-space:nowrap}
 td.n{text-align:right}td.w{white-space:normal;min-width:16rem}tr:nth-child(even) td{background:color-mix(in srgb,currentColor 4%,transparent)}
 svg{width:100%;height:auto;margin:.8rem 0}svg text{font:12px system-ui,sans-serif;fill:currentColor}
 .legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}
-.quiet{opacity:.7}nav a{margin-right:.9rem}summary{cursor:pointer;opacity:.7}pre{white-space:pre-wrap;font-size:.8rem}
+.quiet{opacity:.7}nav a{margin-right:.9rem}summary{cursor:pointer;opacity:.7}pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.8rem}
 @media print{nav,details{display:none}}
 """
 
@@ -34,7 +37,7 @@ def page(title: str, subtitle: str, answers: Sequence[Answer]) -> str:
     parts = [section(answer) for answer in told]
     if silent:
         parts.append(f'<p class="quiet">Nothing recorded for: {escape(" · ".join(silent))}</p>')
-    links = "".join(f'<a href="#{answer.question.name}">{escape(answer.question.name)}</a>' for answer in told)
+    links = " ".join(f'<a href="#{answer.question.name}">{escape(answer.question.name)}</a>' for answer in told)
     return document(title, f'<p class="quiet">{escape(subtitle)}</p><nav>{links}</nav>{"".join(parts)}')
 
 
@@ -50,13 +53,23 @@ def document(title: str, body: str) -> str:
 def section(answer: Answer) -> str:
     """One question with its plot, its table and its query."""
     question = answer.question
-    drawn = DRAW[question.plot](answer.rows) if question.plot else ""
+    drawn = plotted(DRAW[question.plot](answer.rows), question.title) if question.plot else ""
+    hidden = len(answer.rows) - SHOWN
+    more = f'<p class="quiet">and {hidden:,} rows more, which the query has</p>' if hidden > 0 else ""
     reads = f'<p class="quiet">{escape(question.reads)}</p>' if question.reads else ""
     return (
         f'<section id="{escape(question.name)}"><h2>{escape(question.title)}</h2>{reads}{drawn}'
-        f"{table(answer.columns, answer.rows[:SHOWN])}"
+        f"{table(answer.columns, answer.rows[:SHOWN])}{more}"
         f"<details><summary>query</summary><pre>{escape(question.sql)}</pre></details></section>"
     )
+
+
+def plotted(drawing: str, title: str) -> str:
+    """A plot that keeps its size where the page is narrow, and says what it is to who cannot see it."""
+    if not drawing:
+        return ""
+    named = drawing.replace("<svg ", f'<svg aria-label="{escape(title)}" ', 1)
+    return f'<div class="scroll">{named}</div>'
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -86,7 +99,7 @@ def text(value: Any) -> str:
         return span(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(text(one) for one in value)
-    return str(value)
+    return str(value).translate(_CONTROLS)
 
 
 def span(value: timedelta) -> str:

@@ -7,22 +7,34 @@ browsers show and screen readers read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from html import escape
+from math import ceil, isfinite
 from typing import Any
 
 WIDTH = 880
 ROW = 22
 LABEL = 240
+LABEL_STEP = 90
+"""Room of a day below a column."""
+
+BARS = 40
+"""Bars, lines and rows of a plot; the table has more."""
+
 SHADES = 8
 """Colours of a page, `--c0` to `--c7`; further series repeat them."""
+
+WORKSPACE = 4
+"""Column of a span that tells equal labels apart."""
 
 Rows = Sequence[Sequence[Any]]
 
 
 def bars(rows: Rows) -> str:
-    """Horizontal bars: label in the first column, length in the third."""
-    values = [(str(row[0]) + _second(row), float(row[2] or 0)) for row in rows]
+    """Horizontal bars: label in the first column, length in the third; none where the length is not known."""
+    values = [(str(row[0]) + _second(row), float(row[2])) for row in rows if row[2] is not None][:BARS]
+    if not values:
+        return ""
     most = max((value for _, value in values), default=0.0) or 1.0
     room = WIDTH - LABEL - 80
     marks = []
@@ -44,7 +56,7 @@ def stacked(rows: Rows) -> str:
     totals = {at: sum(float(row[2]) for row in rows if row[0] == at) for at in along}
     most = max(totals.values(), default=0.0) or 1.0
     height = 180.0
-    step = min((WIDTH - 60) / max(len(along), 1), 40)
+    step = min((WIDTH - 60 - LABEL_STEP) / max(len(along), 1), 40)
     marks = []
     for position, at in enumerate(along):
         top = height
@@ -58,19 +70,16 @@ def stacked(rows: Rows) -> str:
             )
     marks.append(f'<text x="44" y="12" text-anchor="end">{number_text(most)}</text>')
     marks.append(f'<text x="44" y="{height:.0f}" text-anchor="end">0</text>')
-    if along:
-        marks.append(f'<text x="50" y="{height + 16:.0f}">{escape(moment(along[0]))}</text>')
-        end = 50 + len(along) * step
-        if len(along) > 6:
-            marks.append(
-                f'<text x="{end:.1f}" y="{height + 16:.0f}" text-anchor="end">{escape(moment(along[-1]))}</text>'
-            )
+    marks += [
+        f'<text x="{50 + position * step:.1f}" y="{height + 16:.0f}">{escape(moment(along[position]))}</text>'
+        for position in range(0, len(along), ceil(LABEL_STEP / step))
+    ]
     return _svg(height + 24, marks) + legend(series)
 
 
 def heat(rows: Rows) -> str:
     """A heat map: rows by the first column, columns by the second, shade by the third, from 0 to 1."""
-    down = list(dict.fromkeys(str(row[0]) for row in rows))[:40]
+    down = list(dict.fromkeys(str(row[0]) for row in rows))[:BARS]
     across = list(dict.fromkeys(str(row[1]) for row in rows))[:12]
     shade = {(str(row[0]), str(row[1])): row for row in rows}
     cell = min((WIDTH - LABEL) / max(len(across), 1), 120)
@@ -98,22 +107,27 @@ def heat(rows: Rows) -> str:
 
 
 def spans(rows: Rows) -> str:
-    """Spans on one time line: label, beginning, end, kind."""
-    known = [row for row in rows if row[1] is not None and row[2] is not None]
+    """Spans on one time line: label, beginning, end, kind, workspace; what has no end lasts to the right edge."""
+    known = [row for row in rows if row[1] is not None]
     if not known:
         return ""
-    first, last = min(row[1] for row in known), max(row[2] for row in known)
+    first, last = min(row[1] for row in known), max(row[2] or row[1] for row in known)
+    if any(row[2] is None for row in known):
+        last += max((last - first) / 20, timedelta(minutes=1))
     whole = (last - first).total_seconds() or 1.0
-    down = list(dict.fromkeys(str(row[0]) for row in known))[:40]
+    places = {row[4] for row in known if len(row) > WORKSPACE}
+    names = [f"{row[0]} · {row[4]}" if len(places) > 1 else str(row[0]) for row in known]
+    down = list(dict.fromkeys(names))[:BARS]
     kinds = sorted({str(row[3]) for row in known})
     room = WIDTH - LABEL
     marks = []
     for line, label in enumerate(down):
         marks.append(f'<text x="{LABEL - 8}" y="{line * ROW + 15}" text-anchor="end">{escape(_short(label))}</text>')
-        for row in (row for row in known if str(row[0]) == label):
+        for row in (row for row, name in zip(known, names, strict=True) if name == label):
             x = LABEL + room * (row[1] - first).total_seconds() / whole
-            width = max(room * (row[2] - row[1]).total_seconds() / whole, 2)
-            title = f"{label} {row[3]} from {moment(row[1])} to {moment(row[2])}"
+            width = max(room * ((row[2] or last) - row[1]).total_seconds() / whole, 2)
+            until = f"to {moment(row[2])}" if row[2] else "on"
+            title = f"{label} {row[3]} from {moment(row[1])} {until}"
             marks.append(
                 f'<rect x="{x:.1f}" y="{line * ROW + 4}" width="{min(width, WIDTH - x):.1f}" height="14" '
                 f'fill="var(--c{kinds.index(str(row[3])) % SHADES})"><title>{escape(title)}</title></rect>'
@@ -151,12 +165,14 @@ def legend(names: Sequence[str]) -> str:
         f'<span><i style="background:var(--c{number % SHADES})"></i>{escape(name)}</span>'
         for number, name in enumerate(names)
     )
-    return f'<p class="legend">{"".join(keys)}</p>'
+    return f'<p class="legend">{" ".join(keys)}</p>'
 
 
 def number_text(value: Any) -> str:
     """A number as people write it."""
     number = float(value)
+    if not isfinite(number):
+        return str(number)
     if number == int(number):
         return f"{int(number):,}"
     return f"{number:,.3g}" if abs(number) < 100 else f"{number:,.0f}"

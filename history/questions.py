@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from .errors import HistoryError
+from .errors import HistoryError, unreadable
 
 Plot = Literal["", "stacked", "bars", "heat", "spans"]
 
@@ -44,7 +44,7 @@ QUESTIONS: tuple[Question, ...] = (
         "overview",
         "What is recorded?",
         "SELECT count(*) AS events, approx_count_distinct(session_id) AS sessions, "
-        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures, "
+        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
         "min(time) AS first, max(time) AS last FROM events LIMIT $limit",
         reads="The number of sessions is estimated to a few per cent.",
     ),
@@ -53,13 +53,14 @@ QUESTIONS: tuple[Question, ...] = (
         "What was decided last?",
         "SELECT time, type, coalesce(subject, '') AS subject, from_state AS before, to_state AS after, "
         "coalesce(reason, trigger) AS reason, session_id FROM decisions "
-        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged') ORDER BY time DESC, id LIMIT $limit",
+        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
     ),
     Question(
         "tools",
         "Which tools fail?",
         "FROM tool_health(min_calls := 20) LIMIT $limit",
-        reads="Tools with at least 20 calls, worst first. Refused and cached calls count in neither.",
+        reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "
+        "of those that failed or succeeded.",
     ),
     Question(
         "signatures",
@@ -70,7 +71,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "failures",
         "When did calls fail, and how badly?",
-        "SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL ORDER BY ALL LIMIT $limit",
+        "FROM (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL "
+        "ORDER BY day DESC, severity DESC LIMIT $limit) ORDER BY ALL",
         "stacked",
     ),
     Question(
@@ -82,9 +84,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "breakers",
         "When was which circuit open?",
-        "SELECT breaker_key AS circuit, time AS began, coalesce(until, (SELECT max(time) FROM breaker_timeline)) AS ended, "
-        "to_state AS state FROM breaker_timeline WHERE to_state <> 'closed' ORDER BY time DESC LIMIT $limit",
+        "SELECT breaker_key AS circuit, time AS began, until AS ended, to_state AS state, workspace FROM breaker_timeline "
+        "WHERE to_state <> 'closed' ORDER BY time DESC, \"offset\" DESC LIMIT $limit",
         "spans",
+        reads="Without an end: it is still so.",
     ),
     Question(
         "patterns",
@@ -98,7 +101,8 @@ QUESTIONS: tuple[Question, ...] = (
         "SELECT tool_name AS tool, loops, wasted_calls, sessions, wasted_seconds, wasted_usd, longest FROM cost_of_loops "
         "LIMIT $limit",
         "bars",
-        reads="The same call with the same result three times or more in a session; all but the first are counted as wasted.",
+        reads="The same call with the same result three times or more in a session, and nothing new done by others in between; "
+        "all but the first are counted as wasted.",
     ),
     Question(
         "nudges",
@@ -131,8 +135,9 @@ QUESTIONS: tuple[Question, ...] = (
         "Which sessions were stuck most?",
         "WITH worst AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds "
         "FROM patterns GROUP BY session_id ORDER BY patterns DESC, session_id LIMIT $limit) "
-        "SELECT session_id, max(model) AS model, min(time) AS began, max(time) - min(time) AS lasted, "
-        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures, "
+        "SELECT session_id, arg_max(model, time) AS model, min(time) AS began, max(time) - min(time) AS lasted, "
+        "count(*) FILTER (type = 'tool_call.finished') AS calls, "
+        "count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
         "any_value(patterns) AS patterns, any_value(kinds) AS kinds FROM events JOIN worst USING (session_id) "
         "GROUP BY session_id ORDER BY patterns DESC, session_id",
     ),
@@ -168,11 +173,31 @@ def run(
     """
     for last in (False, True):
         try:
-            cursor = connection.execute(sql, arguments)
-            return [column[0] for column in cursor.description or []], cursor.fetchall()
+            cursor: Any = connection.execute(sql, arguments)
+            if cursor is None or cursor.description is None:  # a comment, or nothing at all
+                return [], []
+            return [column[0] for column in cursor.description], cursor.fetchall()
         except duckdb.IOException as error:
             if last:
-                raise HistoryError(f"the history cannot be read: {error}") from error
+                raise unreadable(error) from error
+        except duckdb.CatalogException as error:
+            raise HistoryError(f"{error}\n`trustfold sql .tables` lists what there is") from error
+        except duckdb.InvalidInputException as error:
+            raise (unreadable(error) if ".parquet" in str(error) else HistoryError(str(error))) from error
         except duckdb.Error as error:
             raise HistoryError(str(error)) from error
+        except (OverflowError, ValueError) as error:
+            raise HistoryError(f"a value in the answer is beyond what can be shown ({error})") from error
     raise AssertionError
+
+
+def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """The statements of a text, one after the other.
+
+    Raises:
+        HistoryError: it is no SQL.
+    """
+    try:
+        return [statement.query for statement in connection.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise HistoryError(str(error)) from error

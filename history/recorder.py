@@ -19,7 +19,7 @@ import msgspec
 from ..schemas.errors import ConfigError
 from .decision_rows import ROWS, row_of
 from .event_rows import EventReader
-from .files import SOURCE, Ownership, day_of, folder_of, last_files, name_of, next_offset
+from .files import APPENDED_PARTITION, SOURCE, Ownership, day_of, folder_of, last_files, name_of, next_offset
 from .parquet import ParquetWriter, unwritable
 from .tidying import Tidied, tidy
 
@@ -140,6 +140,8 @@ class Recorder:
                 raise unwritable(self.root, error) from error
             following = max(next_offset(self.root, topic, partition), at_least)
             part = self._parts[topic, partition] = _Part(owned, following, following)
+            if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
+                part.reader = self._parts[topic, 0].reader  # it knows the starts of the calls that are closed there
             if topic not in ROWS:
                 for row in self._writer.last_records(last_files(self.root, topic, partition), LOOK_BACK):
                     part.reader.row(partition, *row)

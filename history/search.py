@@ -78,6 +78,11 @@ class Trial(NamedTuple):
         return self.caught / self.stuck if self.stuck else 0.0
 
 
+def recorded_sessions(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Sessions of which something is recorded."""
+    return frozenset(row[0] for row in connection.execute("SELECT DISTINCT session_id FROM events").fetchall())
+
+
 def truth_of(connection: duckdb.DuckDBPyConnection) -> Truth:
     """What the recorded calls themselves say."""
     stuck = connection.execute("SELECT DISTINCT session_id FROM loops WHERE times >= ?", [LOOP]).fetchall()
@@ -85,12 +90,6 @@ def truth_of(connection: duckdb.DuckDBPyConnection) -> Truth:
         "SELECT DISTINCT session_id FROM tool_calls WHERE session_id NOT IN (SELECT session_id FROM loops)"
     ).fetchall()
     return Truth(frozenset(row[0] for row in healthy), frozenset(row[0] for row in stuck))
-
-
-def sessions_in(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Every session that something is recorded of."""
-    rows = connection.execute("SELECT DISTINCT session_id FROM recorded_events WHERE session_id IS NOT NULL").fetchall()
-    return frozenset(row[0] for row in rows)
 
 
 def labelled(file: Path) -> Truth:
@@ -101,12 +100,18 @@ def labelled(file: Path) -> Truth:
     """
     kinds: dict[str, set[str]] = {HEALTHY: set(), STUCK: set()}
     try:
-        for line in file.read_bytes().splitlines():
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
+    for number, line in enumerate(lines, 1):
+        try:
             if line.strip():
                 told = orjson.loads(line)
                 kinds.get(str(told["label"]), set()).add(str(told["session_id"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f'{file}: one object a line with "session_id" and "label" is wanted ({error!r})') from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f'{file}:{number}: one object a line with "session_id" and "label" is wanted ({error!r})'
+            ) from error
     return Truth(frozenset(kinds[HEALTHY] - kinds[STUCK]), frozenset(kinds[STUCK]))
 
 

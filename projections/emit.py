@@ -52,11 +52,22 @@ def _type_of(record: type[msgspec.Struct]) -> str:
 class Emitter:
     """Collects the outputs of one input event after another; ids restart with each cause."""
 
-    __slots__ = ("_ordinals", "at", "cause", "origin", "origin_partition", "origin_topic", "outputs", "traceparent")
+    __slots__ = (
+        "_ordinals",
+        "at",
+        "cause",
+        "counts",
+        "origin",
+        "origin_partition",
+        "origin_topic",
+        "outputs",
+        "traceparent",
+    )
 
     def __init__(self) -> None:
         """Start with nothing collected."""
         self.outputs: list[Output] = []
+        self.counts: dict[str, int] = {}
         self.origin_topic = ""
         self.origin_partition = 0
         self.origin = 0
@@ -72,6 +83,10 @@ class Emitter:
         self.traceparent = traceparent
         if self._ordinals:
             self._ordinals = {}
+
+    def count(self, what: str) -> None:
+        """Count something for whoever watches the worker: no output, no part of any state."""
+        self.counts[what] = self.counts.get(what, 0) + 1
 
     def next_origin(self) -> int:
         """Place of what the current record makes the stage tell next: its offset and an ordinal, ever rising."""

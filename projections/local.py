@@ -6,6 +6,7 @@ them. The callers own time, input and durability.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -102,6 +103,13 @@ class LocalTopology:
         left: list[Output] = []
         self._pass_on(output, left)
         return left
+
+    def counted(self) -> Counter[str]:
+        """What the folds of all stages have counted since the last call, by name."""
+        counts: Counter[str] = Counter()
+        for processor in self.processors.values():
+            counts.update(processor.counted())
+        return counts
 
     def _take_offset(self, topic: str) -> int:
         offset = self.next_offsets[topic]

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
 from ..schemas.errors import EventRejected, RejectReason
+from ..schemas.events import epoch_ms
 from ..schemas.rules import Rules
 from .dead_letters import dead_letter
 from .emit import Emitter, Output
@@ -24,6 +26,8 @@ from .stage import KeyState, Stage
 CLOCK_TOLERANCE_MS = 60_000
 """How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
 
+FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
+"""Times that an event may have; what is written at another one could not be read back."""
 
 ORIGIN_BITS = 14
 """Room for the ordinals of what one record makes a stage tell: 64 for each call that a session may have open."""
@@ -127,7 +131,7 @@ class StageProcessor:
             state.positions[slot] = offset
             dirty[key] = state
             if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
-                at = record.timestamp + CLOCK_TOLERANCE_MS
+                at = max(record.timestamp + CLOCK_TOLERANCE_MS, FIRST_MS)
             if at < state.clock:  # noqa: PLR1730 - runs for every event, and max() costs three times as much
                 at = state.clock
             if at > clock:  # noqa: PLR1730 - as above
@@ -197,9 +201,17 @@ class StageProcessor:
         return outputs
 
     def _schedule(self, key: str, due: int) -> None:
+        """Have `next_due` look at a key by then; never, where no event may have that time any more."""
+        if due > LAST_MS:
+            return
         self._due_known[key] = due
         self._due_told.discard(key)
         heapq.heappush(self._due_heap, (due, key))
+
+    def counted(self) -> dict[str, int]:
+        """What the folds have counted since the last call, by name (`Emitter.count`); nothing of it is in any state."""
+        counts, self._emit.counts = self._emit.counts, {}
+        return counts
 
     def snapshot(self) -> list[tuple[bytes, bytes | None]]:
         """Snapshots of the states touched since the last call; they count as clean from now on."""

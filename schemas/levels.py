@@ -16,9 +16,9 @@ import msgspec
 from .older_shapes import Misfit, moved
 from .overlay import Patch, leaves, plain
 from .rule_text import fitted
+from .rule_words import allowed_at, given_at
 from .rules import Rules
 from .settings import SettingsOverrides
-from .vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 
 class Level(StrEnum):
@@ -42,13 +42,6 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "pattern_detection_enabled": ("behaviour", "enabled"),
 }
 """Settings of one value, and where the folds read them; the others are whole tables, `rules` and `policies`."""
-
-WORDS: dict[str, type[StrEnum]] = {
-    "nudge_level": NudgeLevel,
-    "recovery_mode": RecoveryMode,
-    "model_switch_strategy": ModelSwitchStrategy,
-}
-"""What may stand where a setting wants one of a few words."""
 
 NAMES = (*SETTINGS, "rules", "policies")
 
@@ -157,9 +150,9 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
         try:
             msgspec.convert({name: value}, SettingsOverrides)
         except msgspec.ValidationError as error:
-            what = str(error).partition(" - at ")[0]
-            words = f"; use {', '.join(WORDS[name])}" if name in WORDS else ""
-            raise Misfit((name,), f"{what[0].lower()}{what[1:]}{words}") from error
+            allowed = allowed_at((name,), SettingsOverrides)
+            what = f"must be {allowed}, not {given_at(value, ())}" if allowed else str(error).partition(" - at ")[0]
+            raise Misfit((name,), what) from error
     return msgspec.convert({**set_by(overrides), **changes}, SettingsOverrides)
 
 

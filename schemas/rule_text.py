@@ -10,7 +10,6 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -19,20 +18,9 @@ from . import rules as rules_module
 from .errors import ConfigError
 from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
 from .overlay import Patch, overlaid
+from .rule_words import allowed_at, given_at
 from .rules import Rules
 from .text_places import line_of
-from .vocabulary import ModelSwitchStrategy, NudgeLevel, QualitySeverity, RecoveryMode, Severity, ToolClass
-
-_WORDS: dict[str, type[StrEnum]] = {
-    "severity_filter": Severity,
-    "recovery_mode": RecoveryMode,
-    "nudges.level": NudgeLevel,
-    "tools.classes": ToolClass,
-    "models.strategy": ModelSwitchStrategy,
-    "quality.by_cause.": QualitySeverity,
-    "quality.by_cause": Severity,
-}
-"""What may stand where a rule wants one of a few words."""
 
 _SOMEWHERE = re.compile(r" - at `(?:key` in `)?\$?(.*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
@@ -125,16 +113,21 @@ def _explained(text: str, base: Rules, patch: Patch) -> Misfit:
     path = _with_keys(tuple(_steps(where)), base, patch)
     unknown = _UNKNOWN_FIELD.search(what)
     if unknown is None:
-        dotted = ".".join(map(str, path))
-        words = next(
-            (kind for name, kind in _WORDS.items() if what.startswith("Invalid enum") and name in dotted), None
-        )
-        hint = f"; use {', '.join(words)}" if words else ""
-        return Misfit(path, f"{what[0].lower()}{what[1:]}{hint}")
+        return Misfit(path, _in_words(what, path, patch, key="`key` in `" in text))
     name = unknown.group(1)
     near = difflib.get_close_matches(name, _known_names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else "remove it, or look the name up in the rules reference"
     return Misfit((*path, name), f"there is no such rule; {hint}")
+
+
+def _in_words(what: str, path: tuple[Step, ...], patch: Patch, *, key: bool) -> str:
+    """The library's words without its types; what our own checks say stays as it is."""
+    if what.startswith("Object missing required field"):
+        return f"{what.split('`')[1]} is missing"
+    if what.startswith(("Expected", "Invalid enum")) and (allowed := allowed_at(path, key=key)) is not None:
+        given = f"{what.rpartition(' ')[2]} is no name here; it" if key else ""
+        return f"{given} must be {allowed}".lstrip() + ("" if key else f", not {given_at(patch, path)}")
+    return f"{what[0].lower()}{what[1:]}"
 
 
 def _steps(where: str) -> list[Step]:

@@ -13,7 +13,12 @@ from rich.text import Text
 from .targets import Record
 from .words import GOOD, QUIET, plain
 
-NOTHING = Text("no model has told of a turn or a pattern yet; events name it in `model`", QUIET)
+NOTHING = Text(
+    "nothing is known of any model yet. A profile needs events that name their `model`, and tells of turns: publish "
+    "`turn.started` and `turn.ended` around them",
+    QUIET,
+)
+NO_TURNS = Text("No turn has ended yet: publish `turn.started` and `turn.ended`, or stall rates stay empty.", QUIET)
 
 _ROWS = (
     ("Turns", "turns", 0),
@@ -41,7 +46,8 @@ def profiles_table(profiles: Sequence[Record]) -> RenderableType:
             share(one.get("nudge_effectiveness")),
             plain(one.get("most_common_pattern") or ""),
         )
-    return Group(Text("Behavior of models", "bold"), table)
+    hint = [] if any(one["turns"] for one in profiles) else [NO_TURNS]
+    return Group(Text("Behavior of models", "bold"), table, *hint)
 
 
 def comparison(first: Record, second: Record) -> RenderableType:

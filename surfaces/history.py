@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MOST_ROWS = 1_000_000
+"""Rows of one answer at most; `trustfold sql` has no such limit."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -38,7 +41,7 @@ def history_options(command: F) -> F:
 
 
 def moment_of(since: str | None, now: datetime | None = None) -> datetime | None:
-    """The time that `--since` means.
+    """The time that `--since` means, in UTC.
 
     Raises:
         ConfigError: it is neither a span nor a time.
@@ -46,16 +49,15 @@ def moment_of(since: str | None, now: datetime | None = None) -> datetime | None
     if not since:
         return None
     span = _SPAN.fullmatch(since.strip())
-    if span:
-        try:
-            return (now or datetime.now(UTC)) - timedelta(seconds=float(span[1]) * _UNITS[span[2]])
-        except OverflowError:
-            raise ConfigError(f"--since {since}: so long ago there is no date; leave it out for everything") from None
     try:
-        time = datetime.fromisoformat(since)
+        if span:
+            return (now or datetime.now(UTC)) - timedelta(seconds=float(span[1]) * _UNITS[span[2]])
+        time = datetime.fromisoformat(since.strip())
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except ValueError:
         raise ConfigError(f"--since {since}: give a span (30d, 12h, 90min, 2w) or a time (2026-01-31T12:00)") from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ConfigError(f"--since {since}: that is before all time; leave it out for everything") from None
 
 
 def open_history(root: Path | None, since: str | None = None) -> DuckDBPyConnection:
@@ -74,7 +76,7 @@ def open_history(root: Path | None, since: str | None = None) -> DuckDBPyConnect
 @click.command()
 @click.argument("question", default="recent", metavar="[QUESTION]")
 @history_options
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows.")
+@click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows as objects.")
 def history(*, question: str, root: Path | None, since: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show what was decided last.
@@ -95,6 +97,6 @@ def history(*, question: str, root: Path | None, since: str | None, limit: int, 
         return
     console().print(table_of(answer.columns, answer.rows, answer.question.title))
     if not answer.rows:
-        note("nothing recorded that answers this")
+        note("nothing recorded that answers this" + (f" since {since}; `trustfold history overview`" if since else ""))
     elif answer.question.reads:
         note(answer.question.reads)

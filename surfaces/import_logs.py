@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..schemas.errors import ConfigError, TrustfoldError
-from ..streams.embedded.replay import open_lines
+from ..streams.embedded.replay import STDIN, open_lines
 from .log_files import lines_of, log_files
 from .output import data, note
 from .words import counted
@@ -53,6 +53,8 @@ def import_logs(
     with ExitStack() as stack:
         sink = data()
         if output:
+            if any(file.name != STDIN and Path(output).exists() and Path(output).samefile(file.name) for file in files):
+                raise ConfigError(f"{output}: is a log to be read; name another file to write")
             try:
                 sink = stack.enter_context(Path(output).open("wb"))
             except OSError as error:

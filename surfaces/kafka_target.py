@@ -146,13 +146,13 @@ class KafkaTarget:
             async with asyncio.timeout(TIMEOUT_S):
                 return await work()
 
-        with reaching_kafka():
+        with reaching_kafka(self.kafka.bootstrap):
             return asyncio.run(timed())
 
 
 @contextmanager
-def reaching_kafka() -> Iterator[None]:
-    """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused."""
+def reaching_kafka(servers: str = "") -> Iterator[None]:
+    """Turn what aiokafka raises into our errors: nobody there (at `servers`), no answer in time, refused."""
     quiet = logging.getLogger("aiokafka")
     if not logging.getLogger().handlers:
         quiet.setLevel(logging.CRITICAL)  # what it logs is what we raise
@@ -165,7 +165,10 @@ def reaching_kafka() -> Iterator[None]:
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
     except KafkaConnectionError as error:
-        raise Unreachable(f"no Kafka answers ({error}); check --bootstrap or TRUSTFOLD_BROKER") from error
+        where = f" at {servers}" if servers else ""
+        raise Unreachable(
+            f"no Kafka answers{where}; is it running, is --bootstrap or TRUSTFOLD_BROKER right?"
+        ) from error
     except KafkaError as error:
         raise TrustfoldError(f"Kafka refused: {error}") from error
 

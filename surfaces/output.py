@@ -47,9 +47,17 @@ def exit_code_of(error: TrustfoldError) -> ExitCode:
     return ExitCode.TIMEOUT if isinstance(error, TookTooLong) else ExitCode.FAILED
 
 
-def console() -> Console:
-    """Standard output for people: colour only on a terminal and without NO_COLOR."""
-    return _console(stderr=False)
+WIDE = 10_000
+"""Columns of an output whose lines nobody's terminal ends."""
+
+
+def console(*, wide_in_pipes: bool = False) -> Console:
+    """Standard output for people: colour only on a terminal and without NO_COLOR.
+
+    `wide_in_pipes`: what goes into a pipe or a file is not fitted to a width, unless COLUMNS names one.
+    """
+    wide = wide_in_pipes and not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    return _console(stderr=False, width=WIDE if wide else None)
 
 
 def side_console() -> Console:
@@ -57,14 +65,14 @@ def side_console() -> Console:
     return _console(stderr=True)
 
 
-def _console(*, stderr: bool) -> Console:
+def _console(*, stderr: bool, width: int | None = None) -> Console:
     from rich.console import Console
 
     class Ours(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the entry ends the command; rich would end the process as failed
 
-    return Ours(stderr=stderr, highlight=False, soft_wrap=False)
+    return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
 def note_any(text: str) -> None:

@@ -90,6 +90,6 @@ def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tupl
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
-    with reaching_kafka():
+    with reaching_kafka(target.kafka.bootstrap):
         progress = asyncio.run(send(target.kafka, _lines(files), topic=topic))
     return progress.sent, progress.refused

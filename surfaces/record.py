@@ -14,8 +14,9 @@ import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
 from ..schemas.errors import ConfigError, TrustfoldError
-from .output import ExitCode, error_line, note
+from .output import ExitCode, error_line, note, side_console
 from .replay import check_files, damaged
+from .replay_view import Progress
 
 if TYPE_CHECKING:
     from ..history.recorder import Recorder
@@ -78,8 +79,8 @@ def record(  # noqa: PLR0913 - options of a command
         if files:
             from .record_files import record_files
 
-            with damaged():
-                record_files(recorder, files, settings.rules(rules_file))
+            with damaged(), Progress(side_console(), files) as progress:
+                record_files(recorder, files, settings.rules(rules_file), progress.advance)
         elif broker:
             _from_kafka(recorder, broker, group, keep_days, once=once)
         else:
@@ -171,5 +172,5 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
         note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
         await recording.run(stopped, once=once)
 
-    with reaching_kafka():
+    with reaching_kafka(settings.bootstrap):
         asyncio.run(work())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..history.files import APPENDED_PARTITION
@@ -20,8 +20,12 @@ UNKNOWN = -1
 """Arrival of a record that did not come over a log."""
 
 
-def record_files(recorder: Recorder, names: tuple[str, ...], rules: Rules) -> None:
+def record_files(
+    recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None] = lambda _size: None
+) -> None:
     """Fold every line of every file and record both sides; the same files again add nothing.
+
+    `advance` is told the size of every line.
 
     Raises:
         ConfigError: standard input cannot be told from what was recorded before.
@@ -49,6 +53,7 @@ def record_files(recorder: Recorder, names: tuple[str, ...], rules: Rules) -> No
     for value in _lines(names):
         _add(recorder, places, "events", 0, None, value)
         keep(topology.feed("events", (value,)))
+        advance(len(value) + 1)
         if recorder.full:
             recorder.flush()
     keep(topology.tick(topology.stream_time))

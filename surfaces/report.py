@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..schemas.errors import ConfigError
-from .history import history_options, open_history
+from .history import MOST_ROWS, history_options, open_history
 from .output import console, note, write_json
 
 ROWS = 10
@@ -21,7 +21,7 @@ HTML_ROWS = 400
 @click.command()
 @history_options
 @click.option("--html", metavar="FILE", help="Write one self-contained page with plots.")
-@click.option("--limit", type=click.IntRange(1), help=f"Rows of each table. [default: {ROWS}]")
+@click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
 def report(*, root: Path | None, since: str | None, html: str | None, limit: int | None, as_json: bool) -> None:
     """Report what happened: failing tools, their failures, recovery, stuck models, loops, nudges, false alarms."""

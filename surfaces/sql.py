@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from ..config import Settings
-from ..schemas.errors import TrustfoldError
-from .history import history_options, open_history
+from ..schemas.errors import ConfigError, TrustfoldError
+from .history import history_options, moment_of, open_history
 from .output import console, data, error_line, note
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 """Rows shown to people; programs (`--json`) get all."""
+
+TABLES = ".tables"
 
 _HELP = (
     "SQL, ended with a semicolon. `.tables` lists views and macros with what they mean, `.quit` ends. "
@@ -39,21 +42,25 @@ def sql(
 ) -> None:
     """Run QUERY over the history, or read queries from standard input; on a terminal, ask for them.
 
+    A QUERY may be several statements, or `.tables`: what views and macros there are. `COPY (...) TO 'x.csv'` writes a
+    file.
     The views read the files as they are while recorders write new ones; nothing is locked. `--save catalogue.duckdb`
     makes a file for other tools: `duckdb -readonly catalogue.duckdb`.
     """
+    if sum((bool(query), print_sql, save is not None)) > 1:
+        raise ConfigError("give one of QUERY, --print and --save")
     with open_history(root, since) as connection:
         from ..history.catalogue import save as save_catalogue
         from ..history.catalogue import statements
 
         where = root or Settings.from_env().history
         if print_sql:
-            for statement in statements(where):
+            for statement in statements(where, since=moment_of(since)):
                 click.echo(statement.rstrip().rstrip(";") + ";\n")
         elif save is not None:
-            save_catalogue(where, save)
+            save_catalogue(where, save, since=moment_of(since))
             note(f"{save} written; open it with `duckdb -readonly {save}`")
-        elif query:
+        elif query is not None:
             _show(connection, query, as_json=as_json)
         elif sys.stdin.isatty():
             _shell(connection, as_json=as_json)
@@ -62,26 +69,36 @@ def sql(
 
 
 def _show(connection: DuckDBPyConnection, query: str, *, as_json: bool) -> None:
-    from ..history.questions import run
+    from ..history.catalogue import relations
+    from ..history.questions import parts, run
+
+    if query.strip() == TABLES:
+        _print(("name", "kind", "what it is"), relations(connection), as_json=as_json)
+        return
+    statements = parts(connection, query)
+    if not statements:
+        raise ConfigError(f"there is no query; give one, e.g. 'FROM failures LIMIT 5', or {TABLES}")
+    for statement in statements:
+        _print(*run(connection, statement), as_json=as_json)
+
+
+def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool) -> None:
     from .history_view import as_json as objects
     from .history_view import table_of
 
-    columns, rows = run(connection, query)
     if as_json:
         for row in objects(columns, rows):
             data().write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
         data().flush()
         return
-    console().print(table_of(columns, rows[:SHOWN]))
+    if columns:
+        console().print(table_of(columns, rows[:SHOWN]))
     if len(rows) > SHOWN:
         note(f"... and {len(rows) - SHOWN:,} more rows (--json has all of them)")
 
 
 def _shell(connection: DuckDBPyConnection, *, as_json: bool) -> None:
     import readline  # noqa: F401 - lines can be edited and come back
-
-    from ..history.catalogue import relations
-    from .history_view import table_of
 
     note(_HELP)
     statement = ""
@@ -95,13 +112,15 @@ def _shell(connection: DuckDBPyConnection, *, as_json: bool) -> None:
             continue
         if not statement and line.strip() in {".quit", ".exit"}:
             return
-        if not statement and line.strip() == ".tables":
-            console().print(table_of(("name", "kind", "what it is"), relations(connection)))
+        if not statement and line.startswith(".") and line.strip() != TABLES:
+            error_line(f"there is no {line.strip()}; there are {TABLES} and .quit")
             continue
         statement += f"{line}\n"
-        if line.rstrip().endswith(";"):
+        if line.rstrip().endswith(";") or statement.strip() == TABLES:
             try:
                 _show(connection, statement, as_json=as_json)
             except TrustfoldError as error:
                 error_line(str(error))
+            except KeyboardInterrupt:
+                error_line("interrupted")
             statement = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -33,12 +34,14 @@ def status(
 ) -> None:
     """Show which tools are not trusted and which circuits are open; with KEY, all about that one.
 
-    A KEY is what the table shows: `bash|command=rm`, `bash`, `service:atlassian`. Asks the store of a local `up`, its
-    address, or Kafka.
+    A KEY is what the table shows: `bash|command=rm`, `bash`, `service:atlassian`; long ones are cut in the middle on a
+    narrow terminal, and whole in a pipe and with --json. Asks the store of a local `up`, its address, or Kafka.
     """
     target = target_of(store, url, bootstrap)
     states, mode, fault = target.overview()
+    near: list[str] = []
     if key is not None:
+        near = get_close_matches(key, {str(state["key"]) for state in states}, n=1)
         states = [state for state in states if _belongs(state, key)]
     history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
     now = datetime.now(UTC)
@@ -58,11 +61,13 @@ def status(
         return
     states = [state for state in states if state.get("turns") is None]  # `trustfold behavior` shows those
     if key is None:
-        console().print(overview_table(states, mode, now, everything=everything))
+        console(wide_in_pipes=True).print(overview_table(states, mode, now, everything=everything))
         if history:
-            console().print(details(None, [], history, now))
+            console(wide_in_pipes=True).print(details(None, [], history, now))
     else:
-        console().print(details(key, states, history or [], now))
+        console(wide_in_pipes=True).print(details(key, states, history or [], now))
+        if near and not states:
+            note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
     if fault is not None:
         note(f"{fault}; the rules read before go on to hold")
 

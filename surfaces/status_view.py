@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from .key_text import KeyText
 from .quality_view import title_of
 from .targets import Record
 from .words import BAD, GOOD, QUIET, WARN, counted, line_of, plain
@@ -109,7 +110,7 @@ def _trust_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -
         word = str(state["state"])
         failures = "-" if word in {"blocked", "removed"} else _failures(state)
         row: list[RenderableType] = [
-            Text(str(state["key"])),
+            KeyText(str(state["key"])),
             Text(word.upper(), _STYLES[word]),
             failures,
             recovery_words(state, now),
@@ -125,7 +126,7 @@ def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool)
         measured = state.get("measured") or 0
         failures = f"{round((state.get('failure_rate') or 0) * measured)}/{measured}" if measured else "-"
         row: list[RenderableType] = [
-            Text(str(state["key"])),
+            KeyText(str(state["key"])),
             Text(plain(word).upper(), _CIRCUITS.get(word, "")),
             failures,
             _next(state, word, now),

@@ -14,7 +14,7 @@ from ..schemas.commands import Command
 from ..schemas.errors import TrustfoldError
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.settings import SettingsChanged
-from ..streams.embedded.engine import EmbeddedEngine, Request, source_in_force
+from ..streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
 from ..streams.embedded.errors import StoreLocked
 from ..streams.embedded.views import DEAD_LETTERS, MAX_PAGE, Views
 from .http_target import HttpTarget
@@ -61,6 +61,7 @@ class StoreTarget:
                 (receipt,) = engine.submit([request], arrived_ms=_now())
         except StoreLocked as taken:
             return self._engine_of(taken).order(commands)
+        self._check_taken(receipt)
         return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
 
     def settings(self, who: Who) -> Known:
@@ -98,6 +99,9 @@ class StoreTarget:
         except StoreLocked as taken:
             self._engine_of(taken).hand_in(topic, values)
             return
+        self._check_taken(receipt)
+
+    def _check_taken(self, receipt: Receipt) -> None:
         faults = [orjson.loads(out.value or b"{}") for out in receipt.outputs if out.topic == DEAD_LETTERS]
         if faults:
             raise TrustfoldError(f"{self.name} did not take it: {faults[0]['path']}: {faults[0]['message']}")

@@ -113,6 +113,8 @@ def observe(*, key: str, yes: bool, **options: Any) -> None:
 def _give(
     kind: type[KeyCommand], key: str, options: dict[str, Any], *, question: str = "", yes: bool = True, **fields: Any
 ) -> None:
+    if not key.strip():
+        raise ConfigError("the name is empty; say which tool or circuit, as `trustfold status` shows it")
     target = target_of(options["store"], options["url"], options["bootstrap"])
     workspace = _workspace(target, key, options["workspace"])
     if question:

@@ -189,6 +189,8 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
     from .store_target import StoreTarget
 
     path = Path(store) if store else settings.db
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a directory; name the store in it, e.g. {path / 'trustfold.sqlite'}")
     if not path.is_file():
         raise ConfigError(
             f"{path}: no such store; start one with `trustfold up`, or name another place: --store FILE, --url URL, "

@@ -72,7 +72,7 @@ def whatif(  # noqa: PLR0913 - options of a command
         raise ConfigError("give either --rules FILE, or --search")
     given = [name for name, value in (("--grid", grid), ("--labels", labels), ("--html", html)) if value]
     if given and not search:
-        raise ConfigError(f"{given[0]} goes with --search")
+        raise ConfigError(f"{' and '.join(given)} only go with --search")
     settings = Settings.from_env()
     named = settings.rule_files(against).load()
     other = settings.rule_files(rules_file).load()
@@ -88,6 +88,8 @@ def whatif(  # noqa: PLR0913 - options of a command
         if not told:
             note_any(settings.switched_off)
         with lined_up(connection, start, warm_up(start)) as inputs:
+            if not inputs.active:
+                raise ConfigError(f"nothing is recorded since {since}; `trustfold history overview` says what is")
             if search:
                 _search(connection, inputs, present, environment, grid, labels, html, start, as_json=as_json)
             else:
@@ -304,7 +306,7 @@ def judged(connection: DuckDBPyConnection, inputs: Inputs, labels: Path | None) 
     from ..history import search
 
     truth = search.labelled(labels) if labels else search.truth_of(connection)
-    known = search.sessions_in(connection) if inputs.whole is None else inputs.whole
+    known = search.recorded_sessions(connection) if inputs.whole is None else inputs.whole
     kept = truth.among(known)
     left_out = len(truth.healthy) + len(truth.stuck) - len(kept.healthy) - len(kept.stuck)
     if left_out:

@@ -84,7 +84,7 @@ def circuit_reason(decision: Decision) -> str:
         "probe_failed": "the probe failed",
         "probe_lost": "the probe did not come back",
         "force_open": "opened by an operator",
-        "reset": "closed by an operator",
+        "reset": "closed by an operator" if decision.get("caused_by") else "the time it was to be held open is over",
         "disable": "switched off by an operator",
         "observe": "observed only, by an operator",
     }

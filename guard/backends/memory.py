@@ -13,7 +13,7 @@ from ...projections.local import LocalTopology
 from ...schemas.codec import decode_decision, encode
 from ...schemas.rules import Rules
 from ..clock import Clock
-from ..metrics import EVENTS, Metrics
+from ..metrics import EVENTS, UNTRACKED, Metrics
 from ..publisher import is_event
 from ..view import StateView
 from .base import Decisions
@@ -57,6 +57,8 @@ class MemoryBackend:
             self._metrics.add(EVENTS, "published")
             self.tick()
             self._take(self._topology.feed("events" if is_event(record) else "commands", (value,)))
+            if untracked := self._topology.counted()["untracked"]:
+                self._metrics.add(UNTRACKED, amount=untracked)
             self._events += 1
             if self._events % TIDY_EVERY == 0:
                 self._tidy()

@@ -139,8 +139,9 @@ class Joiner:
         return result
 
     async def _give_signs(self, call: Call, record: DedupeRecord) -> None:
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while True:
-            await asyncio.sleep(self._policy.lease_ms / 3000)
+            await self._clock.wait(never, self._policy.lease_ms / 3)
             try:
                 held = await self._store.extend(record, self._policy.lease_ms)
             except Exception as error:  # noqa: BLE001 - the next sign may get through

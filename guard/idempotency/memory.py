@@ -94,9 +94,7 @@ class InMemoryDedupeStore:
             waiting.append(future)
             until_dead = max(0.0, known.expires_at_ms - self._clock.now_ms()) + 1
             try:
-                await asyncio.wait_for(future, min(timeout_ms, until_dead) / 1000)
-            except TimeoutError:
-                pass
+                await self._clock.wait(future, min(timeout_ms, until_dead))
             finally:
                 if future in waiting:
                     waiting.remove(future)

@@ -1,32 +1,35 @@
--- What every later view is built on: records of the log without those that stand in it twice.
+-- What every later view is built on: records of the log without those that stand in it twice. Of a call that the engine
+-- closed at its deadline and that finished later, both name the start; the engine's finish is the one that counts.
 
 CREATE OR REPLACE VIEW events AS
 SELECT * FROM recorded_events
-WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NOT TRUE
+WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NULL
 UNION ALL BY NAME
-SELECT DISTINCT ON (id) * FROM recorded_events
-WHERE appended AND repeated IS NOT TRUE;
-COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that never ended';
+SELECT * FROM (SELECT DISTINCT ON (coalesce(start_id, correlation_id, id)) * FROM recorded_events
+               WHERE appended IS NOT NULL AND repeated IS NOT TRUE ORDER BY appended DESC);
+COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that did not end in time';
 COMMENT ON COLUMN events.time IS 'When it happened, UTC, as the publisher says';
 COMMENT ON COLUMN events.arrived IS 'When the log took it, UTC';
 COMMENT ON COLUMN events.record IS 'The event as JSON; results are replaced by digests';
-COMMENT ON COLUMN events.appended IS 'Written by the engine itself: a call past its deadline';
+COMMENT ON COLUMN events.model IS 'Of the event, or the last that its session has named; so with workspace_id and user_id';
+COMMENT ON COLUMN events.appended IS 'Written by the engine itself: a call past its deadline; false: a finish that came late, but not too late';
 
 CREATE OR REPLACE VIEW decisions AS
 SELECT DISTINCT ON (id) * FROM (
-    SELECT 'escalations' AS topic, id, type, time, session_id, workspace_id, user_id, trust_key AS subject,
+    SELECT 'escalations' AS topic, "offset", id, type, time, session_id, workspace_id, user_id, trust_key AS subject,
            from_state, to_state, trigger, NULL::VARCHAR AS severity, reason, caused_by, record FROM recorded_escalations
     UNION ALL
-    SELECT 'breakers', id, type, time, session_id, workspace_id, user_id, breaker_key,
+    SELECT 'breakers', "offset", id, type, time, session_id, workspace_id, user_id, breaker_key,
            from_state, to_state, trigger, NULL, NULL, caused_by, record FROM recorded_breakers
     UNION ALL
-    SELECT 'nudges', id, type, time, session_id, workspace_id, user_id, pattern,
+    SELECT 'nudges', "offset", id, type, time, session_id, workspace_id, user_id, pattern,
            NULL, nudge_type, NULL, severity, message, caused_by, record FROM recorded_nudges
     UNION ALL
-    SELECT 'suggestions', id, type, time, session_id, workspace_id, user_id, coalesce(failure_key, guarantee),
+    SELECT 'suggestions', "offset", id, type, time, session_id, workspace_id, user_id, coalesce(failure_key, guarantee),
            NULL, NULL, NULL, NULL, message, caused_by, record FROM recorded_suggestions
-) WHERE id IS NOT NULL;
+) WHERE id IS NOT NULL ORDER BY "offset";
 COMMENT ON VIEW decisions IS 'Everything that was decided, once each, all topics together; subject is the key, circuit or pattern';
+COMMENT ON COLUMN decisions."offset" IS 'Place in its topic: the order of what has one time';
 COMMENT ON COLUMN decisions.caused_by IS 'Ids of the events behind it, newest last: look them up in events';
 
 CREATE OR REPLACE VIEW dead_letters AS

@@ -14,7 +14,8 @@ COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
 COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments; NULL where no start was seen';
 COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results; results are not kept';
-COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result in its session, this time included';
+COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result in its session, this time included, since another call last did something new';
+COMMENT ON COLUMN tool_calls.timed_out_unanswered IS 'Closed by the engine at its deadline; a finish that came later is not counted';
 COMMENT ON COLUMN tool_calls.duration_ms IS 'Milliseconds, as the publisher measured';
 COMMENT ON COLUMN tool_calls.started IS 'When the call began; NULL where no start was seen and nothing was measured';
 
@@ -50,14 +51,14 @@ SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND ex
        approx_count_distinct(session_id) AS sessions, max(time) AS last_call
 FROM tool_calls GROUP BY tool_name
 ) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC;
-COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls count in neither, sessions are estimated to a few per cent';
+COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls are calls, but failure_rate is a share of those that failed or succeeded; sessions are estimated to a few per cent';
 
 CREATE OR REPLACE MACRO failure_rate(tool, bucket := INTERVAL 1 HOUR) AS TABLE
 SELECT time_bucket(bucket, time) AS beginning, count(*) FILTER (verdict <> 'neutral') AS calls,
        count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate
 FROM tool_calls WHERE tool_name = tool GROUP BY beginning ORDER BY beginning;
-COMMENT ON MACRO TABLE failure_rate IS 'Share of failed calls of one tool over time';
+COMMENT ON MACRO TABLE failure_rate IS 'Share of failed calls of one tool over time; neutral calls are left out';
 
 CREATE OR REPLACE VIEW failures_by_day AS
 SELECT time::DATE AS day, tool_name, severity, count(*) AS failures
@@ -68,7 +69,7 @@ CREATE OR REPLACE VIEW model_tool_matrix AS
 SELECT coalesce(model, 'unknown') AS model, tool_name, count(*) AS calls,
        count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
-       count(*) FILTER (severity IN ('invalid_input', 'validation')) AS own_making,
+       count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making,
        approx_quantile(duration_ms, 0.5) AS p50_ms
 FROM tool_calls GROUP BY ALL ORDER BY ALL;
 COMMENT ON VIEW model_tool_matrix IS 'How each model does with each tool; own_making are failures the model caused by what it sent';

@@ -2,12 +2,14 @@
 
 CREATE OR REPLACE VIEW patterns AS
 SELECT d.time, d.session_id, coalesce(d.workspace_id, 'default') AS workspace, d.model, d.pattern, d.severity, d.repetitions,
-       d.tool_sequence, d.fingerprint, d.duration_ms, c.time AS cleared_at, d.caused_by, d.id
-FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.detected') d
-ASOF LEFT JOIN (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.cleared') c
-  ON d.session_id = c.session_id AND d.pattern = c.pattern AND d.fingerprint IS NOT DISTINCT FROM c.fingerprint AND d.time <= c.time;
+       d.tool_sequence, d.fingerprint, d.duration_ms, c.time AS cleared_at, c.id AS cleared_by, d.caused_by, d.id
+FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.detected' ORDER BY "offset") d
+ASOF LEFT JOIN (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.cleared' ORDER BY "offset") c
+  ON d.session_id = c.session_id AND d.pattern = c.pattern AND d.fingerprint IS NOT DISTINCT FROM c.fingerprint
+ AND d."partition" = c."partition" AND d."offset" <= c."offset";
 COMMENT ON VIEW patterns IS 'Patterns detected, one row per severity step, and when the model broke out';
 COMMENT ON COLUMN patterns.cleared_at IS 'NULL: it never did';
+COMMENT ON COLUMN patterns.cleared_by IS 'Id of that decision: with session_id, pattern and fingerprint it names the streak whose steps these are';
 
 CREATE OR REPLACE VIEW false_alarms AS
 SELECT f.time, f.about AS output_id, f.reason, f.session_id, d.topic, d.type, d.subject, d.severity, d.time AS decided,
@@ -36,32 +38,41 @@ FROM nudges GROUP BY ALL ORDER BY issued DESC, pattern, nudge_type;
 COMMENT ON VIEW nudge_effectiveness IS 'How often each kind of nudge helped';
 
 CREATE OR REPLACE VIEW alarms_judged_false AS
-SELECT coalesce(d.topic, 'unknown') AS topic, d.subject, count(DISTINCT d.id) AS alarms, count(DISTINCT f.output_id) AS judged_false,
-       count(DISTINCT f.output_id) / nullif(count(DISTINCT d.id), 0) AS share
-FROM decisions d LEFT JOIN false_alarms f ON f.output_id = d.id
-WHERE d.type IN ('nudge.issued', 'trust.changed', 'pattern.detected', 'breaker.changed')
-GROUP BY ALL HAVING judged_false > 0 ORDER BY share DESC, judged_false DESC, subject;
-COMMENT ON VIEW alarms_judged_false IS 'Alarms that people call wrong, by pattern, key or circuit';
+WITH raised AS (
+    SELECT 'nudges' AS topic, pattern AS subject, coalesce(pattern_id, id) AS alarm, id FROM recorded_nudges
+    WHERE type IN ('pattern.detected', 'nudge.issued')
+    UNION ALL SELECT 'escalations', trust_key, id, id FROM recorded_escalations
+    WHERE type = 'trust.changed' AND to_state IN ('escalated', 'blocked')
+    UNION ALL SELECT 'breakers', breaker_key, id, id FROM recorded_breakers WHERE type = 'breaker.changed' AND to_state = 'open'
+)
+SELECT topic, subject, count(DISTINCT alarm) AS alarms,
+       count(DISTINCT alarm) FILTER (id IN (SELECT about FROM events WHERE type = 'feedback.false_alarm' AND about IS NOT NULL)) AS judged_false,
+       judged_false / alarms AS share
+FROM raised GROUP BY topic, subject HAVING judged_false > 0 ORDER BY share DESC, judged_false DESC, subject;
+COMMENT ON VIEW alarms_judged_false IS 'Alarms that people call wrong, by pattern, key or circuit; a pattern and its nudge are one alarm';
 
 CREATE OR REPLACE VIEW pattern_rates AS
-WITH seen AS (SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS sessions FROM tool_calls GROUP BY ALL)
-SELECT coalesce(p.model, 'unknown') AS model, p.pattern, count(*) AS times, count(DISTINCT p.session_id) AS sessions,
-       any_value(s.sessions) AS of_sessions, count(DISTINCT p.session_id) / nullif(any_value(s.sessions), 0) AS rate,
-       count(*) FILTER (p.severity = 'severe') AS severe
-FROM patterns p LEFT JOIN seen s ON s.model = coalesce(p.model, 'unknown')
-GROUP BY ALL ORDER BY times DESC, model, pattern;
-COMMENT ON VIEW pattern_rates IS 'How often each model falls into each pattern; rate is a share of its sessions with calls';
+WITH stuck AS (SELECT coalesce(model, 'unknown') AS model, session_id, pattern, fingerprint, cleared_by, severity FROM patterns),
+     seen AS (SELECT model, count(DISTINCT session_id) AS sessions
+              FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM tool_calls
+                    UNION ALL SELECT DISTINCT model, session_id FROM stuck) GROUP BY model)
+SELECT p.model, p.pattern, count(DISTINCT (p.session_id, p.fingerprint, p.cleared_by)) AS times, count(DISTINCT p.session_id) AS sessions,
+       any_value(s.sessions) AS of_sessions, count(DISTINCT p.session_id) / any_value(s.sessions) AS rate,
+       count(DISTINCT (p.session_id, p.fingerprint, p.cleared_by)) FILTER (p.severity = 'severe') AS severe
+FROM stuck p JOIN seen s USING (model)
+GROUP BY p.model, p.pattern ORDER BY times DESC, p.model, p.pattern;
+COMMENT ON VIEW pattern_rates IS 'How often each model falls into each pattern, however severe it becomes; rate is a share of its sessions with calls or patterns';
 
 CREATE OR REPLACE VIEW loops AS
 SELECT session_id, any_value(workspace) AS workspace, any_value(model) AS model, any_value(tool_name) AS tool_name,
-       call_digest, any_value(result_digest) AS result_digest, max(same_result) AS times, max(same_result) - 1 AS wasted_calls,
+       call_digest, any_value(result_digest) AS result_digest, max(same_result) AS times, count(*) AS wasted_calls,
        bool_or(verdict = 'failure') AS failing, min(time) AS second_time, max(time) AS last_time,
        sum(duration_ms) AS wasted_ms, sum(cost_usd) AS wasted_usd
 FROM tool_calls
 WHERE same_result >= 2 AND from_cache IS NOT TRUE
 GROUP BY session_id, call_digest, coalesce(result_digest, signature)
 HAVING max(same_result) >= 3;
-COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session; what came after the first brought nothing';
+COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session with nothing new done by other calls in between; what came after the first brought nothing';
 COMMENT ON COLUMN loops.wasted_ms IS 'Milliseconds of all calls but the first';
 COMMENT ON COLUMN loops.second_time IS 'When it first repeated itself';
 
@@ -76,12 +87,13 @@ WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective)
      stuck AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds,
                       max(CASE severity WHEN 'severe' THEN 3 WHEN 'moderate' THEN 2 ELSE 1 END) AS worst FROM patterns GROUP BY session_id),
      all_sessions AS (
-         SELECT session_id, any_value(workspace_id) AS workspace, any_value(user_id) AS user_id, max(model) AS model,
+         SELECT session_id, coalesce(arg_max(workspace_id, time), 'default') AS workspace, arg_max(user_id, time) AS user_id,
+                arg_max(model, time) AS model,
                 min(time) AS began, max(time) AS ended, max(turn_index) + 1 AS turns,
-                count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure') AS failures,
+                count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
                 sum(cost_usd) AS cost_usd, count(*) AS events
          FROM events GROUP BY session_id
      )
 SELECT e.*, s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
 FROM all_sessions e LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
-COMMENT ON VIEW sessions IS 'One row per session; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';
+COMMENT ON VIEW sessions IS 'One row per session; model and workspace are its last; patterns counts severity steps; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';

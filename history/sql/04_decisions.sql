@@ -1,45 +1,49 @@
 -- Transitions of trust and of circuits, and how long things stayed as they were.
 
 CREATE OR REPLACE VIEW trust_timeline AS
-SELECT time, lead(time) OVER key AS until, until - time AS lasted, coalesce(workspace_id, 'default') AS workspace,
-       trust_key, scope, from_state, to_state, trigger, reason, count, threshold, expires_at, silent, session_id, caused_by, id
-FROM (SELECT DISTINCT ON (id) * FROM recorded_escalations WHERE type = 'trust.changed')
-WINDOW key AS (PARTITION BY workspace_id, trust_key ORDER BY time, "offset");
+SELECT time, lead(time) OVER key AS until, until - time AS lasted, workspace_id AS workspace,
+       trust_key, scope, from_state, to_state, trigger, reason, count, threshold, expires_at, silent, session_id, user_id, caused_by,
+       "offset", id
+FROM (SELECT DISTINCT ON (id) * REPLACE (CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END AS workspace_id)
+      FROM recorded_escalations WHERE type = 'trust.changed' ORDER BY "offset")
+WINDOW key AS (PARTITION BY workspace_id, CASE WHEN scope = 'user' THEN user_id END, trust_key ORDER BY time, "offset");
 COMMENT ON VIEW trust_timeline IS 'Every change of trust, and when the next one of the same key came';
+COMMENT ON COLUMN trust_timeline.workspace IS 'NULL where a user has lost trust everywhere (scope user)';
+COMMENT ON COLUMN trust_timeline."offset" IS 'Order of what has one time';
 COMMENT ON COLUMN trust_timeline.until IS 'NULL: it is still so';
 
 CREATE OR REPLACE VIEW breaker_timeline AS
 SELECT time, lead(time) OVER key AS until, until - time AS lasted, coalesce(workspace_id, 'default') AS workspace,
-       breaker_key, from_state, to_state, trigger, consecutive_failures, failure_rate, measured, open_until, mode, session_id, caused_by, id
-FROM (SELECT DISTINCT ON (id) * FROM recorded_breakers WHERE type = 'breaker.changed')
+       breaker_key, from_state, to_state, trigger, consecutive_failures, failure_rate, measured, open_until, mode, session_id, caused_by, "offset", id
+FROM (SELECT DISTINCT ON (id) * FROM recorded_breakers WHERE type = 'breaker.changed' ORDER BY "offset")
 WINDOW key AS (PARTITION BY workspace_id, breaker_key ORDER BY time, "offset");
 COMMENT ON VIEW breaker_timeline IS 'Every change of a circuit, and when the next one of the same circuit came';
 
 CREATE OR REPLACE VIEW outages AS
 WITH moves AS (
-    SELECT 'breaker' AS machine, workspace, breaker_key AS subject, time, to_state,
+    SELECT 'breaker' AS machine, workspace, NULL::VARCHAR AS user_id, breaker_key AS subject, time, "offset",
            to_state NOT IN ('closed', 'half_open') AS bad, to_state = 'closed' AS good FROM breaker_timeline
     UNION ALL
-    SELECT 'trust', workspace, trust_key, time, to_state,
+    SELECT 'trust', workspace, CASE WHEN scope = 'user' THEN user_id END, trust_key, time, "offset",
            to_state IN ('escalated', 'blocked', 'removed'), to_state = 'trusted' FROM trust_timeline
 ), numbered AS (
-    SELECT *, count(*) FILTER (good) OVER (PARTITION BY machine, workspace, subject ORDER BY time
+    SELECT *, count(*) FILTER (good) OVER (PARTITION BY machine, workspace, user_id, subject ORDER BY time, "offset"
                                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS episode FROM moves
 )
-SELECT machine, workspace, subject, min(time) FILTER (bad) AS began, max(time) FILTER (good) AS recovered,
+SELECT machine, workspace, user_id, subject, min(time) FILTER (bad) AS began, max(time) FILTER (good) AS recovered,
        recovered - began AS lasted, count(*) FILTER (bad) AS setbacks
-FROM numbered GROUP BY machine, workspace, subject, episode HAVING min(time) FILTER (bad) IS NOT NULL ORDER BY began;
-COMMENT ON VIEW outages IS 'From the first opening or escalation until the circuit is closed or trust is back; recovered is NULL while it lasts';
+FROM numbered GROUP BY machine, workspace, user_id, subject, episode HAVING min(time) FILTER (bad) IS NOT NULL ORDER BY began;
+COMMENT ON VIEW outages IS 'From the first opening or escalation until the circuit is closed or trust is back; recovered is NULL while it lasts; user_id is set where a user lost trust in all workspaces';
 
 CREATE OR REPLACE VIEW time_to_recovery AS
 SELECT machine, subject, count(*) AS outages, count(recovered) AS recovered, avg(lasted) AS mean, median(lasted) AS median, max(lasted) AS longest
 FROM outages GROUP BY ALL ORDER BY outages DESC, machine, subject;
-COMMENT ON VIEW time_to_recovery IS 'How often each key or circuit was out and how long it took to come back';
+COMMENT ON VIEW time_to_recovery IS 'How often each key or circuit was out, over all workspaces, and how long it took to come back';
 
 CREATE OR REPLACE MACRO mttr(tool) AS TABLE
 SELECT machine, count(*) AS outages, count(recovered) AS recovered, avg(lasted) AS mean, median(lasted) AS median
 FROM outages WHERE subject IN (tool, 'tool:' || tool, 'service:' || tool) OR starts_with(subject, tool || '|') GROUP BY machine ORDER BY machine;
-COMMENT ON MACRO TABLE mttr IS 'Mean time to recovery of one tool or service, by machine';
+COMMENT ON MACRO TABLE mttr IS 'Mean time to recovery of one tool or service with all its keys, by machine';
 
 CREATE OR REPLACE MACRO flapping(tool, span := INTERVAL 1 HOUR) AS TABLE
 SELECT time_bucket(span, time) AS beginning, breaker_key, count(*) FILTER (to_state = 'open') AS openings,

@@ -70,9 +70,15 @@ def escape(value: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def _one(tool_name: str, name: str, value: str) -> str:
-    """Key with a single parameter; the common case, made once per distinct target."""
-    return make_key(tool_name, {name: value})
+def _one(tool_name: str, name: str, value: str) -> CallKey:
+    """Key with a single parameter, for no service; the common case, made once per distinct target."""
+    return CallKey(make_key(tool_name, {name: value}), "", "")
+
+
+@lru_cache(maxsize=1024)
+def _of_server(tool_name: str, server: str) -> CallKey:
+    """Key of a tool that an MCP server provides."""
+    return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
 
 
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
@@ -185,6 +191,7 @@ def family_of(tool_name: str) -> Family:
     return Family(kind, mcp_server(tool_name))
 
 
+@lru_cache(maxsize=4096)
 def is_shell(tool_name: str) -> bool:
     """Whether a tool runs shell commands, by its name."""
     return family_of(tool_name).kind == "shell"
@@ -214,18 +221,18 @@ def call_key(
     if not server and isinstance(named := args.get("_mcp_server"), str):
         server = named
     if server:
-        return CallKey(_one(tool_name, "mcp_server", server), escape(server), "mcp")
+        return _of_server(tool_name, server)
     if kind == "shell":
-        return CallKey(_one(tool_name, "command", (line or command_line.read(shell_command(args))).word), "", "")
+        return _one(tool_name, "command", (line or command_line.read(shell_command(args))).word)
     if kind == "file" and (path := _text(args, _PATH_ARGS)):
-        return CallKey(_one(tool_name, "path_prefix", parent_directory(path)), "", "")
+        return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):
-        return CallKey(_one(tool_name, "path_prefix", normal_path(path)), "", "")
+        return _one(tool_name, "path_prefix", normal_path(path))
     if kind == "http" and (url := _text(args, ("url", "uri", "endpoint"))):
         domain, prefix = split_url(url)
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
-    return CallKey(_one(tool_name, "", ""), "", "")
+    return _one(tool_name, "", "")
 
 
 _DOMAIN = re.compile(r"\|domain=((?:\\.|[^|\\])+)")

@@ -122,4 +122,6 @@ def matches_any(text: str, patterns: Iterable[str]) -> bool:
 
 def writes_credentials(path: str) -> bool:
     """Whether a file tool's target path holds credentials."""
+    if "/." not in path and not path.startswith((".", "/etc/")):
+        return False  # the usual case: nothing that `_CREDENTIALS` could find
     return bool(_CREDENTIALS.search(path))

@@ -87,11 +87,13 @@ PHRASES: dict[str, dict[str, str]] = {
 }
 """Phrases that announce work, by language: text that each must hold, and the regular expression over lower-case text."""
 
-_OFFERS = (
-    *("let me know", "would you like", "shall i", "should i", "do you want", "if you'd like", "could you", "can you"),
-    *("please provide", "please confirm", "please tell", "please share", "please let"),
-    *("möchten sie", "soll ich", "¿", "souhaitez", "voulez-vous"),
-)
+_OFFERS = {
+    "you": ("would you like", "do you want", "if you'd like", "could you", "can you"),
+    "please ": ("please provide", "please confirm", "please tell", "please share", "please let"),
+    **{words: (words,) for words in ("let me know", "shall i", "should i")},
+    **{words: (words,) for words in ("möchten sie", "soll ich", "¿", "souhaitez", "voulez-vous")},
+}
+"""Text that offers hold, and the offers: one look for those that share it."""
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
@@ -134,16 +136,19 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
 
 def _offers(sentence: str) -> bool:
     """Whether a sentence hands the word to the user."""
-    for words in _OFFERS:  # noqa: SIM110 - a generator costs more than all the looks
-        if words in sentence:
-            return True
+    for shared, offers in _OFFERS.items():
+        if shared in sentence:
+            for words in offers:
+                if words in sentence:
+                    return True
     return False
 
 
 def _sentence_at(text: str, start: int, end: int) -> str:
     """The sentence around a phrase, with the mark that ends it."""
-    marks = _ENDS if text.isascii() else _ENDS + _MORE_ENDS
-    first = max([text.rfind(mark, 0, start) for mark in marks]) + 1
+    first = 0
+    for mark in _ENDS if text.isascii() else _ENDS + _MORE_ENDS:
+        first = text.rfind(mark, first, start) + 1 or first
     last = _SENTENCE_END.search(text, end)
     return text[first : last.end() if last else len(text)].rstrip()
 

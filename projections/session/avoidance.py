@@ -8,7 +8,7 @@ it is to be used ("I'll use the Edit tool"); one that may not (`read_file`, `rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ...schemas.events import ModelText
@@ -25,8 +25,9 @@ _UNMISTAKABLE = re.compile(r"_|[a-z][A-Z]|[A-Za-z]\d")
 
 def named(state: SessionState, event: ModelText, announcing: Iterable[str], rules: BehaviourRules) -> list[Sighting]:
     """The model has named tools: those the publisher says, and those of this session in its `announcing` sentences."""
-    found = [name_tool(state, tool, event.id, rules) for tool in _tools_of(state, event, announcing)]
-    return [sighting for sighting in found if sighting is not None]
+    tools = _tools_of(state, event, announcing)
+    found = [name_tool(state, tool, event.id, rules) for tool in tools] if tools else []
+    return [sighting for sighting in found if sighting is not None] if found else []
 
 
 def name_tool(state: SessionState, tool_name: str, event_id: str, rules: BehaviourRules) -> Sighting | None:
@@ -53,17 +54,18 @@ def called(state: SessionState, tool_name: str) -> None:
     state.named_tools = [one for one in state.named_tools if one.tool_name != tool_name]
 
 
-def _tools_of(state: SessionState, event: ModelText, announcing: Iterable[str]) -> Iterator[str]:
-    yield from dict.fromkeys(event.mentions[:MAX_NAMED_TOOLS])
+def _tools_of(state: SessionState, event: ModelText, announcing: Iterable[str]) -> list[str]:
+    mentions = event.mentions
+    found = list(dict.fromkeys(mentions[:MAX_NAMED_TOOLS])) if mentions else []
     text = (event.text or "")[:MAX_TEXT_CHARS]
-    tools = [tool for tool in state.tools if tool in text and tool not in event.mentions]
-    if not tools:
-        return
-    sentences = set(announcing)
-    for tool in tools:
-        pattern = _mention(tool)
-        if any(pattern.search(sentence) for sentence in sentences):
-            yield tool
+    tools = [tool for tool in state.tools if tool in text and tool not in mentions]
+    if tools:  # most texts hold none
+        sentences = set(announcing)
+        for tool in tools:
+            pattern = _mention(tool)
+            if any(pattern.search(sentence) for sentence in sentences):
+                found.append(tool)
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -39,30 +39,27 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
-def describe(event: ToolCallStarted | ToolCallFinished, args: Args, at: int, rules: Rules) -> OpenCall:
-    """All that follows from a call's own event: key, class, fingerprint, danger, deadline."""
-    name, service = event.tool_name, getattr(event, "service", None) or ""
-    private_digest = getattr(event, "args_digest", None)
+def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
+    """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
+    name = event.tool_name
     line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
-    key = keys.call_key(name, args, service, line)
-    if args or (isinstance(event, ToolCallStarted) and event.args is not UNSET):
+    key = keys.call_key(name, args, event.service or "", line)
+    if args or event.args is not UNSET:
         canonical = fingerprints.canonical(args)
     else:
         # Without arguments or a digest nothing says that two calls are the same call.
-        canonical = (private_digest or event.id).encode()
-    if failure_key := getattr(event, "failure_key", None):
-        key = keys.given_key(failure_key, key)
+        canonical = (event.args_digest or event.id).encode()
+    if event.failure_key:
+        key = keys.given_key(event.failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
-    deadline_ms = getattr(event, "deadline_ms", None) or rules.calls.deadline_ms
-    recursive = bool(getattr(event, "recursion_depth", None))
     return OpenCall(
         call_id=event.call_id,
         event_id=event.id,
         tool_name=name,
         started_ms=at,
-        deadline_ms=at + int(deadline_ms),
+        deadline_ms=at + int(event.deadline_ms or rules.calls.deadline_ms),
         step=0,
         fingerprint=fingerprints.call_fingerprint(name, canonical),
         fine_key=key.fine,
@@ -72,24 +69,35 @@ def describe(event: ToolCallStarted | ToolCallFinished, args: Args, at: int, rul
         class_declared=declared,
         dangerous=bool(args) and _is_dangerous(name, args, line, rules),
         plugin_name=event.plugin_name or "",
-        tier=(event.model_tier or "") if recursive else "",
-        scenario=(getattr(event, "scenario", None) or "")[:MAX_SCENARIO],
+        tier=(event.model_tier or "") if event.recursion_depth else "",
+        scenario=(event.scenario or "")[:MAX_SCENARIO],
         suspect=line is not None and line.suspect,
     )
 
 
-def _class_of(
-    event: ToolCallStarted | ToolCallFinished, args: Args, line: CommandLine | None, rules: Rules
-) -> tuple[ToolClass, bool]:
+def _start_of(event: ToolCallFinished) -> ToolCallStarted:
+    """The start that a lone finish stands for, too; it says nothing of arguments."""
+    return ToolCallStarted(
+        schema_version=event.schema_version,
+        id=event.id,
+        time=event.time,
+        session_id=event.session_id,
+        call_id=event.call_id,
+        tool_name=event.tool_name,
+        plugin_name=event.plugin_name,
+        service=event.service,
+    )
+
+
+def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rules: Rules) -> tuple[ToolClass, bool]:
     """Class of a call, and whether configuration or annotations declare it."""
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
         return configured, True
-    annotations = getattr(event, "annotations", None)
-    if annotations and (declared := tool_class.class_by_annotations(annotations)) is not None:
+    if event.annotations and (declared := tool_class.class_by_annotations(event.annotations)) is not None:
         return declared, True
-    if (derived := getattr(event, "tool_class", None)) is not None:
-        return derived, False
+    if event.tool_class is not None:
+        return event.tool_class, False
     if line is not None:
         return line.tool_class, False
     named = tool_class.class_by_name(event.tool_name)
@@ -154,7 +162,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
-    call = describe(event, {}, at, rules)
+    call = describe(_start_of(event), {}, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
     close_step(state)

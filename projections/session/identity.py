@@ -8,11 +8,14 @@ from .state import MAX_RECENT_IDS, SessionState
 
 _WIDTH = 8
 _KEPT = MAX_RECENT_IDS * _WIDTH
+_PREPARED = blake2b(digest_size=_WIDTH)
 
 
 def mark_of(event_id: str) -> bytes:
     """Digest under which an event id is remembered."""
-    return blake2b(event_id.encode(), digest_size=_WIDTH).digest()
+    hashed = _PREPARED.copy()  # cheaper than to set up a new one
+    hashed.update(event_id.encode())
+    return hashed.digest()
 
 
 def seen_before(state: SessionState, mark: bytes) -> bool:
@@ -29,4 +32,6 @@ def seen_before(state: SessionState, mark: bytes) -> bool:
 def remember(state: SessionState, mark: bytes) -> None:
     """Remember an event that has been folded; one on which the fold failed may come again."""
     recent = state.recent_ids
-    state.recent_ids = recent[-(_KEPT - _WIDTH) :] + mark if len(recent) >= _KEPT else recent + mark
+    if len(recent) >= _KEPT:
+        del recent[: len(recent) - _KEPT + _WIDTH]
+    recent += mark

@@ -23,7 +23,9 @@ MAX_TEXT_CHARS = 512
 
 MAX_DIGITS = 15
 _LARGEST: int = 10**MAX_DIGITS
-_ALONE = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])|(?<![\w.])\d{1,15}(?=p\b)")
+_ALONE = re.compile(r"\d(?<![\w.]\d)\d{0,14}(?:(?![\w.])|(?=p\b))")
+"""A number that stands alone, or before a `p` as in sed. It begins with a digit and looks back then: found fast."""
+
 _PAGED = frozenset({ToolClass.READ, ToolClass.UNKNOWN})
 
 

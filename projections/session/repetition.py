@@ -16,7 +16,9 @@ from .patterns import Sighting
 from .state import MAX_CYCLE, MAX_RETRIES, Done, OpenCall, Retry, SessionState
 from .verdicts import Verdict
 
-_MODULUS = 1 << 64
+_MASK = (1 << 64) - 1
+"""Numbers are kept to 64 bits; by a mask, which is faster than a remainder."""
+
 _ODD, _ODDER = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Odd, so that multiplying loses nothing, with bits spread evenly."""
 
@@ -108,14 +110,14 @@ def finish_in_step(state: SessionState, call: OpenCall, verdict: Verdict) -> boo
     state.step_sealed = True
     state.step_open -= 1
     if not verdict.neutral:
-        state.step_mix = (state.step_mix + _mix(call.fingerprint, verdict.result)) % _MODULUS
+        state.step_mix = state.step_mix + _mix(call.fingerprint, verdict.result) & _MASK
     return state.step_open <= 0 and close_step(state)
 
 
 def _mix(call: int, result: int) -> int:
     """One number for a call with its result; the sum of several tells which call gave which."""
-    mixed = (call ^ result * _ODD) % _MODULUS
-    return (mixed ^ mixed >> 29) * _ODDER % _MODULUS or 1
+    mixed = (call ^ result * _ODD) & _MASK
+    return (mixed ^ mixed >> 29) * _ODDER & _MASK or 1
 
 
 def close_step(state: SessionState) -> bool:

@@ -263,7 +263,7 @@ class SessionState(KeyState):
     user_id: str = ""
     model: str = ""
     turn_index: int = 0
-    recent_ids: bytes = b""
+    recent_ids: bytearray = msgspec.field(default_factory=bytearray)
     open_calls: list[OpenCall] = []
     closed_calls: list[int] = []
     lone_calls: list[tuple[str, int]] = []

@@ -72,7 +72,7 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
         text = _CODE.sub("", text)
     prose = _prose(text)
     if len(set(prose)) == len(prose) and max(map(len, prose), default=0) <= LONG_BLOCK_CHARS:
-        return [(crc32(block.encode(errors="replace")), 1) for block in prose[-MAX_SAID:]]  # the usual case
+        return [(crc32(block.encode("utf-8", "replace")), 1) for block in prose[-MAX_SAID:]]  # the usual case
     blocks = []
     for block, times in list(Counter(prose).items())[-MAX_SAID:]:
         chunk = block[-CHUNK_CHARS:]

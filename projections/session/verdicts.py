@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET
 
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
@@ -20,7 +21,7 @@ _NO_ERROR = ErrorInfo()
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """How a finished call is judged.
 
     Attributes:
@@ -29,28 +30,18 @@ class Verdict(NamedTuple):
         result: fingerprint of what it gave, or of how it failed.
         expected: an informational failure that no rule counts.
         denied: a user refused it.
+        failed: the word is failure.
+        neutral: the word is neutral.
     """
 
     word: Literal["success", "failure", "neutral"]
-    severity: Severity | None
-    http_status: int | None
-    result: int
-    expected: bool
-    denied: bool
-
-    @property
-    def failed(self) -> bool:
-        """Whether the call failed."""
-        return self.word == "failure"
-
-    @property
-    def neutral(self) -> bool:
-        """Whether the call says nothing about tool or model."""
-        return self.word == "neutral"
-
-
-def _parsed(raw: bytes) -> Any:
-    return json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
+    severity: Severity | None = None
+    http_status: int | None = None
+    result: int = 0
+    expected: bool = False
+    denied: bool = False
+    failed: bool = False
+    neutral: bool = False
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
@@ -59,7 +50,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     raw = b"" if event.result is UNSET else bytes(event.result)
     if raw == b"null":
         raw = b""
-    parsed = _parsed(raw) if raw else None
+    parsed = json_of(event.result) if raw[:1] in {b"{", b"["} else None
     status = event.status
     if error is not None:
         failure: Failure | None = Failure(
@@ -71,14 +62,14 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     else:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
-        return Verdict(
-            "success" if not event.from_cache else "neutral", _danger_of_success(call, rules), None,
-            _result(event, raw, parsed), expected=False, denied=False,
-        )  # fmt: skip
+        danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        if event.from_cache:
+            return Verdict("neutral", danger, None, result, neutral=True)
+        return Verdict("success", danger, None, result)
     failure = failure or Failure()
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type)
     if reason or event.from_cache:
-        return Verdict("neutral", None, None, 0, expected=False, denied=reason == "denied")
+        return Verdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     severity = classify(
         failure, status=str(status), dangerous=dangerous, override=(error.severity or None) if error else None
@@ -90,7 +81,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
             str(status), failure.type, failure.http_status, failure.code, failure.message
         )
     expected = bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
-    return Verdict("failure", severity, failure.http_status, digest, expected=expected, denied=False)
+    return Verdict("failure", severity, failure.http_status, digest, expected=expected, failed=True)
 
 
 def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
@@ -110,16 +101,17 @@ def tell_tools(
 ) -> None:
     """Emit the outcome once per scope: the tool, its service if it has one, its model tier if it was recursive."""
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
-    scopes = [f"tool:{call.tool_name}"]
+    scopes = [("tool", call.tool_name)]
     if call.service:
-        scopes.append(f"service:{call.service}")
+        scopes.append(("service", call.service))
     if call.tier:
-        scopes.append(f"tier:{call.tier}")
+        scopes.append(("tier", call.tier))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
-    for scope in scopes:
+    for kind, name in scopes:
+        scope = f"{kind}:{name}"
         outcome = CallOutcome(
-            id=f"{event.id}/{scope.partition(':')[0]}",
+            id=f"{event.id}/{kind}",
             time_ms=emit.at,
             workspace_id=workspace,
             scope=scope,
@@ -145,7 +137,7 @@ def tell_tools(
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
             denied=verdict.denied,
-            scenario=call.scenario if scope is scopes[0] else "",
+            scenario=call.scenario if kind == "tool" else "",
             model_switch=rules.models.strategy if state.overrides else None,
             recovery_mode=rules.trust.recovery_mode if state.overrides else None,
         )

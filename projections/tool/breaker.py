@@ -38,6 +38,7 @@ class Move(StrEnum):
     PROBE_LOST = "probe_lost"
     FORCE_OPEN = "force_open"
     RESET = "reset"
+    DISABLE = "disable"
 
 
 _C, _O, _H, _F = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN
@@ -52,7 +53,7 @@ TRANSITIONS: Mapping[tuple[BreakerState, Move], BreakerState] = {
     (_H, Move.PROBE_FAILED): _O,
     (_H, Move.PROBE_LOST): _O,
     **{(state, Move.FORCE_OPEN): _F for state in (_C, _O, _H)},
-    **{(state, Move.RESET): _C for state in (_O, _H, _F)},
+    **{(state, order): _C for state in (_O, _H, _F) for order in (Move.RESET, Move.DISABLE)},
 }
 
 
@@ -150,12 +151,14 @@ def _test(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]
     measured = len(record.results)
     if measured < policy.rate_min_calls:
         return []
-    failures = sum([result & 1 for result in record.results])
-    if policy.rate_threshold is not None and failures / measured >= policy.rate_threshold - 1e-9:
-        return move(record, Move.RATE, policy, at)
-    slow = sum(result >> 1 & 1 for result in record.results)
-    if policy.slow_rate_threshold is not None and slow / measured >= policy.slow_rate_threshold - 1e-9:
-        return move(record, Move.SLOW_RATE, policy, at)
+    if policy.rate_threshold is not None:
+        failures = sum([result & 1 for result in record.results])
+        if failures / measured >= policy.rate_threshold - 1e-9:
+            return move(record, Move.RATE, policy, at)
+    if policy.slow_rate_threshold is not None:
+        slow = sum([result >> 1 & 1 for result in record.results])
+        if slow / measured >= policy.slow_rate_threshold - 1e-9:
+            return move(record, Move.SLOW_RATE, policy, at)
     return []
 
 

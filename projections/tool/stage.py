@@ -37,6 +37,9 @@ from .state import ToolState, TrustRecord
 
 MAX_RECENT_IDS = 64
 
+UNTRACKED = "untracked"
+"""Counter of failures that counted in their tool's key alone, as the tool had its most fine keys (design 3, Keys)."""
+
 MAX_BOOKS = 64
 """Sets of rules kept resolved by layer: as many as there are combinations of overriding scopes, and not more."""
 
@@ -85,6 +88,28 @@ def _remember(state: ToolState, event: Any, origin: int) -> None:
     del state.recent_ids[:-MAX_RECENT_IDS]
 
 
+def _is_new_fine_key(state: ToolState, key: str) -> bool:
+    """Whether an order is about a fine key of the tool that nothing is known of."""
+    return not (has_scope(key) or unescape(key) == state.scope.partition(":")[2] or key in state.fine)
+
+
+def _check_room(state: ToolState, order: cmd.ToolRemove, rules: Rules) -> None:
+    """Refuse an order that would remember one fine key too many; before time or order have changed anything.
+
+    Raises:
+        EventRejected: the tool has its most fine keys.
+    """
+    most = rules.trust.max_fine_keys
+    if len(state.fine) < most or not _is_new_fine_key(state, order.key):
+        return
+    raise EventRejected(
+        RejectReason.BAD_VALUE,
+        "$.key",
+        f"{order.key!r} is not tracked, and {state.scope} has its {most} fine keys (trust.max_fine_keys); remove the "
+        "tool as a whole, or raise that bound and give the order again",
+    )
+
+
 class ToolStage:
     """Stage of the topology that is keyed by workspace and scope."""
 
@@ -122,6 +147,8 @@ class ToolStage:
             return
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
+        if origin < 0 and isinstance(event, cmd.ToolRemove):
+            _check_room(state, event, rules)
         if self._book is None or self._book.rules is not rules:
             self._book = self._book_of(rules)
         self._catch_up(state, at, rules, emit)
@@ -201,7 +228,7 @@ class ToolStage:
                 breaker_state(state, emit)
         if state.scope.startswith("tier:"):
             return
-        records = self._records(state, outcome, rules)
+        records = self._records(state, outcome, rules, emit)
         for trusted in records:
             rule = self._rule(trusted, outcome)
             if outcome.verdict == "success" and trust.is_untroubled(trusted, rule):
@@ -222,7 +249,7 @@ class ToolStage:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
         return self._book.trust_rule(outcome, for_service=record.scope == "service")
 
-    def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules) -> list[TrustRecord]:
+    def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules, emit: Emitter) -> list[TrustRecord]:
         """Trust records an outcome counts in: the scope's own, and the fine key's where it differs."""
         if state.trust is None:
             state.trust = _own_record(state)
@@ -235,6 +262,7 @@ class ToolStage:
             if outcome.verdict != "failure" or outcome.expected or fine_key == escape(outcome.tool_name):
                 return records  # a fine key is remembered from its first failure on
             if len(state.fine) >= rules.trust.max_fine_keys:
+                emit.count(UNTRACKED)
                 return records
             fine = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
         return [fine, *records]
@@ -273,7 +301,7 @@ class ToolStage:
             breaker.clean(record)
         elif isinstance(event, cmd.BreakerDisable):
             record.mode = "disabled"
-            changes = breaker.move(record, breaker.Move.RESET, policy, at)
+            changes = breaker.move(record, breaker.Move.DISABLE, policy, at)
             breaker.clean(record)
         elif isinstance(event, cmd.BreakerObserve):
             record.mode = "observe"
@@ -289,7 +317,7 @@ class ToolStage:
         whole = has_scope(name) or unescape(name) == own
         if state.trust is None and (whole and move is trust.Move.REMOVE):
             state.trust = _own_record(state)
-        if not whole and name not in state.fine and move is trust.Move.REMOVE:
+        if _is_new_fine_key(state, name) and move is trust.Move.REMOVE:
             state.fine[name] = TrustRecord(key=name, scope="key")
         # An order about a key that was never seen, and that it would leave as it is, creates nothing.
         records = [state.fine[name]] if name in state.fine else []

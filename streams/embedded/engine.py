@@ -7,6 +7,7 @@ nothing. Outputs are those of `Replay` over the same input, byte for byte, howev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -80,12 +81,15 @@ class EmbeddedEngine:
     Attributes:
         source: what the folds go by: the rules, and what the environment and scopes override.
         views: queries over the same file.
+        counted: what the folds have counted since the start, by name: `untracked`, failures that counted in their
+            tool's key alone because the tool had its most fine keys (`trust.max_fine_keys`).
     """
 
     def __init__(self, store: Store, source: RuleSource, *, live_states: int = LIVE_STATES) -> None:
         """Take over an open store; `open` is the usual way."""
         self.source = source
         self.views = Views(store.connection, store.path)
+        self.counted: Counter[str] = Counter()
         self._store = store
         self._live_states = live_states
         self._batches = 0
@@ -322,6 +326,7 @@ class EmbeddedEngine:
             )
         )
         self._next_output += len(kept)
+        self.counted += self._topology.counted()
         self._batches += 1
         if self._batches % FORGET_EVERY == 0:
             for processor in self._topology.processors.values():

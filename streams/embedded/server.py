@@ -262,7 +262,9 @@ async def _republish(request: HttpRequest) -> Response:
 async def _health(request: HttpRequest) -> Response:
     writer = _service(request).writer
     fault = writer.fault
-    body = {"status": "ok"} if fault is None else {"status": "failing", "error": fault}
+    body: dict[str, Any] = {"status": "ok"} if fault is None else {"status": "failing", "error": fault}
+    if counted := writer.engine.counted:
+        body["counted"] = counted
     if writer.reloader.fault is not None:
         body["rules_fault"] = writer.reloader.fault  # not a failure: the rules read before hold
     return _json(body, 200 if fault is None else 503)

@@ -129,6 +129,8 @@ class Store:
             StoreError: it cannot be used; the message says why.
         """
         self.path = Path(path)
+        if self.path.is_dir():
+            raise StoreError(f"{path}: is a directory; name a file in it, e.g. {self.path / 'trustfold.sqlite'}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.path)

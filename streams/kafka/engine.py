@@ -125,6 +125,7 @@ class Engine:
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
         self.metrics.batches += 1
+        self.metrics.folds.update(task.processor.counted())
         if outputs:
             self.writer.put(outputs, task.partition)
 

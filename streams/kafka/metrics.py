@@ -29,6 +29,8 @@ class LaneMetrics:
         recovered_records: changelog records read back.
         recovery_seconds: total time between an assignment and the first delivery.
         stale_records: changelog records ignored because a worker wrote them after it had lost its partition.
+        folds: what the folds count, by name: `untracked`, failures that counted in their tool's key alone because the
+            tool had its most fine keys (`trust.max_fine_keys`).
         offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
     """
 
@@ -48,6 +50,7 @@ class LaneMetrics:
     recovery_seconds: float = 0.0
     stale_records: int = 0
     offset_jumps: int = 0
+    folds: Counter[str] = field(default_factory=Counter)
 
     @property
     def dead_letters(self) -> int:

@@ -5,7 +5,7 @@ The engine knows stages and processors only through these shapes, so its own tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...projections.emit import Output
@@ -28,6 +28,9 @@ class Processor(Protocol):
 
     def due(self, now: int) -> Sequence[Output]:
         """Events to append for all that is due at or before `now`."""
+
+    def counted(self) -> Mapping[str, int]:
+        """What the folds have counted since the last call, by name."""
 
     def snapshot(self) -> list[tuple[bytes, bytes | None]]:
         """Encoded states touched since the last call."""

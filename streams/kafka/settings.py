@@ -81,6 +81,7 @@ class KafkaSettings:
         """
         if not self.servers:
             raise ConfigError("no broker address; set TRUSTFOLD_BROKER to host:port")
+        _check_ports(self.servers)
         if self.store not in STORES:
             raise ConfigError(f"store {self.store!r} is unknown; use one of {', '.join(STORES)}")
         if not self.app_id or self.app_id.strip() != self.app_id:
@@ -143,6 +144,15 @@ def _boolean(text: str) -> bool:
         return known[text.strip().lower()]
     except KeyError:
         raise ValueError("expected true or false") from None
+
+
+def _check_ports(servers: list[str]) -> None:
+    """Refuse ports that are none; without one an address means Kafka's own, and `fe80::1` is an address as a whole."""
+    for server in servers:
+        _, colon, port = server.rpartition("]")[2].partition(":")
+        number = int(port) if port.isascii() and port.isdecimal() else 0
+        if colon and not 0 < number < 65_536 and ("]" in server or server.count(":") == 1):
+            raise ConfigError(f"broker address {server!r}: the port must be a number from 1 to 65535")
 
 
 def _port(text: str) -> int | None:

@@ -23,6 +23,7 @@ from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import guard_for_tests
 from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.rules import Rules, TrustRules
 from trustfold.streams.embedded.views import Views
 from waiting import wait_until
 
@@ -54,6 +55,18 @@ def test_a_decision_is_told_once() -> None:
     stop()
     decisions.tell(Said("d", "s1"))
     assert [one.id for one in heard] == ["a", "c"]
+
+
+async def test_failures_without_a_fine_key_are_counted() -> None:
+    """Folding in memory, the guard's own metrics say how many failures counted in their tool's key alone."""
+    guard = guard_for_tests(rules=Rules(trust=TrustRules(max_fine_keys=1)))
+
+    async def read(path: str) -> None:
+        raise OSError(path)
+
+    for folder in "abc":
+        await guard.call("read_file", read, {"path": f"/{folder}/x"})
+    assert "\ntrustfold_untracked_failures_total{} 2\n" in guard.metrics.text()
 
 
 # --- over a real `trustfold up` ---------------------------------------------------------------------------------------

@@ -151,7 +151,10 @@ async def test_waiting_ends_with_the_run(stores: Stores) -> None:
     """Fifty who wait see the end of the run that they waited for; who waits too short sees it run."""
     async with stores.one() as store, stores.one() as other:
         held = (await store.claim(record(), LONG)).record
-        short = await other.wait("k", held.version, 20)
+        soon = asyncio.create_task(other.wait("k", held.version, 20))
+        await asyncio.sleep(0)
+        await stores.passes(20)
+        short = await soon
         assert short is not None
         assert short.state is DedupeState.INFLIGHT
         waiting = [asyncio.create_task((store, other)[n % 2].wait("k", held.version, 10_000)) for n in range(50)]

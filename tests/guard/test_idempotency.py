@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.guard import DedupePolicy, RedisDedupeStore, ToolGuard
+from trustfold.guard import DedupePolicy, RedisDedupeStore
 from trustfold.guard.idempotency.keys import computed_key, params_digest
 from trustfold.guard.privacy import Privacy
 from trustfold.guard.request import Call
@@ -176,16 +176,22 @@ async def test_a_cancelled_call_is_taken_over_by_one_who_waits() -> None:
 
 
 async def test_a_deadline_ends_the_wait() -> None:
-    """Who waits for a twin waits no longer than its own deadline."""
-    guard = ToolGuard.in_memory()
+    """Who waits for a twin waits no longer than its own deadline, by the guard's clock."""
+    clock = MovableClock()
+    guard = guard_for_tests(clock=clock)
     may_go = asyncio.Event()
 
     async def slow() -> None:
         await may_go.wait()
 
     first = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k"))
+    waiting = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k", deadline_ms=5_000))
     await asyncio.sleep(0.01)
-    late = await guard.call("x", slow, {}, session_id="s1", idempotency_key="k", deadline_ms=30)
+    clock.move(4.9)
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    clock.move(0.2)
+    late = await asyncio.wait_for(waiting, 5)
     assert late.status is ResultStatus.TIMEOUT
     may_go.set()
     assert (await first).ok

@@ -45,6 +45,13 @@ def test_the_import_is_quick() -> None:
     assert min(float(run(code)) for _ in range(3)) < MAX_MS
 
 
+def test_a_library_says_nothing_unasked() -> None:
+    """Where nobody has set up logging, a warning of the guard's is not printed."""
+    code = "import logging; from trustfold.guard.log import say; say(logging.WARNING, 'something')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_public_names_resolve() -> None:
     """Every name that the package announces can be had, and is listed by `dir`."""
     for name in public.__all__:

@@ -8,10 +8,11 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
 from trustfold.guard.redaction import HIDDEN, is_secret_name, redact, redact_text, secrets_in
+from trustfold.guard.secret_patterns import SHAPES, Shape, shapes_for
 from trustfold.guard.testing import guard_for_tests
 
 A, N, H = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA", "8529637410963852", "9f86d081884c7d659a2feaa0c55ad015"
@@ -88,6 +89,15 @@ def test_a_text_is_shown_without_its_secret(kind: str) -> None:
     assert redact_text("before\n" + text).startswith("before")
     value = redact({"note": text, "list": [{"deep": text}]})
     assert secret not in repr(value)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.kind)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_quick_look_misses_nothing(shape: Shape, data: st.DataObject) -> None:
+    """Whatever a pattern finds holds one of its needles, and its quicker pattern finds it too."""
+    text = data.draw(st.from_regex(shape.pattern))
+    assert shape in shapes_for(text)
 
 
 @pytest.mark.parametrize(

@@ -6,49 +6,11 @@ import logging
 from typing import Any
 
 import pytest
-from trustfold.guard import CallNotPermitted, DedupePolicy, ToolGuard
+from scripted_tool import HttpError, Stub, as_function, fails
+from trustfold.guard import DedupePolicy, ToolGuard
 from trustfold.guard.metrics import CALLS, HITS, MAX_TOOLS, OTHER, RETRIES, TRANSITIONS
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
 from trustfold.schemas.tool_envelopes import ResultStatus
-from trustfold.schemas.vocabulary import BreakerState
-
-
-class HttpError(Exception):
-    """An answer that is a failure."""
-
-    def __init__(self, status_code: int, message: str = "refused") -> None:
-        super().__init__(message)
-        self.status_code = status_code
-
-
-class Stub:
-    """A tool that does what its script says, the last line for ever, and counts its calls."""
-
-    def __init__(self, *script: Any) -> None:
-        self.script = list(script) or ["ok"]
-        self.calls: list[dict[str, Any]] = []
-
-    async def __call__(self, **args: Any) -> Any:
-        """One call."""
-        self.calls.append(args)
-        step = self.script[min(len(self.calls), len(self.script)) - 1]
-        if isinstance(step, BaseException):
-            raise step
-        return step
-
-    @property
-    def count(self) -> int:
-        """How often it was called."""
-        return len(self.calls)
-
-
-def as_function(stub: Stub) -> Any:
-    """A coroutine function over a stub."""
-
-    async def call(**args: Any) -> Any:
-        return await stub(**args)
-
-    return call
 
 
 @pytest.fixture
@@ -222,99 +184,6 @@ async def test_TR_07_an_exhausted_budget_ends_the_call(guard: ToolGuard, clock: 
     assert slow.status is ResultStatus.RETRY_EXHAUSTED
     assert slow.duration_ms <= 5000
     assert max(clock.waits) <= 4000
-
-
-async def fails(guard: ToolGuard, times: int, tool: str = "send") -> None:
-    """A tool that fails so often."""
-    for _ in range(times):
-        await guard.call(tool, as_function(Stub(HttpError(500))), {}, session_id="s1", dedupe_mode="disabled")
-
-
-async def test_TR_08_failures_in_a_row_open_the_circuit(guard: ToolGuard) -> None:
-    """Breaker: five failing mutations open it (three where it is declared); then refused within 10 ms, good or not."""
-    await fails(guard, 4, tool="mutate")
-    assert guard.check("mutate").code != "circuit_open"
-    await fails(guard, 1, tool="mutate")
-    assert guard.check("mutate").code == "circuit_open"
-    stub = Stub("would work")
-    real = asyncio.get_running_loop().time()
-    result = await guard.call("mutate", as_function(stub), {}, session_id="s1")
-    assert (asyncio.get_running_loop().time() - real) * 1000 <= 10
-    assert (result.status, result.attempts, stub.count) == (ResultStatus.CIRCUIT_OPEN, 0, 0)
-    assert result.error is not None
-    assert result.error.breaker_state is BreakerState.OPEN
-    with pytest.raises(CallNotPermitted, match="is open until"):
-        result.unwrap()
-
-    await fails(guard, 3, tool="send")
-    assert guard.check("send").code == "circuit_open"
-
-
-async def test_TR_09_two_probes_close_the_circuit(guard: ToolGuard, clock: MovableClock) -> None:
-    """Breaker: after the cooldown two successful probes, one after the other, close it; calls then run as before."""
-    await fails(guard, 3)
-    clock.move(31)
-    entered, may_go = asyncio.Event(), asyncio.Event()
-
-    async def probe(**_: Any) -> str:
-        entered.set()
-        await may_go.wait()
-        return "ok"
-
-    running = asyncio.create_task(guard.call("send", probe, {"n": 1}, session_id="s1"))
-    await entered.wait()
-    beside = await guard.call("send", as_function(Stub()), {"n": 2}, session_id="s2")
-    assert beside.status is ResultStatus.CIRCUIT_OPEN  # one probe at a time
-    assert beside.error is not None
-    assert beside.error.breaker_state is BreakerState.HALF_OPEN
-    may_go.set()
-    assert (await running).ok
-    assert [one["to"] for one in decided(guard, "breaker.changed")] == ["open", "half_open"]
-
-    assert (await guard.call("send", as_function(Stub()), {"n": 3}, session_id="s2")).ok
-    assert [one["to"] for one in decided(guard, "breaker.changed")] == ["open", "half_open", "closed"]
-    together = await asyncio.gather(
-        *(guard.call("send", as_function(Stub()), {"n": 10 + n}, session_id="s1") for n in range(5))
-    )
-    assert all(one.ok for one in together)
-
-
-async def test_TR_10_a_failed_probe_opens_it_again(guard: ToolGuard, clock: MovableClock) -> None:
-    """Breaker: one failing probe opens it anew, from now, for longer; tools beside it are not touched."""
-    await fails(guard, 3)
-    clock.move(31)
-    probe = await guard.call("send", as_function(Stub(HttpError(500))), {}, session_id="s1")
-    assert probe.attempts == 1
-    assert guard.check("send").code == "circuit_open"
-    clock.move(31)
-    assert guard.check("send").code == "circuit_open"  # the period has doubled
-    clock.move(30)
-    assert guard.check("send").code != "circuit_open"  # half-open: it may be probed
-    other = await guard.call("lookup", as_function(Stub("fine")), {}, session_id="s1")
-    assert other.output == "fine"
-
-
-async def test_TR_11_an_open_circuit_stops_retries(guard: ToolGuard, clock: MovableClock) -> None:
-    """Circuit and retries: retries while it is closed, none once it is open, one attempt in a probe: no storm."""
-    guard.register("get", read_only=False, idempotent=True)
-    stub = Stub(HttpError(503))
-    results = [await guard.call("get", as_function(stub), {"n": n}, session_id="s1") for n in range(50)]
-    assert [one.attempts for one in results] == [4, 4, 4] + [0] * 47
-    assert stub.count == 12
-    clock.move(31)
-    probe = await guard.call("get", as_function(stub), {"n": 99}, session_id="s1")
-    assert (probe.attempts, stub.count) == (1, 13)
-
-    # A circuit that opens while a call waits for its retry ends that call.
-    opening = guard_for_tests(clock=clock)
-    opening.register("get", idempotent=True)
-
-    async def opens(**_: Any) -> None:
-        await fails(opening, 5, tool="get")
-        raise HttpError(503)
-
-    ended = await opening.call("get", opens, {"last": True}, session_id="s2")
-    assert (ended.status, ended.attempts) == (ResultStatus.RETRIABLE_ERROR, 1)
 
 
 async def test_TR_12_hooks_run_once_per_attempt(guard: ToolGuard) -> None:

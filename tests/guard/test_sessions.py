@@ -208,6 +208,26 @@ async def test_money_and_time_are_limits_too(guard: ToolGuard, clock: MovableClo
         assert "time" in late.error.message
 
 
+async def test_a_limit_may_be_spent_to_the_last_cent(guard: ToolGuard) -> None:
+    """What reaches a limit is within it, whatever binary fractions make of the sum; what goes beyond ends it."""
+    guard.tools.add(Tool(name="dime", cost_usd=0.1))
+    async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
+        spent = [await session.call("dime", works, {"n": n}) for n in range(10)]
+        assert all(one.ok for one in spent)
+        assert (await session.call("free", works)).ok
+        assert (await session.call("dime", works, {"n": 10})).ok
+        refused = await session.call("free", works, {"n": 1})
+        assert refused.error is not None
+        assert "money" in refused.error.message
+    assert [one["guarantee"] for one in decided(guard, "guarantee.violated")] == ["max_cost_usd"]
+
+
+async def test_a_limit_of_no_money_lets_free_calls_pass(guard: ToolGuard) -> None:
+    """Zero means that nothing may be spent, and not that nothing may be done."""
+    async with guard.session("s1", guarantees=ExecutionGuarantees(max_cost_usd=0)) as session:
+        assert (await session.call("free", works)).ok
+
+
 async def test_a_confirmed_override_goes_on(guard: ToolGuard) -> None:
     """Somebody confirms it by name, the limits it names change once, and it is recorded (SPEC-10.14)."""
     async with guard.session("s1", guarantees=ExecutionGuarantees(max_recursive_calls=1)) as session:

@@ -67,6 +67,11 @@ class WorldClock:
         self._world.pass_time(ms / 1000)
         await asyncio.sleep(0)
 
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+        """Wait for a future; the world's time is let pass by the case alone."""
+        await asyncio.wait({future}, timeout=ms / 1000)
+        return future.done()
+
 
 class WorldBackend:
     """Feeds the world with what a guard publishes, and shows the guard what stands on the `state` topic."""

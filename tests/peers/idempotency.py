@@ -16,14 +16,13 @@ from trustfold.guard.idempotency.keys import computed_key
 from trustfold.guard.idempotency.memory import MAX_KEYS
 from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.request import Call
-from trustfold.guard.result import ToolResult
 from trustfold.guard.tools import Tool
 from trustfold.schemas.tool_envelopes import DedupeMode
 
-from .area import Area
-from .askings import Asking, WatchedStore, differs, place_of
+from .askings import Asking, WatchedStore, place_of
 from .case import Case, UnknownWord
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
+from .idempotency_views import IdempotencyViews
 
 MODES = {
     **dict.fromkeys(("enforced", "enabled", "on", "strict", "true"), DedupeMode.ENFORCED),
@@ -40,8 +39,6 @@ _ASKED = frozenset(
 _ENDED = frozenset("ev name key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
 
-_FIELDS = ("first", "second", "third", "fourth", "fifth")
-
 
 def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
     def read(self: Idempotency, value: Any) -> None:
@@ -50,11 +47,7 @@ def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
     return read
 
 
-def _shows(field: str) -> Callable[[Idempotency], float]:
-    return lambda self: float(getattr(self.guard.settings.dedupe, field)) / 1000
-
-
-class Idempotency(Area):
+class Idempotency(IdempotencyViews):
     """Cases of `idempotency`."""
 
     def __init__(self, case: Case) -> None:
@@ -295,140 +288,6 @@ class Idempotency(Area):
             raise ValueError(f"nobody began {place[2]!r} in session {place[0]!r}")
         mine = [one for one in self.running if one.place == place and caller in {None, one.caller}]
         return mine[-1] if mine else None
-
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
-    def _fault(self, name: str, wanted: Any) -> str:
-        if name in _FIELDS or name == "last":
-            number = len(self.asked) - 1 if name == "last" else _FIELDS.index(name)
-            if not 0 <= number < len(self.asked):
-                return f"nobody asked a {name} time"
-            return differs(name, wanted, self.asked[number])
-        order, _, rest = name.partition("_")
-        if rest and order in _FIELDS[: len(self.asked)]:
-            self.subject = self.asked[_FIELDS.index(order)]
-            return super()._fault(rest, wanted)
-        self.subject = self.asked[-1] if self.asked else None
-        if name in {"outcomes", "results"}:
-            if len(wanted) != len(self.asked):
-                return f"{len(self.asked)} asked, not {len(wanted)}"
-            pairs = enumerate(zip(wanted, self.asked, strict=True), 1)
-            return "; ".join(filter(None, (differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
-        return super()._fault(name, wanted)
-
-    def see_executions(self) -> int:
-        """How often the tool has run."""
-        return self.executions
-
-    see_executed = see_runs = see_calls = see_executions
-
-    def _count(self, *words: str) -> int:
-        return sum(asking.word in words for asking in self.asked)
-
-    def see_cache_hits(self) -> int:
-        """Who was answered from another one's call."""
-        return self._count("cached", "cached_error", "joined")
-
-    see_hits = see_deduplicated = see_duplicates = see_cache_hits
-
-    def see_joined(self) -> int:
-        """Who waited for another one's call and has its end."""
-        return self._count("joined")
-
-    def see_waiting(self) -> int:
-        """Who still waits."""
-        return self._count("waiting")
-
-    def see_conflicts(self) -> int:
-        """Whose key was taken by another call."""
-        return self._count("conflict")
-
-    def see_rejected(self) -> int:
-        """Who was refused."""
-        return self._count("conflict", "in_flight")
-
-    def _last(self) -> ToolResult | None:
-        """The answer in question: the last one, or that of the caller whose number is named in front."""
-        return self.subject.result if self.subject is not None else None
-
-    def see_from_cache(self) -> bool:
-        """Whether the last one was answered from another's call."""
-        result = self._last()
-        return result is not None and result.from_cache
-
-    see_cached = see_from_cache
-
-    def see_matched_on(self) -> str | None:
-        """Whether that call was running or done."""
-        result = self._last()
-        return result.cache.matched_on if result is not None and result.cache is not None else None
-
-    def see_age_s(self) -> float | None:
-        """How old it was, seconds."""
-        result = self._last()
-        return result.cache.age_ms / 1000 if result is not None and result.cache is not None else None
-
-    def see_status(self) -> str | None:
-        """How the last one ended."""
-        result = self._last()
-        return None if result is None else str(result.status)
-
-    def see_error_code(self) -> str | None:
-        """Why it failed."""
-        result = self._last()
-        return result.error.code if result is not None and result.error is not None else None
-
-    see_error = see_code = see_error_code
-
-    def see_terminal(self) -> bool | None:
-        """Whether the same call would fail again."""
-        result = self._last()
-        return result.error.terminal if result is not None and result.error is not None else None
-
-    def see_result(self) -> Any:
-        """What it has got."""
-        result = self._last()
-        return None if result is None else result.output
-
-    see_output = see_result
-
-    def see_same_result(self) -> bool:
-        """Whether all who got something got the same."""
-        got = [result.output for asking in self.asked if (result := asking.result) is not None]
-        return bool(got) and all(one == got[0] for one in got)
-
-    def see_state(self) -> str | None:
-        """Where the key asked for last stands; None where it is free."""
-        record = self.records[-1] if self.records else None
-        return None if record is None or record.is_free else str(record.state)
-
-    see_record_state = see_state
-
-    def see_records(self) -> int:
-        """Keys in the store."""
-        return self.size
-
-    see_stored = see_size = see_records
-
-    def see_same_key(self) -> bool:
-        """Whether all calls have the same key."""
-        if len(self.keys) < 2:
-            raise UnknownWord("the same key of fewer than two calls")
-        return len(set(self.keys)) == 1
-
-    see_keys_equal = see_same_key
-
-    def see_distinct_keys(self) -> int:
-        """How many keys they have."""
-        return len(set(self.keys))
-
-    see_done_ttl_s = see_ttl_s = _shows("done_ms")
-    see_failed_ttl_s = see_error_ttl_s = _shows("failed_ms")
-    see_lease_s = see_inflight_ttl_s = _shows("lease_ms")
-
-    def see_max_keys(self) -> int:
-        """Room in the store."""
-        return self.max_keys
 
 
 def _check(event: dict[str, Any], allowed: frozenset[str]) -> None:

@@ -174,7 +174,7 @@ def test_changes_touch_only_what_they_name() -> None:
     before = SettingsOverrides(nudge_level=NudgeLevel.GENTLE, nudge_enabled=False)
     after = changed(before, {"recovery_mode": "ask", "nudge_enabled": None})
     assert set_by(after) == {"nudge_level": "gentle", "recovery_mode": "ask"}
-    with pytest.raises(Misfit, match="nudge_level: invalid enum value 'loud'; use off, gentle, direct, full"):
+    with pytest.raises(Misfit, match="nudge_level: must be one of off, gentle, direct, full, not the text"):
         changed(before, {"nudge_level": "loud"})
 
 

@@ -122,27 +122,27 @@ FAULTS = [
     (
         "r.toml",
         "[nudges]\nenabled = 'yes'\n",
-        "r.toml:2: nudges.enabled: expected `bool`, got `str`",
+        'r.toml:2: nudges.enabled: must be true or false, not the text "yes"',
     ),
     (
         "r.json",
         '{\n  "domain_rules": {\n    "a": {},\n    "api.x.com": {\n      "count_threshold": 0\n    }\n  }\n}',
-        "r.json:5: domain_rules.'api.x.com'.count_threshold: expected `int` >= 1",
+        "r.json:5: domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or null (off), n",
     ),
     (
         "r.json",
         '{"trust":\n {"tool_rules": {"bash":\n {"severity_filter": ["crash",\n "boom"]}}}}',
-        "r.json:4: trust.tool_rules.bash.severity_filter[1]: invalid enum value 'boom'; use transient, ",
+        "r.json:4: trust.tool_rules.bash.severity_filter[1]: must be one of transient, ",
     ),
     (
         "r.toml",
         "[quality.by_cause]\ncrsh = 'low'\n",
-        "r.toml:1: quality.by_cause: invalid enum value 'crsh'; use transient, ",
+        "r.toml:1: quality.by_cause: 'crsh' is no name here; it must be one of transient, ",
     ),
     (
         "r.toml",
         "[quality.by_cause]\ncrash = 'lo'\n",
-        "r.toml:2: quality.by_cause.crash: invalid enum value 'lo'; use low, ",
+        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, not the text "lo"',
     ),
     ("r.json", "{\n  'a': 1}", "r.json: not JSON: Expecting property name enclosed in double quotes: line 2 column 3"),
     (
@@ -250,3 +250,26 @@ deep = 3
     }
     assert {path: line_of(text, path, as_json=False) for path in places} == places
     assert line_of(text, ("nowhere",), as_json=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[policies.a]\nbefore = ['x']", "policies.a: requires is missing"),
+        ("[policies.a]\nrequires = ''\nbefore = ['x']", 'must be a text of 1 to 256 characters, not the text ""'),
+        (
+            "[policies.a]\nrequires = 'x'\nbefore = 'y'",
+            "must be a list, each a text of 1 to 256 characters, not the text",
+        ),
+        ("[tools]\nkey_by = 'x'", 'must be one of family, args, not the text "x"'),
+        ("[guarantees]\nmax_cost_usd = -1", "must be a number from 0, not -1"),
+        ("[breakers.tool]\nbackoff = 99", "must be a number from 1 to 16, not 99"),
+        ("[models]\npreferred_models = [1]", "preferred_models[0]: must be a text, not 1"),
+        ("[trust]\nmax_fine_keys = [1]", "must be a whole number from 1 to 1000000, not a list"),
+        ("[nudges]\ntexts = 2020-01-01", "nudges.texts: must be a table, not"),
+    ],
+)
+def test_faults_speak_of_values_and_not_of_types(text: str, said: str) -> None:
+    """What may stand there and what stands there, in words that a person who writes rules uses."""
+    assert said in fault(text, "r.toml")
+    assert "`" not in fault(text, "r.toml")

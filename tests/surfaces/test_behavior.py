@@ -88,7 +88,15 @@ def test_stalls_have_a_total() -> None:
 @pytest.mark.parametrize("view", [profiles_table, stalls_table])
 def test_without_a_profile_it_says_how_to_get_one(view: Any) -> None:
     """No empty table."""
-    assert "events name it in `model`" in shown(view([]))
+    words = " ".join(shown(view([])).split())
+    assert "events that name their `model`" in words
+    assert "`turn.started` and `turn.ended`" in words
+
+
+def test_without_turns_it_says_why_rates_are_missing() -> None:
+    """A platform that publishes calls and no turns learns what its profiles lack."""
+    assert "`turn.started` and `turn.ended`" in " ".join(shown(profiles_table([profile("a", 0, 0)])).split())
+    assert "turn.started" not in shown(profiles_table([profile("a", 0, 0), profile("b", 1, 0)]))
 
 
 def test_markup_in_names_is_only_text() -> None:

@@ -99,6 +99,27 @@ def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["statsu"], "did you mean 'status'?"),
+        (["breaker", "opn"], "did you mean 'open'?"),
+        (["topics", "zzz"], "; choose from check, create"),
+        (["worker", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
+        (["status", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
+        (["up", "--store", "."], ".: is a directory; name a file in it"),
+        (["status", "--store", "."], ".: is a directory; name the store in it"),
+        (["breaker", "close", " "], "the name is empty; say which tool or circuit"),
+    ],
+)
+def test_what_is_mistyped_is_told_with_what_is_meant(words: list[str], said: str, tmp_path: Path) -> None:
+    """One line says what is wrong and what would be right; no traceback does."""
+    done = trustfold(*words, cwd=tmp_path)
+    assert done.returncode != ExitCode.OK
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("words", [["status"], ["reset", "bash"], ["dead-letters", "list"], ["publish", "-"]])
 def test_nobody_there_is_exit_code_3(words: list[str], tmp_path: Path) -> None:
     """A server that does not answer is one line that says what to check."""

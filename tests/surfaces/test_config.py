@@ -133,20 +133,23 @@ FAULTS = [
     ('{"qwertz": 1}', "qwertz: there is no such rule; remove it"),
     (
         '{"domain_rules": {"a": {}, "api.x.com": {"count_threshold": 0}}}',
-        "domain_rules.'api.x.com'.count_threshold: expected `int` >= 1",
+        "domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or null (off), not 0",
     ),
     (
         '{"tool_rules": {"bash": {"severity_filter": ["boom"]}}}',
-        "tool_rules.bash.severity_filter[0]: invalid enum value 'boom'; use transient, ",
+        "tool_rules.bash.severity_filter[0]: must be one of transient, ",
     ),
-    ('{"recovery_mode": "maybe"}', "recovery_mode: invalid enum value 'maybe'; use auto, ask"),
-    ('{"nudges": {"level": "loud"}}', "nudges.level: invalid enum value 'loud'; use off, gentle, direct, full"),
+    ('{"recovery_mode": "maybe"}', 'recovery_mode: must be one of auto, ask, not the text "maybe"'),
+    ('{"nudges": {"level": "loud"}}', 'nudges.level: must be one of off, gentle, direct, full, not the text "loud"'),
     (
         '{"behaviour": {"repetitive_calls": {"minor": 5, "moderate": 4, "severe": 6}}}',
         "behaviour.repetitive_calls: steps must rise",
     ),
-    ('{"breakers": {"tool": {"open_s": "soon"}}}', "breakers.tool.open_s: expected `float`, got `str`"),
-    ('{"trust": 3}', "trust: expected `object`, got `int`"),
+    (
+        '{"breakers": {"tool": {"open_s": "soon"}}}',
+        'breakers.tool.open_s: must be a number above 0 up to 31536000, not the text "soon"',
+    ),
+    ('{"trust": 3}', "trust: must be a table, not 3"),
     (
         '{"default_rule": {}, "trust": {"default_rule": {}}}',
         "default_rule is set at the top level and under trust; keep one of them",

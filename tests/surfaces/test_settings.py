@@ -118,7 +118,7 @@ def test_rules_and_policies_of_a_level_come_from_files(where: Path) -> None:
     [
         (["nudge", "loud"], "'loud' is not understood; use off|gentle|direct|full, then perhaps save workspace|user"),
         (["nudge", "off", "save", "session"], "is not understood"),
-        (["settings", "save", "user", "nudge_level=loud"], "nudge_level: invalid enum value 'loud'; use off, gentle"),
+        (["settings", "save", "user", "nudge_level=loud"], "nudge_level: must be one of off, gentle"),
         (["settings", "save", "user", "nudge=off"], "there is no setting 'nudge'; there are nudge_level,"),
         (["settings", "save", "user", "nudge_level"], "the session does not set nudge_level; give it a value"),
         (["settings", "save", "session"], "say what to set for the session: NAME=VALUE"),

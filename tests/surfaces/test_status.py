@@ -202,3 +202,23 @@ def test_a_running_server_and_its_store_say_the_same(served: str, store: Path, t
     assert json.loads(by_url.stdout)["states"] == json.loads(by_store.stdout)["states"]
     by_environment = trustfold("status", cwd=tmp_path, env={"TRUSTFOLD_URL": served, "TRUSTFOLD_BROKER": "nobody:1"})
     assert "service:atlassian" in by_environment.stdout.decode()
+
+
+LONG = "http_request|domain=api.internal.example-company.com|path_prefix=v1"
+
+
+def on_a_terminal(width: int) -> list[str]:
+    """The lines of the overview on a terminal of so many columns."""
+    screen = Console(file=StringIO(), width=width)
+    screen.print(overview_table([trust(LONG, "blocked")], None, NOW, everything=False))
+    return screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_a_long_key_stays_on_one_line_and_is_recognised() -> None:
+    """Where the terminal is too narrow a key loses its middle, never its tool or what tells it from others."""
+    assert LONG in "".join(on_a_terminal(140))
+    assert all(len(line) <= 80 for line in on_a_terminal(80))
+    [line] = [line for line in on_a_terminal(80) if "http_request" in line]
+    assert "http_request|" in line
+    assert "path_prefix=v1" in line
+    assert "…" in line

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import trustfold, up
-from trustfold.schemas.rules import Rules
+from trustfold.schemas.rules import Rules, TrustRules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 
@@ -47,6 +47,14 @@ def test_a_tool_is_taken_away_and_given_back(store: Path, tmp_path: Path) -> Non
     assert state(store, "trust", "deploy").get("state", "trusted") == "trusted"
 
 
+def test_an_order_that_is_not_taken_says_why(tmp_path: Path) -> None:
+    """An order that the fold refuses ends with its reason, not with silence."""
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    EmbeddedEngine.open(path, Rules(trust=TrustRules(max_fine_keys=0))).close()
+    words = ("remove", "bash|command=rm", "--yes")
+    assert "max_fine_keys" in said(*words, cwd=tmp_path, code=1)
+
+
 def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path: Path) -> None:
     """Each by its command; opening and disabling, which reach every agent, ask first."""
     for words in (["open", "search"], ["disable", "search"]):
@@ -72,6 +80,9 @@ def test_an_order_that_moves_no_state_says_what_it_did(store: Path, tmp_path: Pa
     assert "1 circuit only observed" in said("status", cwd=tmp_path)
     assert "from now on nothing is counted" in said("breaker", "disable", "search", "--yes", cwd=tmp_path)
     assert "1 circuit switched off" in said("status", cwd=tmp_path)
+    said("breaker", "open", "fetch", "--yes", cwd=tmp_path)
+    assert "nothing is known of 'tool:fech'; did you mean 'tool:fetch'?" in said("status", "tool:fech", cwd=tmp_path)
+    assert "switched off by an operator" in said("breaker", "disable", "fetch", "--yes", cwd=tmp_path)
     said("breaker", "open", "search", "--yes", "--for", "60", cwd=tmp_path)
     assert "the time given now counts" in said("breaker", "open", "search", "--yes", "--for", "90", cwd=tmp_path)
     assert "1 circuit not closed" in said("status", cwd=tmp_path)

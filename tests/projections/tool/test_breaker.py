@@ -155,6 +155,7 @@ def test_operators_force_open_disable_and_observe() -> None:
     assert story.decided("state.updated", kind="breaker")["mode"] == "observe"
     assert story.circuit(KEY)[-1] == ("closed", "open")
     story.command("breaker.disable", KEY)
+    assert story.decided("breaker.changed", breaker_key=KEY)["trigger"] == "disable"
     story.fails(TOOL, times=9)
     assert story.circuit(KEY)[-1] == ("open", "closed")
 

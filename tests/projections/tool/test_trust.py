@@ -245,6 +245,41 @@ def test_fine_keys_are_bounded() -> None:
     keys = {one["key"] for one in story.all("state.updated")}
     assert len([key for key in keys if "|" in key]) == 64
     assert "readFile" in keys
+    assert story.counted() == {"untracked": 6}
+
+
+def test_an_order_cannot_exceed_the_fine_keys() -> None:
+    """Removing an unseen fine key beyond the bound is refused with the way out; known keys and the tool obey."""
+    story = Story(rules=Rules(trust=TrustRules(max_fine_keys=2)))
+    for number in range(3):
+        story.command("tool.remove", f"bash|command=x{number}")
+    refusal = story.refusals()[0]
+    assert (refusal["reason"], refusal["path"]) == ("bad_value", "$.key")
+    assert "2 fine keys (trust.max_fine_keys)" in refusal["message"]
+    assert "remove the tool as a whole" in refusal["message"]
+    story.command("tool.restore", "bash|command=x0")
+    story.command("tool.remove", "bash|command=x0")
+    story.command("tool.remove", "bash")
+    assert len(story.refusals()) == 1
+    removed = {one["key"] for one in story.all("trust.changed") if one["to"] == "removed"}
+    assert removed == {"bash", "bash|command=x0", "bash|command=x1"}
+
+
+def test_a_refused_order_hides_nothing_that_time_has_done() -> None:
+    """What fell due before the order is told by the next record, as it is without the order."""
+    story = Story(rules=Rules(trust=TrustRules(max_fine_keys=0)))
+    story.command("breaker.force_open", "tool:bash", duration_s=30)
+    story.after(minutes=2).command("tool.remove", "bash|command=x")
+    assert len(story.refusals()) == 1
+    story.works("bash", {"command": "ls"})
+    moves = [(one["from"], one["to"]) for one in story.all("breaker.changed")]
+    assert moves[-1] == ("forced_open", "closed")
+
+
+def test_what_is_tracked_counts_as_nothing_special() -> None:
+    """Keys below the bound, and successes of keys that never failed, are not counted as untracked."""
+    story = Story().fails("readFile", {"path": "/a/x"}).works("readFile", {"path": "/b/y"})
+    assert story.counted() == {}
 
 
 def test_more_specific_layers_overlay_only_what_they_set() -> None:

@@ -17,7 +17,7 @@ from story import Story
 from streams_of_events import event_lines
 from trustfold.projections.emit import Output
 from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import Rules
+from trustfold.schemas.rules import Rules, TrustRules
 from trustfold.streams.embedded import engine as engine_module
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, Request
 from trustfold.streams.embedded.replay import Replay
@@ -242,3 +242,17 @@ def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
         engine.ingest([b"newest"], arrived_ms=-1)
         engine.forget({"dead-letters": 1 << 60})
         assert [orjson.loads(one.output.value or b"")["value"] for one in engine.dead_letters()] == ["newest"]
+
+
+def test_what_the_folds_count_is_that_of_kept_batches(tmp_path: Path) -> None:
+    """Failures beyond the fine keys of a tool are counted once their batch is durable, and not when it was not kept."""
+    story = Story()
+    for folder in "abc":
+        story.fails("read_file", {"path": f"/{folder}/x"})
+    lines = [value for _, value in story.records]
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules(trust=TrustRules(max_fine_keys=1))) as engine:
+        with pytest.raises(ConfigError):
+            engine.submit([Request("events", lines), Request("nudges", [b""])])
+        assert not engine.counted
+        engine.ingest(lines)
+        assert engine.counted == {"untracked": 2}

@@ -174,6 +174,17 @@ def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
     assert not task.moved
 
 
+def test_what_the_folds_count_is_added_up_over_their_batches() -> None:
+    """A processor ends with its partition; the worker's counters go on."""
+    found = engine()
+    processor = SimpleNamespace(process=lambda *_: [], counted=lambda: {"untracked": 2})
+    found.tasks["session", 0] = SimpleNamespace(next={EVENTS: 12}, processor=processor, moved=False, partition=0)
+    found.gate.open(FIRST, {EVENTS: 12})
+    asyncio.run(found.on_poll(poll_of(12, FIRST)))
+    asyncio.run(found.on_poll(poll_of(found.tasks["session", 0].next[EVENTS], FIRST)))
+    assert found.metrics.folds == {"untracked": 4}
+
+
 def poll_of(start: int, tenure: Tenure) -> Poll:
     """A poll with one batch that should begin at `start`."""
     poll = Poll(EVENTS.topic, tenure)

@@ -19,6 +19,12 @@ def test_defaults_are_those_of_the_catalogue() -> None:
     assert settings.changelog("session") == "trustfold-session-changelog"
 
 
+@pytest.mark.parametrize("address", ["a", "a:9092", "[::1]", "[::1]:9092", "fe80::1", "10.0.0.1:65535"])
+def test_addresses_as_kafka_has_them(address: str) -> None:
+    """With and without a port, by name or number."""
+    assert KafkaSettings(bootstrap=address).servers == [address]
+
+
 def test_environment_and_overrides() -> None:
     """Variables are parsed by kind; what a command passes wins, None leaves the variable alone."""
     environ = {
@@ -46,6 +52,9 @@ def test_environment_and_overrides() -> None:
         ({"TRUSTFOLD_PARTITIONS": "many"}, "TRUSTFOLD_PARTITIONS is 'many'"),
         ({"TRUSTFOLD_PARTITIONS": "0"}, "partitions is 0"),
         ({"TRUSTFOLD_BROKER": " , "}, "no broker address"),
+        ({"TRUSTFOLD_BROKER": "a:1,b:c"}, "broker address 'b:c': the port must be a number"),
+        ({"TRUSTFOLD_BROKER": "a:"}, "broker address 'a:'"),
+        ({"TRUSTFOLD_BROKER": "[::1]:70000"}, "the port must be a number from 1 to 65535"),
         ({"TRUSTFOLD_STORE": "redis"}, "store 'redis' is unknown"),
         ({"TRUSTFOLD_CHECKPOINT_INTERVAL": "nan"}, "checkpoint_interval is nan"),
         ({"TRUSTFOLD_REVOKE_TIMEOUT": "90"}, "must be below rebalance_timeout"),

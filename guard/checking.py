@@ -1,0 +1,110 @@
+"""What the guard knows of a call before it is made, from its local view alone (design 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..schemas.vocabulary import TrustState
+from .clock import Clock
+from .permission import is_refused, must_ask, refusal_message
+from .request import NO_SESSION, Call, safe_key, scopes_of, trust_keys
+from .settings import GuardSettings
+from .tools import ToolBook
+from .view import Trust
+
+if TYPE_CHECKING:
+    from weakref import WeakValueDictionary
+
+    from .backends.base import Backend
+    from .breaker import BreakerGate
+    from .session import GuardSession
+
+
+class Decision(NamedTuple):
+    """What a check says about a call that nobody has made yet.
+
+    Attributes:
+        allowed: nothing refuses it; it may still have to be approved.
+        ask: a person must approve it.
+        code: `allowed`, `approval_required`, `blocked`, `removed` or `circuit_open`.
+        message: why, in words; empty where it is allowed.
+    """
+
+    allowed: bool
+    ask: bool = False
+    code: str = "allowed"
+    message: str = ""
+
+
+ALLOWED = Decision(allowed=True)
+
+
+class Checking:
+    """The part of `ToolGuard` that answers before a call: nothing here publishes or waits."""
+
+    settings: GuardSettings
+    backend: Backend
+    clock: Clock
+    tools: ToolBook
+    sessions: WeakValueDictionary[str, GuardSession]
+    _gate: BreakerGate
+
+    def check(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> Decision:
+        """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds."""
+        if not self.settings.enabled:
+            return ALLOWED
+        view, settings = self.backend.view, self.settings
+        session = self.sessions.get(session_id) if session_id is not None else None
+        if view.untroubled and session is None:
+            return ALLOWED
+        workspace = workspace_id or (session or settings).workspace_id
+        key = safe_key(tool_name, args or {}, self.tools.get(tool_name).service or "")
+        if session is None:
+            trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
+        else:
+            trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
+        if trust is not None and is_refused(trust):
+            return Decision(self.settings.shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
+        scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
+        standing = self._gate.standing_at(workspace, scopes)
+        if standing is not None:
+            return Decision(self.settings.shadow, code="circuit_open", message=standing.message)
+        if trust is not None and must_ask(trust):
+            return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
+        return ALLOWED
+
+    def trust_of(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str = "",
+        workspace_id: str | None = None,
+    ) -> Trust | None:
+        """The strictest trust of a call's keys; None where it is trusted.
+
+        Workspace and user are those of the session, else the guard's, as they are for the call itself.
+        """
+        who = self.sessions.get(session_id) or self.settings
+        call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or who.workspace_id)
+        call.user_id = who.user_id
+        return self._trust(call)
+
+    def _trust(self, call: Call) -> Trust | None:
+        session = self.sessions.get(call.session_id)
+        if session is not None and (own := session.trust_override(call.trust_keys)) is not None:
+            if own is TrustState.TRUSTED:
+                return None
+            from .overrides import session_trust  # rare
+
+            return session_trust(call, own, self.clock.now_ms())
+        view = self.backend.view
+        return None if view.untroubled else view.trust(call.workspace_id, call.trust_keys, call.user_id)

@@ -1,0 +1,19 @@
+"""What all rules are made of: the base of every group, and the kinds of number they hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Threshold = Annotated[int, Meta(ge=1, le=100)]
+Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+Wait = Annotated[float, Meta(ge=0, le=31_536_000)]
+Ratio = Annotated[float, Meta(gt=0, le=1)]
+Score = Annotated[float, Meta(ge=0, le=1)]
+
+
+class RulesBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of everything here: frozen, keyword-only, unknown names refused."""

@@ -1,0 +1,34 @@
+"""A key in a table: on one line, so that it is recognised; cut in the middle where the terminal is too narrow."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+LEAST = 24
+"""Narrowest that a long key is made, in characters, where the terminal has them."""
+
+
+def elided(key: str, width: int) -> str:
+    """A key in so many characters: its beginning names the tool, its end tells it from others of that tool."""
+    if len(key) <= width:
+        return key
+    head = (width - 1) // 2
+    return f"{key[:head]}…{key[len(key) - (width - 1 - head) :]}"
+
+
+class KeyText:
+    """A key that takes the room there is."""
+
+    def __init__(self, key: str) -> None:
+        """Show this key."""
+        self.key = key
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The key on one line."""
+        yield Text(elided(self.key, options.max_width), no_wrap=True, overflow="crop")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Whole if possible."""
+        return Measurement(min(len(self.key), LEAST), len(self.key))

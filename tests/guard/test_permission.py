@@ -1,0 +1,166 @@
+"""What needs approval is asked for, what is blocked is refused, and nobody but a person says yes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trustfold.guard import CallNotPermitted, PermissionWrapper, ToolGuard
+from trustfold.guard.permission import CONTEXT_KEY, display_info
+from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
+
+
+async def works(**_: Any) -> str:
+    """A tool in good health."""
+    return "ok"
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """The time of one test."""
+    return MovableClock()
+
+
+@pytest.fixture
+def guard(clock: MovableClock) -> ToolGuard:
+    """A guard of one test."""
+    return guard_for_tests(clock=clock)
+
+
+class Plugin:
+    """A platform's own plugin with a whitelist."""
+
+    def __init__(self, *, allows: bool = True, person: bool | None = None) -> None:
+        self.allows = allows
+        self.person = person
+        self.contexts: list[dict[str, Any] | None] = []
+
+    def check_permission(
+        self, tool_name: str, args: dict[str, Any], context: dict[str, Any] | None = None, call_id: str | None = None
+    ) -> tuple[bool, dict[str, Any]]:
+        """Allow by whitelist, or ask the person where that is forced."""
+        del tool_name, args, call_id
+        self.contexts.append(context)
+        if context and context.get("force_ask") and self.person is not None:
+            return self.person, {"method": "user", "reason": "not now"}
+        return self.allows, {"method": "whitelist"}
+
+
+async def test_what_is_trusted_is_the_plugins_own_business(guard: ToolGuard) -> None:
+    """Its answer holds, unchanged and without a word of ours."""
+    guard.permission = Plugin(allows=True)
+    assert (await guard.call("a", works, session_id="s1")).ok
+    guard.permission = plugin = Plugin(allows=False)
+    refused = await guard.call("a", works, session_id="s1")
+    assert refused.error is not None
+    assert (refused.error.code, refused.attempts, plugin.contexts) == ("denied", 0, [None])
+    assert [event["granted"] for event in published(guard, "permission.resolved")] == [True, False]
+
+
+@pytest.mark.parametrize("person", [True, False])
+async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: bool) -> None:
+    """The whitelist does not help; the person's word does, and sees why it is asked for."""
+    set_state(
+        guard, "trust", "a", state="escalated", reason="3/3 failures in 1h", failures=3.0, threshold=3.0,
+        recovery_at="2026-01-05T10:30:00.000Z", successes_needed=3,
+    )  # fmt: skip
+    guard.permission = plugin = Plugin(person=person)
+    result = await guard.call("a", works, session_id="s1")
+    assert result.ok is person
+    (context,) = plugin.contexts
+    assert context is not None
+    assert context[CONTEXT_KEY]["reason"] == "3/3 failures in 1h"
+    assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1h")
+    shown = display_info("a", context)
+    assert shown is not None
+    assert shown.summary == "a (escalated - requires approval)"
+    assert "3 successful calls after 10:30:00 UTC restore trust" in shown.warnings
+    if not person:
+        finish = published(guard, "tool_call.finished")[-1]
+        assert finish["error"]["type"] == "DeniedByUser"
+        with pytest.raises(CallNotPermitted, match="not now"):
+            result.unwrap()
+    assert display_info("a", {}) is None
+
+
+async def test_a_plugin_that_knows_no_force_is_asked_again(guard: ToolGuard) -> None:
+    """What it waves through goes to a person; what it refuses stays refused."""
+    set_state(guard, "trust", "a", state="recovering")
+    asked: list[str] = []
+
+    async def ask(tool_name: str, *_: Any) -> bool:
+        asked.append(tool_name)
+        return False
+
+    guard.permission = PermissionWrapper(Plugin(allows=True), guard, ask=ask)
+    assert not (await guard.call("a", works, session_id="s1")).ok
+    guard.permission = PermissionWrapper(Plugin(allows=False), guard, ask=ask)
+    assert not (await guard.call("a", works, session_id="s1")).ok
+    assert asked == ["a"]
+
+
+async def test_a_blocked_tool_is_refused_whatever_the_plugin_says(guard: ToolGuard) -> None:
+    """Until it is reset; the refusal is no failure of the tool."""
+    guard.permission = plugin = Plugin(person=True)
+    set_state(guard, "trust", "a", state="blocked", reason="security concern")
+    result = await guard.call("a", works, session_id="s1")
+    assert result.error is not None
+    assert result.error.code == "blocked"
+    assert "manual reset required: `trustfold reset 'a'`" in result.error.message
+    assert plugin.contexts == []
+    assert published(guard, "tool_call.finished")[-1]["error"]["type"] == "BlockedByGuard"
+    wrapper = PermissionWrapper(plugin, guard)
+    allowed, info = await wrapper.check_permission("a", {})
+    assert (allowed, info["method"]) == (False, "reliability")
+
+
+async def test_a_plugin_that_fails_has_not_said_yes(guard: ToolGuard) -> None:
+    """Its exception is no permission, and no exception of the call."""
+
+    def broken(*_: Any) -> bool:
+        raise RuntimeError("plugin")
+
+    guard.permission = broken
+    result = await guard.call("a", works, session_id="s1")
+    assert result.error is not None
+    assert (result.error.code, result.attempts) == ("denied", 0)
+
+
+async def test_nobody_to_ask(clock: MovableClock) -> None:
+    """Without a plugin an escalated call is made and marked, or refused where the platform wants that."""
+    for unattended, ok in (("allow", True), ("deny", False)):
+        guard = guard_for_tests(clock=clock, unattended=unattended)
+        set_state(guard, "trust", "a", state="escalated", reason="3/3 failures in 1h")
+        result = await guard.call("a", works, session_id="s1")
+        assert result.ok is ok
+        assert result.metadata["approval"]["needed"] is True
+
+
+async def test_a_session_may_have_its_own_word(guard: ToolGuard) -> None:
+    """Session before workspace: it trusts what is escalated, and blocks what is trusted."""
+    set_state(guard, "trust", "a", state="blocked")
+    async with guard.session("s1") as session:
+        session.trust("a", "trusted")
+        session.trust("b", "blocked")
+        assert (await session.call("a", works)).ok
+        assert not (await session.call("b", works)).ok
+        assert not (await guard.call("a", works, session_id="s2")).ok
+        session.trust("b", None)
+        assert (await session.call("b", works)).ok
+
+
+async def test_a_check_asks_about_the_sessions_own_workspace(guard: ToolGuard) -> None:
+    """What a check says of a call is what becomes of it, wherever the session is at home."""
+    set_state(guard, "trust", "a", state="blocked", workspace="elsewhere")
+    async with guard.session("s1", workspace_id="elsewhere") as session:
+        assert guard.check("a", session_id="s1").code == "blocked"
+        assert guard.check("a", session_id="s1", workspace_id=guard.settings.workspace_id).allowed
+        assert not (await session.call("a", works)).ok
+    assert guard.check("a").allowed
+
+
+async def test_option_b_publishes_what_a_plugin_decided(guard: ToolGuard) -> None:
+    """The hook has the seed's signature."""
+    guard.permission_hooks()["on_resolved"](tool_name="bash", request_id="c1", granted=False, method="user")
+    (event,) = published(guard, "permission.resolved")
+    assert (event["call_id"], event["granted"], event["method"]) == ("c1", False, "user")

@@ -1,0 +1,249 @@
+"""The main views against the same numbers counted by hand: in plain Python, from what the folds said of every call."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Any
+
+import orjson
+import pytest
+from recorded import lines_of
+from trustfold.history.catalogue import connect
+from trustfold.history.recorder import Recorder
+from trustfold.schemas.rules import Rules
+from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.surfaces.record_files import record_files
+from two_days import two_days
+
+Body = dict[str, Any]
+BAD = {"open", "forced_open", "escalated", "blocked", "removed"}
+GOOD = {"closed", "trusted"}
+
+
+class Hand:
+    """Everything counted from raw events, outcomes and decisions; nothing here comes from a history."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.events: dict[str, Body] = {}
+        self.calls: list[Body] = []
+        self.decisions: list[Body] = []
+        topology = LocalTopology(Rules())
+        seen: set[str] = set()
+        outputs = [output for line in lines for output in self._fold(topology, line)]
+        for output in (*outputs, *topology.tick(topology.stream_time)):
+            if output.value is None or (output.id and output.id in seen):
+                continue
+            seen.add(output.id or "")
+            body = orjson.loads(output.value)
+            if output.topic == "events":
+                self.events.setdefault(body["id"], body | {"ours": True})
+            elif output.topic == "outcomes" and body["type"] == "call.outcome" and body["scope"].startswith("tool:"):
+                self.calls.append(body)
+            elif output.topic in {"escalations", "breakers", "nudges"}:
+                self.decisions.append(body)
+        self.calls = [
+            one for one in self.calls if self.events.get(one["cause"], {}).get("type") == "tool_call.finished"
+        ]
+
+    def _fold(self, topology: LocalTopology, line: bytes) -> list[Any]:
+        found = topology.feed("events", (line,))
+        if not any(output.topic == "dead-letters" for output in found):
+            body = orjson.loads(line)
+            self.events.setdefault(body["id"], body)
+        return found
+
+    def of(self, kind: str) -> list[Body]:
+        """Decisions of one type, in the order in which they were taken."""
+        return [one for one in self.decisions if one["type"] == kind]
+
+    def counted(self, *names: str) -> dict[tuple[Any, ...], tuple[int, int, float | None]]:
+        """Calls, failures and failure rate by fields of a call."""
+        groups: defaultdict[tuple[Any, ...], list[Body]] = defaultdict(list)
+        for call in self.calls:
+            groups[tuple(call.get(name) or "unknown" for name in names)].append(call)
+        return {key: tally(calls) for key, calls in groups.items()}
+
+    def outages(self) -> list[tuple[str, str, str, datetime, datetime | None, int]]:
+        """Machine, workspace, subject, beginning, end, setbacks."""
+        found: list[list[Any]] = []
+        current: dict[tuple[str, str, str], list[Any]] = {}
+        for one in self.decisions:
+            if one["type"] not in {"breaker.changed", "trust.changed"}:
+                continue
+            machine = one["type"].partition(".")[0]
+            key = machine, one.get("workspace_id") or "default", one.get("breaker_key") or one["key"]
+            if one["to"] in BAD:
+                if key not in current:
+                    current[key] = [*key, moment(one), None, 0]
+                    found.append(current[key])
+                current[key][5] += 1
+            elif one["to"] in GOOD and key in current:
+                current.pop(key)[4] = moment(one)
+        return [tuple(one) for one in found]
+
+
+def tally(calls: list[Body]) -> tuple[int, int, float | None]:
+    """How many, how many failed, and what share of those that failed or did not."""
+    failed = sum(failure(call) for call in calls)
+    judged = sum(call["verdict"] != "neutral" for call in calls)
+    return len(calls), failed, round(failed / judged, 9) if judged else None
+
+
+def failure(call: Body) -> bool:
+    """Whether a call failed and was not expected to."""
+    return call["verdict"] == "failure" and not call.get("expected")
+
+
+def moment(body: Body) -> datetime:
+    """Its time, UTC, as DuckDB gives it."""
+    return datetime.fromisoformat(body["time"]).astimezone(UTC).replace(tzinfo=None)
+
+
+def week(time: datetime) -> Any:
+    """The Monday of a time's week."""
+    return (time - timedelta(days=time.weekday())).date()
+
+
+TRACES = ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_airline_gpt4o")
+"""Recorded runs with calls that end late, days without anything, call ids used again."""
+
+
+@pytest.fixture(scope="module", params=["two_days", *(pytest.param(name, marks=pytest.mark.slow) for name in TRACES)])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The same run counted by hand and recorded: a made one, and recorded ones with calls that end late."""
+    folder = tmp_path_factory.mktemp(request.param)
+    lines = [value for _, value in two_days()] if request.param == "two_days" else lines_of(request.param)
+    file = folder / "events.ndjson"
+    file.write_bytes(b"\n".join(lines))
+    recorder = Recorder(folder / "h")
+    record_files(recorder, (str(file),), Rules())
+    recorder.close()
+    with connect(folder / "h", threads=2) as connection:
+        yield Hand(lines), lambda query: connection.execute(query).fetchall()
+
+
+def test_calls_and_failures(both: Any) -> None:
+    """Of every tool, of every model with every tool, and over the days."""
+    hand, ask = both
+    rate = "round(failure_rate, 9)"
+    found = ask(f"SELECT tool_name, calls, failures, {rate}, never_finished FROM tool_health(min_calls := 1)")
+    assert {(row[0],): row[1:4] for row in found} == hand.counted("tool_name")
+    assert sum(row[4] for row in found) == sum(hand.events[one["cause"]].get("ours", False) for one in hand.calls)
+    found = ask(f"SELECT model, tool_name, calls, failures, {rate} FROM model_tool_matrix")
+    assert {row[:2]: row[2:] for row in found} == hand.counted("model", "tool_name")
+    tool = hand.calls[0]["tool_name"]
+    days: defaultdict[Any, list[Body]] = defaultdict(list)
+    for call in hand.calls:
+        if call["tool_name"] == tool:
+            days[moment(hand.events[call["cause"]]).date()].append(call)
+    by_day = {
+        day: (sum(call["verdict"] != "neutral" for call in calls), *tally(calls)[1:]) for day, calls in days.items()
+    }
+    found = ask(f"SELECT beginning::DATE, calls, failures, {rate} FROM failure_rate('{tool}', INTERVAL 1 DAY)")
+    assert {row[0]: row[1:] for row in found} == by_day
+
+
+def test_sessions(both: Any) -> None:
+    """From their first event to their last, over as many days as they take."""
+    hand, ask = both
+    times: defaultdict[str, list[datetime]] = defaultdict(list)
+    for event in hand.events.values():
+        times[event["session_id"]].append(moment(event))
+    calls = Counter(call["session_id"] for call in hand.calls)
+    failures = Counter(call["session_id"] for call in hand.calls if failure(call))
+    stuck = Counter(one["session_id"] for one in hand.of("pattern.detected"))
+    expected = {
+        name: (min(at), max(at), calls[name], failures[name], stuck[name] or None) for name, at in times.items()
+    }
+    found = ask("SELECT session_id, began, ended, calls, failures, patterns FROM sessions")
+    assert {row[0]: row[1:] for row in found} == expected
+
+
+def test_outages_and_recovery(both: Any) -> None:
+    """Of trust and of circuits; and every step of their time lines."""
+    hand, ask = both
+    outages = hand.outages()
+    found = ask("SELECT machine, workspace, subject, began, recovered, setbacks FROM outages")
+    assert Counter(found) == Counter(outages)
+    lasted: defaultdict[tuple[str, str], list[timedelta | None]] = defaultdict(list)
+    for machine, _, subject, began, recovered, _ in outages:
+        lasted[machine, subject].append(recovered - began if recovered else None)
+    expected = {}
+    for key, spans in lasted.items():
+        known = [span.total_seconds() for span in spans if span is not None]
+        expected[key] = (len(spans), len(known), round(median(known), 1) if known else None)
+    found = ask("SELECT machine, subject, outages, recovered, round(epoch(median), 1) FROM time_to_recovery")
+    assert {row[:2]: row[2:] for row in found} == expected
+    for kind, view, key in (
+        ("breaker.changed", "breaker_timeline", "breaker_key"),
+        ("trust.changed", "trust_timeline", "trust_key"),
+    ):
+        steps: defaultdict[tuple[str, str], list[Body]] = defaultdict(list)
+        for one in hand.of(kind):
+            steps[one["workspace_id"], one.get(key) or one["key"]].append(one)
+        wanted = {place: [(one["to"], moment(one)) for one in ones] for place, ones in steps.items()}
+        found = ask(f'SELECT workspace, {key}, list((to_state, time) ORDER BY time, "offset") FROM {view} GROUP BY ALL')
+        assert {row[:2]: row[2] for row in found} == wanted
+        ends = [
+            (one["id"], moment(next_) if next_ else None)
+            for ones in steps.values()
+            for one, next_ in zip(ones, [*ones[1:], None], strict=True)
+        ]
+        assert sorted(ask(f"SELECT id, until FROM {view}"), key=str) == sorted(ends, key=str)
+
+
+def test_patterns_and_nudges(both: Any) -> None:
+    """Streaks by model, and what became of what models were told."""
+    hand, ask = both
+    streaks: Counter[tuple[str, str]] = Counter()
+    told: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    lasting: set[tuple[str, str, str]] = set()
+    for one in hand.decisions:
+        if one["type"] in {"pattern.detected", "pattern.cleared"}:
+            streak = one["session_id"], one["pattern"], one["fingerprint"]
+            if one["type"] == "pattern.cleared":
+                lasting.discard(streak)
+                continue
+            place = one.get("model") or "unknown", one["pattern"]
+            streaks[place] += streak not in lasting
+            told[place].add(one["session_id"])
+            lasting.add(streak)
+    used: defaultdict[str, set[str]] = defaultdict(set)
+    for call in hand.calls:
+        used[call.get("model") or "unknown"].add(call["session_id"])
+    for (model, _), sessions in told.items():
+        used[model] |= sessions
+    expected = {place: (times, len(told[place]), len(used[place[0]])) for place, times in streaks.items()}
+    found = ask("SELECT model, pattern, times, sessions, of_sessions FROM pattern_rates")
+    assert {row[:2]: row[2:] for row in found} == expected
+    judged = {one["nudge_id"]: one["effective"] for one in hand.of("nudge.judged")}
+    nudges: defaultdict[tuple[str, str], list[bool | None]] = defaultdict(list)
+    for one in hand.of("nudge.issued"):
+        nudges[one["pattern"], one["nudge_type"]].append(judged.get(one["id"]))
+    found = ask("SELECT pattern, nudge_type, issued, judged, effective FROM nudge_effectiveness")
+    assert {row[:2]: row[2:] for row in found} == {
+        key: (len(ones), sum(one is not None for one in ones), sum(one is True for one in ones))
+        for key, ones in nudges.items()
+    }
+
+
+def test_reasons_of_each_week(both: Any) -> None:
+    """Monday to Sunday, UTC."""
+    hand, ask = both
+    reasons: Counter[tuple[Any, ...]] = Counter()
+    for one in hand.decisions:
+        if one["type"] == "trust.changed" and one["to"] in {"escalated", "blocked"}:
+            reasons[week(moment(one)), "trust", one["trigger"]] += 1
+        elif one["type"] == "breaker.changed" and one["to"] == "open":
+            reasons[week(moment(one)), "breaker", one["trigger"]] += 1
+        elif one["type"] == "pattern.detected":
+            reasons[week(moment(one)), "behaviour", one["pattern"]] += 1
+    for call in hand.calls:
+        if failure(call):
+            reasons[week(moment(hand.events[call["cause"]])), "failure", call["severity"]] += 1
+    found = {row[:3]: row[3] for row in ask("SELECT week, machine, reason, times FROM top_reasons_per_week")}
+    assert found == {key: times for key, times in reasons.items() if key in found}
+    per_week = Counter(key[:2] for key in reasons)
+    assert Counter(key[:2] for key in found) == {key: min(number, 10) for key, number in per_week.items()}

@@ -1,0 +1,235 @@
+"""Circuit breakers as cases see them: states, counters, what a guard would let through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from trustfold.guard import ToolGuard
+from trustfold.guard.result import ToolResult
+from trustfold.projections.tool import breaker as fold
+from trustfold.projections.tool.layers import breaker_policy
+from trustfold.projections.tool.state import BreakerRecord
+from trustfold.schemas.rules import BreakerPolicy
+from trustfold.schemas.vocabulary import BreakerState
+
+from .area import Area
+from .case import UnknownWord
+from .guarded import guard_over
+
+
+def _default(field: str) -> Callable[[BreakerViews], Any]:
+    return lambda self: getattr(self.policy, field)
+
+
+class BreakerViews(Area):
+    """What a reader of the circuits concludes; `Breakers` has what happens to them."""
+
+    recursive: bool
+    policy: BreakerPolicy
+    ignored: list[str]
+    admissions: list[bool]
+    scopes: list[str]
+    query: str | None
+    answer: ToolResult | None
+    only_name: str | None
+    probes: int
+
+    def see_state(self) -> str:
+        """State of the circuit, as time has left it."""
+        record = self._record(self._only_scope())
+        return str(record.mode if record.mode == "disabled" else record.state)
+
+    def see_allow(self) -> bool:
+        """Whether a call may be made."""
+        return self._allows(self._only_scope())
+
+    see_allowed = see_allow
+
+    def see_next_call_status(self) -> str:
+        """Status of a call that is tried now."""
+        return "success" if self.see_allow() else "circuit_open"
+
+    def see_trips(self) -> bool:
+        """Whether the circuit has opened."""
+        return self._record(self._only_scope()).opened_total > 0
+
+    def see_open_count(self) -> int:
+        """How often it has opened."""
+        return self._record(self._only_scope()).opened_total
+
+    def see_admitted(self) -> int:
+        """How many of those that asked may call."""
+        return sum(self.admissions)
+
+    def see_rejected(self) -> int:
+        """How many may not."""
+        return len(self.admissions) - sum(self.admissions)
+
+    see_denied = see_refused = see_rejected
+
+    def see_failure_count(self) -> int:
+        """Failures in a row."""
+        return len(self._record(self._only_scope()).consecutive)
+
+    see_consecutive_failures = see_consecutive = see_fail_counter = see_failure_count
+
+    def see_success_counter(self) -> int:
+        """Successful probes in a row."""
+        return self._record(self._only_scope()).successes
+
+    see_success_count = see_successes = see_success_counter
+
+    def see_failure_rate(self) -> float:
+        """Failed share of the measured calls, as last told: opening does not forget them."""
+        told = self.world.decisions("breaker.changed", to="open")
+        record = self._record(self._only_scope())
+        return (
+            float(told[-1]["failure_rate"])
+            if told and record.state is BreakerState.OPEN
+            else fold.failure_rate(record)[0]
+        )
+
+    def see_measured(self) -> int:
+        """Measured calls in the window."""
+        return fold.failure_rate(self._record(self._only_scope()))[1]
+
+    see_throughput = see_calls = see_buffered_calls = see_measured
+
+    def see_total_failures(self) -> int:
+        """Calls that failed, ever."""
+        return sum(one["verdict"] == "failure" for one in self._told())
+
+    def see_total_successes(self) -> int:
+        """Calls that worked, ever."""
+        return sum(one["verdict"] == "success" for one in self._told())
+
+    def see_total_calls(self) -> int:
+        """Calls, ever."""
+        return len(self._told())
+
+    def see_metrics(self) -> dict[str, Any]:
+        """Figures of the circuit."""
+        return {
+            "total_calls": self.see_total_calls(),
+            "total_failures": self.see_total_failures(),
+            "total_successes": self.see_total_successes(),
+            "failure_count": self.see_failure_count(),
+            "failure_rate": self.see_failure_rate(),
+            "open_count": self.see_open_count(),
+            "measured": self.see_measured(),
+            "state": self.see_state(),
+        }
+
+    def _told(self) -> list[dict[str, Any]]:
+        scope = self._only_scope()
+        return [one for one in self.world.outcomes() if one["scope"] == scope]
+
+    def see_metrics_reset(self) -> bool:
+        """Whether nothing of the past counts."""
+        return self.see_measured() == 0 and self.see_failure_count() == 0
+
+    def see_trigger(self) -> str | None:
+        """What moved it last."""
+        return self._record(self._only_scope()).trigger or None
+
+    see_reason = see_trigger
+
+    def see_open_remaining_s(self) -> float:
+        """Seconds until it may be probed."""
+        return max(0.0, (self._record(self._only_scope()).open_until - self.world.now_ms) / 1000)
+
+    def see_transitions(self) -> list[list[str]]:
+        """Everything it went through."""
+        return [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")]
+
+    def see_scopes(self) -> dict[str, dict[str, Any]]:
+        """Each circuit by its name."""
+        named = self.expected["scopes"]
+        return {
+            name: {"state": str(self._record(scope).state), "allow": self._allows(scope)}
+            for name, scope in ((name, self._scope(name)) for name in named)
+        }
+
+    def see_fallback(self) -> dict[str, Any]:
+        """What the caller got in place of a result; the question is the one that it has asked the guard."""
+        answer = self.answer
+        if answer is None:
+            raise UnknownWord("an answer that nobody asked for")
+        refused, error = answer.refused, answer.error
+        reason, _, suggestion = (error.message if error is not None else "").partition("; ")
+        return {
+            "is_fallback": refused,
+            "original_query": self.query if refused else None,
+            "suggestion": suggestion,
+            "suggestions": [suggestion] if suggestion else [],
+            "message": error.message if error is not None else "",
+            "reason": reason,
+            "code": error.code if error is not None else None,
+            "status": str(answer.status),
+            "retriable": error.retriable if error is not None else None,
+            "breaker_state": str(error.breaker_state) if error is not None else None,
+        }
+
+    see_failure_threshold = see_fail_max = _default("consecutive_failures")
+    see_recovery_timeout_s = see_reset_timeout_s = see_open_cooldown_s = see_open_wait_s = see_cooldown_s = _default(
+        "open_s"
+    )
+    see_success_threshold = see_close_after_successes = _default("close_after")
+    see_rate_threshold = see_failure_ratio = _default("rate_threshold")
+    see_rate_min_calls = see_min_calls = see_min_throughput = _default("rate_min_calls")
+    see_rate_window_calls = _default("rate_window_calls")
+    see_window_s = _default("window_s")
+
+    # --- the circuit --------------------------------------------------------------------------------------------------
+
+    def _scope(self, name: str | None) -> str:
+        name = name or self.only_name
+        if name is None:
+            scope = "tier:default" if self.recursive else "tool:guarded"
+        elif name.startswith(("tool:", "service:", "tier:")):
+            scope = name
+        elif name.startswith("mcp:"):
+            scope = f"service:{name[4:]}"
+        else:
+            scope = f"tier:{name}" if self.recursive else f"tool:{name}"
+        if scope not in self.scopes:
+            self.scopes.append(scope)
+        return scope
+
+    def _only_scope(self) -> str:
+        if len(self.scopes) > 1:
+            raise UnknownWord(f"one state of {len(self.scopes)} circuits; expect `scopes`")
+        return self.scopes[0] if self.scopes else self._scope(None)
+
+    def _record(self, scope: str) -> BreakerRecord:
+        """The circuit as of now: what time alone has done is derived, by the fold's own function, from a copy."""
+        state = self.world.tool_state(scope)
+        if state is None:
+            return BreakerRecord()
+        record = msgspec.msgpack.decode(msgspec.msgpack.encode(state.breaker), type=BreakerRecord)
+        policy = breaker_policy(self.rules.breakers, scope, record.tool_class)
+        while fold.next_by_time(record, policy, self.world.now_ms):
+            pass
+        return record
+
+    def _state(self, scope: str) -> BreakerState:
+        return self._record(scope).state
+
+    def _guard(self) -> ToolGuard:
+        """A guard that comes by now, and knows what is published."""
+        return guard_over(self.world)
+
+    def _allows(self, scope: str) -> bool:
+        """Whether a guard would let a call through the circuit, or ask for the probe."""
+        circuit = self._guard().view.circuit(self.world.workspace, scope, self.world.now_ms)
+        return circuit is None or (circuit.state is BreakerState.HALF_OPEN and not circuit.holder)
+
+    def _ask(self, scope: str) -> str | None:
+        """Ask for the probe; the id of the call that may be made, or None."""
+        self.probes += 1
+        call_id = f"probe{self.probes}"
+        self.world.event("breaker.probe_requested", breaker_key=scope, guard_id=f"guard{self.probes}", call_id=call_id)
+        granted = self.world.decisions("breaker.probe_granted", call_id=call_id)
+        return call_id if granted else None
