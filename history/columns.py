@@ -12,6 +12,9 @@ from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hin
 Moment = Annotated[int, "milliseconds since the epoch"]
 """A time; a TIMESTAMP (UTC) in the file."""
 
+END_MS = 4_102_444_800_000
+"""2100-01-01 in milliseconds. Whatever is later is no time in milliseconds but a mistake (nanoseconds, say)."""
+
 _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
 
 

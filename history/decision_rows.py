@@ -12,7 +12,9 @@ from typing import Any, cast
 import orjson
 
 from ..projections.rule_source import RULES_TOPIC
-from .columns import Moment, Row, columns_of
+from ..schemas.codec import MAX_BYTES
+from ..schemas.errors import RejectReason
+from .columns import END_MS, Moment, Row, columns_of
 
 _INTERNAL = frozenset({"outcomes", "standings"})
 """Their times are numbers."""
@@ -212,6 +214,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "VARCHAR[]": (list,),
     "TIMESTAMP": (str, int),
 }
+_BEYOND = 1 << 63
+"""First whole number that is no BIGINT."""
 
 
 def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> Row:
@@ -222,10 +226,10 @@ def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | 
     if arrived_ms > 0:
         row["arrived"] = arrived_ms
     if value is None:
-        row.update({"gone": True} if topic in _WITH_TOMBSTONES else {"fault": "null_value"})
+        row.update({"gone": True} if topic in _WITH_TOMBSTONES else {"fault": RejectReason.NULL_VALUE})
     else:
         row["size"] = len(value)
-        row.update(_contents(topic, value))
+        row.update(_contents(topic, value) if len(value) <= MAX_BYTES else {"fault": RejectReason.TOO_LARGE})
     return cast("Row", row)
 
 
@@ -234,13 +238,13 @@ def _contents(topic: str, value: bytes) -> dict[str, Any]:
         body = orjson.loads(value)
         text = value.decode()
     except ValueError:
-        return {"fault": "not_json"}
+        return {"fault": RejectReason.NOT_JSON}
     if not isinstance(body, dict):
-        return {"fault": "not_an_object"}
+        return {"fault": RejectReason.NOT_AN_OBJECT}
     row: dict[str, Any] = {"record": None if topic == "dead-letters" else text}
     for name in ("id", "type", "session_id", "workspace_id", "user_id"):
         row[name] = _checked(body.get(name), "VARCHAR")
-    row["time"] = body.get("time_ms") if topic in _INTERNAL else _moment(body.get("time"))
+    row["time"] = _known(body.get("time_ms")) if topic in _INTERNAL else _moment(body.get("time"))
     for name, source, typed in _OWN[ROWS[topic]]:
         given = body.get(source)
         if given is not None:
@@ -251,9 +255,16 @@ def _contents(topic: str, value: bytes) -> dict[str, Any]:
 def _checked(value: Any, typed: str) -> Any:
     """The value, if it is of the column's type; a command from outside may hold anything."""
     fits = isinstance(value, _KINDS[typed]) and isinstance(value, bool) == (typed == "BOOLEAN")
+    if typed == "BIGINT" and fits and not -_BEYOND <= value < _BEYOND:
+        return None
     if fits and typed == "VARCHAR[]":
         return tuple(str(one) for one in value)
     return value if fits else None
+
+
+def _known(value: Any) -> int | None:
+    """Milliseconds that are a date."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < END_MS else None
 
 
 def _moment(value: Any) -> int | None:

@@ -18,12 +18,12 @@ from msgspec import UNSET, Raw
 
 from ..projections.calls import fingerprints
 from ..projections.calls.classify import MAX_MESSAGE_CHARS, Failure, classify, failure_in_result
-from ..projections.session.calls import args_of, describe, is_our_timeout
+from ..projections.session.calls import args_of, describe, is_our_timeout, start_of
 from ..projections.session.state import OpenCall
 from ..projections.session.verdicts import Verdict, judge
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
-from ..schemas.errors import EventRejected
+from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.rules import Rules
 from ..schemas.vocabulary import Severity, ToolClass
 from .columns import Moment, Row, columns_of
@@ -173,27 +173,29 @@ class EventReader:
             row["key"] = key
         try:
             event = decode_event(value)
+            kind = type(event)
+            row["id"], row["type"], row["time"] = event.id, _TAGS[kind], ev.epoch_ms(event.time)
+            columns = cast("dict[str, Any]", row)
+            names, values_of = _COPIED[kind]
+            for name, given in zip(names, values_of(event), strict=True):
+                if given is not None:
+                    columns[name] = given
+            session = self._named(columns, event.session_id)
+            if self._seen.get(event.id):
+                row["repeated"] = True
+            self._seen.keep(event.id, value=True)
+            if isinstance(event, ev.ToolCallFinished):
+                event = self._finished(row, event, session)
+            elif isinstance(event, ev.ToolCallStarted):
+                self._started(row, event)
+            else:
+                _other(row, event)
+            row["record"] = _encode(event).decode()
         except EventRejected as rejected:
             row["fault"] = str(rejected.reason)
-            return row
-        kind = type(event)
-        row["id"], row["type"], row["time"] = event.id, _TAGS[kind], ev.epoch_ms(event.time)
-        columns = cast("dict[str, Any]", row)
-        names, values_of = _COPIED[kind]
-        for name, given in zip(names, values_of(event), strict=True):
-            if given is not None:
-                columns[name] = given
-        session = self._named(columns, event.session_id)
-        if self._seen.get(event.id):
-            row["repeated"] = True
-        self._seen.keep(event.id, value=True)
-        if isinstance(event, ev.ToolCallFinished):
-            event = self._finished(row, event, session)
-        elif isinstance(event, ev.ToolCallStarted):
-            self._started(row, event)
-        else:
-            _other(row, event)
-        row["record"] = _encode(event).decode()
+        except Exception:  # noqa: BLE001 - a fault of ours must not stop the recording; the folds see to it likewise
+            kept = {name: value for name, value in row.items() if name in _PLACE}
+            return cast("EventRow", kept | {"fault": str(RejectReason.INTERNAL_ERROR)})
         return row
 
     def _named(self, columns: dict[str, Any], session_id: str) -> _Session:
@@ -249,7 +251,7 @@ class EventReader:
     def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: _Session) -> ev.ToolCallFinished:
         at = row["time"] or 0
         known = self._closes(row, event)
-        call = known or describe(event, {}, at, _RULES)
+        call = known or describe(start_of(event), {}, at, _RULES)
         _about_call(row, call)
         if known is not None:
             row["started"] = known.started_ms
@@ -381,6 +383,7 @@ def signature(kind: str, code: str, message: str, status: str = "") -> str:
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
 _ABOUT = {"output_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
+_PLACE = frozenset({"partition", "offset", "arrived", "key", "size"})
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
 """Columns that say of a finish what its start said."""
 

@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -76,11 +77,34 @@ def day_of(time_ms: int) -> date:
 
 
 def data_files(root: Path, topic: str | None = None) -> Iterator[DataFile]:
-    """Every finished file, of one topic or of all, in no order."""
-    for path in root.glob(f"{topic or '[!.]*'}/date=*/*.parquet"):
-        named, dated = _NAME.fullmatch(path.name), _DAY.fullmatch(path.parent.name)
-        if named and dated:
-            yield DataFile(path, path.parent.parent.name, date.fromisoformat(dated[1]), *map(int, named.groups()))
+    """Every finished file, of one topic or of all, in no order; other files and folders are passed over."""
+    for above in (root / topic,) if topic else _within(root):
+        if above.name.startswith("."):
+            continue
+        for folder in _within(above):
+            dated = _DAY.fullmatch(folder.name)
+            day = _date(dated[1]) if dated else None
+            if day is None:
+                continue
+            for path in _within(folder):
+                named = _NAME.fullmatch(path.name)
+                if named:
+                    yield DataFile(path, above.name, day, *map(int, named.groups()))
+
+
+def _within(folder: Path) -> list[Path]:
+    """What a folder holds; nothing, where another process has just removed it or it is none."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def counted(files: Iterable[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
@@ -102,10 +126,10 @@ def next_offset(root: Path, topic: str, partition: int) -> int:
     return max((file.last + 1 for file in data_files(root, topic) if file.partition == partition), default=0)
 
 
-def last_files(root: Path, topic: str, partition: int, most: int = 16) -> list[Path]:
-    """The files in which a partition's recording has stopped, at most so many."""
+def last_files(root: Path, topic: str, partition: int, since: int = 0, most: int = 16) -> list[Path]:
+    """The files in which a partition's recording has stopped, from an offset on, at most so many."""
     kept, _ = counted(file for file in data_files(root, topic) if file.partition == partition)
-    return [file.path for file in kept[-most:]]
+    return [file.path for file in kept[-most:] if file.last >= since]
 
 
 class Ownership:
@@ -137,6 +161,23 @@ class Ownership:
             self._lock.close()
 
 
+def claim(root: Path, name: str) -> str:
+    """Write down whose records a directory holds, unless it is written there already; returns what is there.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    path, made = root / SOURCE, root / f"{SOURCE}.new"
+    (root / _LOCKS).mkdir(parents=True, exist_ok=True)
+    with (root / _LOCKS / "source").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        if not known:
+            made.write_text(name, encoding="utf-8")
+            put_in_place(made, path)
+        return known or name
+
+
 class Workshop:
     """A folder for unfinished files; what a killed process has left in its own is removed."""
 
@@ -148,29 +189,35 @@ class Workshop:
         """
         above = root / TEMPORARY
         above.mkdir(parents=True, exist_ok=True)
-        for abandoned in above.iterdir():
-            lock = _locked(abandoned / "lock") if (abandoned / "lock").exists() else None
-            if lock is not None:
-                _remove(abandoned)
-                lock.close()
+        for abandoned in _within(above):
+            with suppress(OSError):  # it is another user's, or another process that starts now removes it, too
+                lock = _locked(abandoned / "lock") if (abandoned / "lock").exists() else None
+                if lock is not None:
+                    _remove(abandoned)
+                    lock.close()
         for number in range(1 << 30):
             self.folder = above / f"{os.getpid()}-{number}"
             try:
                 self.folder.mkdir()
             except FileExistsError:
                 continue
-            break
-        self._lock = _locked(self.folder / "lock")
+            # One that starts at the same moment may take it for abandoned until it is locked.
+            with suppress(FileNotFoundError):
+                self._lock = _locked(self.folder / "lock")
+                if self._lock is not None:
+                    break
 
     def clear(self) -> None:
-        """Remove what an interrupted write has left."""
-        for path in self.folder.iterdir():
-            if path.name != "lock":
-                path.unlink()
+        """Remove what an interrupted write has left; what cannot be removed now, the next start removes."""
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                if path.name != "lock":
+                    path.unlink()
 
     def close(self) -> None:
-        """Remove the folder."""
-        _remove(self.folder)
+        """Remove the folder, if it is still there and can be."""
+        with suppress(OSError):
+            _remove(self.folder)
         if self._lock is not None:
             self._lock.close()
 
@@ -182,23 +229,58 @@ def _remove(folder: Path) -> None:
 
 
 def _locked(path: Path) -> IO[str] | None:
+    """The lock of a file; None when another process has it, or has just removed the file."""
     lock = path.open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
         return None
-    return lock
+    with suppress(FileNotFoundError):
+        if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+            return lock
+    lock.close()
+    return None
 
 
 def put_in_place(made: Path, target: Path) -> None:
     """Give a finished file its name; after a power cut it is there whole or not at all."""
     with made.open("rb") as file:
         os.fsync(file.fileno())
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY)
+    while True:
+        _make(target.parent)
+        try:
+            made.rename(target)
+        except FileNotFoundError:
+            if target.parent.exists() or not made.exists():
+                raise
+            continue  # another process has just removed the folder, which was empty
+        break
+    _sync(target.parent)
+
+
+def delete(path: Path) -> None:
+    """Remove a file, and its folder when nothing else is in it.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        path.parent.rmdir()
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, so that a power cut does not take them, and the files in them, away again."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)

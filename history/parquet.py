@@ -7,7 +7,7 @@ All JSON it sees is ours, written from typed structs, so nothing a publisher sen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,16 @@ SPOOL_BUFFER = 1024 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes; a record of 8 MiB grows when it is quoted."""
 
+ROW_GROUPS = (122_880, 16_384, 2048)
+"""Rows of a group, which is in memory as a whole while it is written; fewer where rows are wide."""
+
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 RECORDED_TOPICS = tuple(topic for topic in _KINDS if topic != RULES_TOPIC)
 """Every topic that a history can hold; beside them the rules in force, which no broker has."""
+
+
+class _OutOfMemory(HistoryError):
+    """A group of rows does not fit into `MEMORY`."""
 
 
 class ParquetWriter:
@@ -94,31 +101,48 @@ class ParquetWriter:
         query = (
             "SELECT * FROM read_parquet(?, union_by_name = true, hive_partitioning = false)"  # in the order of the list
         )
-        self._copy(lambda: query, [paths], target, count)
+        for rows in ROW_GROUPS:
+            try:
+                self._copy(lambda: query, [paths], target, count, rows)
+            except _OutOfMemory:
+                if rows == ROW_GROUPS[-1]:
+                    raise
+            else:
+                return
 
     def count(self, paths: Iterable[Path]) -> int:
-        """Rows of files, as their footers say."""
-        found = self._connection.execute(
-            "SELECT coalesce(sum(num_rows), 0) FROM parquet_file_metadata(?)", [[str(path) for path in paths]]
-        ).fetchone()
-        return int(found[0]) if found else 0
+        """Rows of files, as their footers say.
 
-    def last_records(self, paths: list[Path], most: int) -> list[tuple[int, int, str | None, bytes]]:
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        found = self._read("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [[str(path) for path in paths]])
+        return int(found[0][0] or 0)
+
+    def last_records(self, paths: list[Path], since: int, most_bytes: int) -> list[tuple[int, int, str | None, bytes]]:
         """Offset, arrival, key and record of the last rows of files of events, oldest first.
+
+        Args:
+            paths: the files.
+            since: first offset that is wanted.
+            most_bytes: of the records, together; those before are left out.
 
         Raises:
             HistoryError: they cannot be read.
         """
         if not paths:
             return []
-        try:
-            rows = self._connection.execute(
-                'SELECT * FROM (SELECT "offset", -1, key, record FROM read_parquet(?) WHERE record IS NOT NULL '
-                'ORDER BY "offset" DESC LIMIT ?) ORDER BY "offset"',
-                [[str(path) for path in paths], most],
-            ).fetchall()
-        except duckdb.Error as error:
-            raise HistoryError(f"{self._root}: a recorded file cannot be read ({error})") from error
+        given = [[str(path) for path in paths], since]
+        wanted = 'FROM read_parquet(?) WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
+        total = 0
+        for offset, size in self._read(f'SELECT "offset", strlen(record) {wanted} DESC', given):
+            total += size
+            if total > most_bytes:
+                break
+            given[1] = offset
+        if not total or total == size > most_bytes:
+            return []
+        rows = self._read(f'SELECT "offset", -1, key, record {wanted}', given)
         return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
 
     def close(self) -> None:
@@ -126,15 +150,26 @@ class ParquetWriter:
         self._connection.close()
         self._workshop.close()
 
+    def _read(self, query: str, arguments: list[Any]) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query, arguments).fetchall()
+        except duckdb.Error as error:
+            raise HistoryError(
+                f"{self._root}: a recorded file cannot be read ({_sentence(error)}); move it elsewhere if it is damaged"
+            ) from error
+
     def _name(self, ending: str) -> Path:
         self._made += 1
         return self._workshop.folder / f"{self._made}.{ending}"
 
-    def _copy(self, query: Any, arguments: list[Any], target: Path, count: int) -> None:
+    def _copy(
+        self, query: Callable[[], str], arguments: list[Any], target: Path, count: int, group: int = ROW_GROUPS[0]
+    ) -> None:
         made = self._name("parquet")
         try:
             written = self._connection.execute(
-                f"COPY ({query()}) TO '{_quoted(made)}' (FORMAT parquet, COMPRESSION zstd)", arguments
+                f"COPY ({query()}) TO '{_quoted(made)}' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})",
+                arguments,
             ).fetchone()
             if written is None or written[0] != count:
                 raise HistoryError(f"{target}: {count} rows were to be written, not {written}; please report it")
@@ -142,9 +177,15 @@ class ParquetWriter:
         except (OSError, duckdb.Error) as error:
             if is_full(error):
                 raise HistoryFull(self._root) from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise _OutOfMemory(f"{self._root}: rows are too wide to be written ({_sentence(error)})") from error
             raise unwritable(self._root, error) from error
         finally:
             self._workshop.clear()
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _quoted(path: Path) -> str:
@@ -153,5 +194,5 @@ def _quoted(path: Path) -> str:
 
 def unwritable(root: Path, error: Exception) -> HistoryError:
     """A fault of the file system or of DuckDB, as ours."""
-    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    reason = getattr(error, "strerror", None) or _sentence(error)
     return HistoryError(f"{root}: the history cannot be written ({reason}); check the directory and its rights")

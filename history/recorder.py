@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 
 from ..schemas.errors import ConfigError
+from .columns import END_MS
 from .decision_rows import ROWS, row_of
 from .event_rows import EventReader
-from .files import APPENDED_PARTITION, SOURCE, Ownership, day_of, folder_of, last_files, name_of, next_offset
+from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
 from .parquet import ParquetWriter, unwritable
 from .tidying import Tidied, tidy
 
@@ -31,6 +32,9 @@ MAX_ROWS = 120_000
 
 LOOK_BACK = 20_000
 """Events read back at a start, so that calls, repeats and loops under way are known: less than a second of work."""
+
+LOOK_BACK_BYTES = 32 * 1024 * 1024
+"""And no more than this of them."""
 
 FLUSH_S = 30.0
 """Seconds that a row waits at most: how far the history lags behind."""
@@ -107,19 +111,16 @@ class Recorder:
 
         Raises:
             ConfigError: the directory holds the records of another source.
+            HistoryError: it cannot be written.
         """
-        path = self.root / SOURCE
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(name)
-        except FileExistsError:
-            known = path.read_text(encoding="utf-8")
-            if known and known != name:
-                raise ConfigError(
-                    f"{self.root} holds the history of {known}, this is {name}; name another directory (--history)"
-                ) from None
+            known = claim(self.root, name)
         except OSError as error:
             raise unwritable(self.root, error) from error
+        if known != name:
+            raise ConfigError(
+                f"{self.root} holds the history of {known}, this is {name}; name another directory (--history)"
+            )
 
     def own(self, topic: str, partition: int, at_least: int = 0) -> int:
         """Take a partition; returns the offset to read from.
@@ -143,7 +144,9 @@ class Recorder:
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it knows the starts of the calls that are closed there
             if topic not in ROWS:
-                for row in self._writer.last_records(last_files(self.root, topic, partition), LOOK_BACK):
+                since = next_offset(self.root, topic, partition) - LOOK_BACK
+                files = last_files(self.root, topic, partition, since)
+                for row in self._writer.last_records(files, since, LOOK_BACK_BYTES):
                     part.reader.row(partition, *row)
         return part.following
 
@@ -171,6 +174,10 @@ class Recorder:
         part = self._parts[topic, partition]
         if offset < part.following:
             return
+        if 0 < arrived_ms < END_MS:
+            day = arrived_ms // DAY_MS
+        else:  # unknown, or in another unit
+            arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
         name = None if key is None else key.decode(errors="replace")
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
@@ -180,7 +187,6 @@ class Recorder:
         line = self._encode(row) + b"\n"
         if self._since is None:
             self._since = self._clock()
-        day = (arrived_ms if arrived_ms > 0 else int(self._clock() * 1000)) // DAY_MS
         batches = part.batches
         if not batches or batches[-1].day < day:  # a late record stays with the day of those before it
             batches.append(_Batch(day, part.following, offset))
@@ -197,8 +203,8 @@ class Recorder:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write: enough waits, or it has waited long enough."""
-        return self.full or (self._since is not None and self._clock() - self._since >= self._flush_s)
+        """Whether it is time to write: enough waits, or it has waited long enough, or the clock was set back."""
+        return self.full or (self._since is not None and not 0 <= self._clock() - self._since < self._flush_s)
 
     def flush(self) -> dict[Place, int]:
         """Write all that waits; returns the next offset of every partition, which may now be committed.
@@ -223,9 +229,16 @@ class Recorder:
     def tidy(self, keep_days: int | None = None) -> Tidied:
         """Merge small files of the owned partitions, and delete what is too old; between two flushes.
 
-        A full disk only means that nothing is merged.
+        A full disk, or a damaged file, only means that nothing is merged.
+
+        Raises:
+            HistoryError: what is to be deleted cannot be.
         """
-        return tidy(self.root, self._writer, set(self._parts), day_of(int(self._clock() * 1000)), keep_days)
+        today = day_of(int(self._clock() * 1000))
+        try:
+            return tidy(self.root, self._writer, set(self._parts), today, keep_days)
+        except OSError as error:
+            raise unwritable(self.root, error) from error
 
     def close(self) -> None:
         """Give everything up; what waits is dropped, for the next start reads it again."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..projections.rule_source import RULES_TOPIC
-from .errors import HistoryFull
-from .files import DataFile, counted, data_files
+from .errors import HistoryError, HistoryFull
+from .files import DataFile, counted, data_files, delete
 from .parquet import ParquetWriter
 
 LARGE_BYTES = 64 * 1024 * 1024
@@ -59,7 +59,7 @@ def tidy(
     expired = 0
     if keep_days is not None:
         for file in _expired(kept, today - timedelta(days=keep_days)):
-            _delete(file.path)
+            delete(file.path)
             kept.remove(file)
             expired += 1
     merged = 0
@@ -71,6 +71,8 @@ def tidy(
             writer.merge(paths, target, writer.count(paths))
         except HistoryFull:
             break
+        except HistoryError:
+            continue  # one of them is damaged, or its rows are too wide; they stay as they are
         merged += len(group)
     return Tidied(merged, gone, expired)
 
@@ -79,14 +81,8 @@ def _delete_covered(old: DataFile, kept: list[DataFile], grace_s: float) -> int:
     by = next(file for file in kept if file.covers(old))
     if time.time() - by.path.stat().st_mtime < grace_s:
         return 0
-    _delete(old.path)
+    delete(old.path)
     return 1
-
-
-def _delete(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    if not any(path.parent.iterdir()):
-        path.parent.rmdir()
 
 
 def _expired(kept: list[DataFile], before: date) -> list[DataFile]:

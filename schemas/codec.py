@@ -126,7 +126,8 @@ def _second_look(value: bytes, fault: Exception, max_bytes: int) -> Event:
         try:
             loose = _decode_loose(value)
         except _FAULTS as other:
-            fault = other if document.get("type") in _LOOSE_TYPES else fault
+            kind = document.get("type")
+            fault = other if isinstance(kind, str) and kind in _LOOSE_TYPES else fault
         else:
             event = _strict(loose)
             _check_event(event, value)

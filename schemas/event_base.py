@@ -39,7 +39,11 @@ def json_of(raw: Raw | UnsetType) -> Any:
 
 
 def _whole(text: str) -> int | float:
-    return int(text) if len(text) <= _LONGEST_INT else math.copysign(math.inf, float(text[:2] + "0"))
+    """As orjson reads it: beyond 64 bits a double, for nothing else can be written as JSON again."""
+    if len(text) > _LONGEST_INT:
+        return math.copysign(math.inf, float(text[:2] + "0"))
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 64 else float(number)
 
 
 class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):

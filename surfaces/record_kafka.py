@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from ..history.errors import HistoryFull, HistoryTaken
+from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
 from ..schemas.errors import ConfigError
@@ -26,7 +27,10 @@ POLL_RECORDS = 2000
 """Records taken at once: 40 ms of work, so that heartbeats are never late."""
 
 RETRY_S = 2.0
-"""Seconds between two tries while the disk is full, or another process still has a partition."""
+"""Seconds between two tries while the disk is full."""
+
+TAKE_S = 0.5
+"""Seconds between two tries while another process still has a partition."""
 
 TIDY_S = 300.0
 UNKNOWN_TOPIC = 3
@@ -62,7 +66,8 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         self._owned: dict[TopicPartition, Place] = {}
         self._wanted: set[TopicPartition] = set()
         self._assigned = asyncio.Event()
-        self._full = False
+        self._take_again = 0.0
+        self._full = self._waits = False
 
     async def run(self, stopped: asyncio.Event, *, once: bool = False) -> None:
         """Record until told to stop, or once to the present end of the assigned partitions.
@@ -88,13 +93,13 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             batches = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
             async with self._writing:  # a rebalance may be writing what waits
                 for place, records in batches.items():
-                    if place in self._owned:
-                        topic, partition = self._owned[place]
-                        for one in records:
-                            self._recorder.add(topic, partition, one.offset, one.timestamp, one.key, one.value)
-            if once and not ends and self._assigned.is_set() and not self._wanted:
-                ends = await self._consumer.end_offsets(list(self._owned))
-            done = bool(ends) and await self._reached(ends)
+                    if records and place in self._owned:  # and not what was asked for before a rebalance
+                        await self._add(place, records)
+            done = False
+            if once and self._assigned.is_set() and not self._wanted:
+                if ends.keys() != self._owned.keys():
+                    ends = await self._consumer.end_offsets(list(self._owned))
+                done = await self._reached(ends)
             if self._recorder.due or done:
                 await self._flush()
             if done and not self._full:
@@ -104,6 +109,34 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                 async with self._writing:
                     await asyncio.to_thread(self._recorder.tidy, self._keep_days)
         await self._flush()
+
+    async def _add(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
+        """Hand records to the recorder; what was asked for begins where it left off, or the log is not what it was."""
+        topic, partition = self._owned[place]
+        following = self._recorder.own(topic, partition)
+        if records[0].offset != following:
+            await self._check_log([(place, following)])
+            if records[0].offset < following:
+                raise _other_log(self._recorder.root, place, following, records[-1].offset + 1)
+        for one in records:
+            self._recorder.add(topic, partition, one.offset, one.timestamp, one.key, one.value)
+
+    async def _check_log(self, places: list[tuple[TopicPartition, int]]) -> None:
+        """Look whether the brokers still have what is to be read next; what they have deleted is said.
+
+        Raises:
+            ConfigError: a log ends before that: it is another one.
+        """
+        begins = await self._consumer.beginning_offsets([place for place, _ in places])
+        ends = await self._consumer.end_offsets([place for place, _ in places])
+        for place, following in places:
+            if ends[place] < following:
+                raise _other_log(self._recorder.root, place, following, ends[place])
+            if 0 < following < begins[place]:
+                self._say(
+                    f"the brokers have deleted records {following} to {begins[place] - 1} of {place.topic}, partition "
+                    f"{place.partition}, before they were recorded; recording goes on with {begins[place]}"
+                )
 
     async def _reached(self, ends: dict[TopicPartition, int]) -> bool:
         return all(
@@ -137,45 +170,65 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             pass  # the group is being shared out anew; the files say how far we are
 
     async def _take(self) -> None:
-        """Take up partitions that another process had not let go of before."""
-        for place in list(self._wanted):
-            await self._own(place)
+        """Take up the partitions that were assigned, as soon as no other process holds them any more."""
+        if not self._wanted or time.monotonic() < self._take_again:
+            return
+        async with self._writing:
+            taken = [(place, following) for place in sorted(self._wanted) if (following := await self._own(place)) >= 0]
+            await self._check_log([one for one in taken if one[1]])
+            for place, following in taken:
+                self._wanted.discard(place)
+                self._owned[place] = (self._names[place.topic], place.partition)
+                if following:
+                    self._consumer.seek(place, following)
+                else:
+                    await self._consumer.seek_to_beginning(place)
+                self._consumer.resume(place)
+            if self._wanted:
+                self._take_again = time.monotonic() + TAKE_S
+                if not self._waits:
+                    self._say(
+                        f"{len(self._wanted)} partitions are still recorded into {self._recorder.root} by another "
+                        "process; waiting until it lets go of them"
+                    )
+            self._waits = bool(self._wanted)
 
-    async def _own(self, place: TopicPartition) -> None:
-        topic = self._names[place.topic]
+    async def _own(self, place: TopicPartition) -> int:
+        """Offset to read a partition from; -1 while another process has it."""
         committed = await self._consumer.committed(place) or 0
         try:
-            following = self._recorder.own(topic, place.partition, committed)
+            return self._recorder.own(self._names[place.topic], place.partition, committed)
         except HistoryTaken:
-            self._wanted.add(place)
-            self._consumer.pause(place)
-            await asyncio.sleep(0.1)
-            return
-        self._wanted.discard(place)
-        self._owned[place] = (topic, place.partition)
-        self._consumer.resume(place)
-        if following:
-            self._consumer.seek(place, following)
-        else:
-            await self._consumer.seek_to_beginning(place)
+            return -1
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Write what waits, commit, and let go."""
+        """Write what waits, commit, and let go, whatever happens: another process may be waiting."""
         async with self._writing:
-            with suppress(HistoryFull):  # whoever takes over reads it again
-                await self._commit(await asyncio.to_thread(self._recorder.flush))
-            for place in revoked:
-                self._wanted.discard(place)
-                owned = self._owned.pop(place, None)
-                if owned is not None:
-                    self._recorder.disown(*owned)
+            self._assigned.clear()
+            try:
+                with suppress(HistoryError, KafkaError):  # whoever takes over reads it again
+                    await self._commit(await asyncio.to_thread(self._recorder.flush))
+            finally:
+                for place in revoked:
+                    self._wanted.discard(place)
+                    self._owned.pop(place, None)
+                    self._recorder.disown(self._names[place.topic], place.partition)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Take partitions and go on where their files end."""
-        async with self._writing:
-            for place in assigned:
-                await self._own(place)
-            self._assigned.set()
+        """Nothing is read of a partition before it is taken up (`_take`); what that raises must reach the caller."""
+        places = list(assigned)
+        self._consumer.pause(*places)
+        self._wanted.update(places)
+        self._take_again = 0.0
+        self._assigned.set()
+
+
+def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> ConfigError:
+    return ConfigError(
+        f"{root} holds what {place.topic}, partition {place.partition}, had up to {following - 1}, but the log ends at "
+        f"{end - 1}: the topic was made anew, and its records would be taken for recorded. Move the directory away, or "
+        "name another one (--history) and another --group"
+    )
 
 
 async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:

@@ -14,6 +14,7 @@ from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Recorder
 from ..projections.rule_source import RULES_TOPIC
 from ..projections.topology import DECISION_TOPICS
+from ..schemas.errors import ConfigError
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail
 from ..streams.embedded.views import Views
@@ -50,7 +51,8 @@ class StoreRecording:
 
         Raises:
             StoreError: there is no such store.
-            ConfigError: the directory holds another store's history, or another process records it.
+            ConfigError: the directory holds another store's history, or a later state of this one, or another process
+                records it.
         """
         views = Views.open(path)
         try:
@@ -58,19 +60,32 @@ class StoreRecording:
         finally:
             views.close()
         recorder.from_source(f"store {identity or path.absolute()}")
-        self._recorder, self._tail = recorder, Tail.open(path)
+        self._recorder, self._path, self._tail = recorder, path, Tail.open(path)
         self._keep_days, self._say = keep_days, say
+        self._file = _file(path)
         self._marker = recorder.root / POSITIONS
+        log_end, outputs_end = self._tail.ends()
         marks = _read(self._marker)
-        starts = [recorder.own(topic, 0, marks["log"] + 1) for topic in LOG_TOPICS]
-        self._log = min(starts) - 1
-        starts = [recorder.own(topic, 0, marks["outputs"] + 1) for topic in OUTPUT_TOPICS]
-        starts.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
-        self._outputs = min(starts) - 1
+        if not (0 <= marks["log"] <= log_end and 0 <= marks["outputs"] <= outputs_end):
+            marks = _NOTHING  # not of this store
+        logs = [recorder.own(topic, 0, marks["log"] + 1) for topic in LOG_TOPICS]
+        outputs = [recorder.own(topic, 0, marks["outputs"] + 1) for topic in OUTPUT_TOPICS]
+        outputs.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
+        if max(logs) > log_end + 1 or max(outputs) > outputs_end + 1:
+            raise ConfigError(
+                f"{recorder.root} holds more than {path}, which must be an older copy: what it gets now would be taken "
+                "for what is recorded. Name another directory (--history)"
+            )
+        self._log, self._outputs = min(logs) - 1, min(outputs) - 1
         self._waits_for_room = False
 
     def run(self, stopped: threading.Event, *, once: bool = False) -> None:
-        """Copy until told to stop, or once to the end; what was copied is in files when this returns."""
+        """Copy until told to stop, or once to the end; what was copied is in files when this returns.
+
+        Raises:
+            ConfigError: another store has been put in the place of this one.
+            HistoryError: the files cannot be written.
+        """
         tidied = time.monotonic()
         while not stopped.is_set():
             copied = self._copy()
@@ -82,6 +97,7 @@ class StoreRecording:
                 self._recorder.tidy(self._keep_days)
                 tidied = time.monotonic()
             if not copied:
+                self._check_file(stopped)
                 stopped.wait(POLL_S)
         while not once and not self._waits_for_room and self._copy():
             pass  # what was committed before the stop belongs to it
@@ -92,6 +108,17 @@ class StoreRecording:
     def close(self) -> None:
         """Close the store; the recorder is the caller's."""
         self._tail.close()
+
+    def _check_file(self, stopped: threading.Event) -> None:
+        """Whoever puts another store in the place of this one must hear that it is not recorded."""
+        if _file(self._path) in {self._file, None}:  # or moved away: the engine writes on in it
+            return
+        if self._recorder.rows:
+            self._flush(stopped)
+        raise ConfigError(
+            f"{self._path} has been replaced by another file; the old one is recorded. Start again, and with another "
+            "directory (--history) if it is another store"
+        )
 
     def _copy(self) -> int:
         """Copy one page of each table; returns how many records were new."""
@@ -130,12 +157,24 @@ class StoreRecording:
         _write(self._marker, {"log": self._log, "outputs": self._outputs})
 
 
+_NOTHING = {"log": 0, "outputs": 0}
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file a name stands for now; None for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _read(marker: Path) -> dict[str, int]:
     try:
         found = json.loads(marker.read_text(encoding="utf-8"))
         return {"log": int(found["log"]), "outputs": int(found["outputs"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {"log": 0, "outputs": 0}
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return _NOTHING
 
 
 def _write(marker: Path, positions: dict[str, int]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from math import inf
 from typing import Any, NamedTuple
 
 from ...schemas.vocabulary import Severity
@@ -183,9 +182,12 @@ def classify(failure: Failure, *, status: str, dangerous: bool, override: Severi
     return (by_message(failure.message) if failure.message else None) or Severity.SERVER_ERROR
 
 
+_BEYOND = 1 << 63
+
+
 def _number(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < inf:
-        return None  # neither codes nor statuses: infinity stands for a number beyond double precision
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _BEYOND:
+        return None  # neither codes nor statuses, and nothing that a decision or a column could hold
     return int(value)
 
 

@@ -75,7 +75,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     )
 
 
-def _start_of(event: ToolCallFinished) -> ToolCallStarted:
+def start_of(event: ToolCallFinished) -> ToolCallStarted:
     """The start that a lone finish stands for, too; it says nothing of arguments."""
     return ToolCallStarted(
         schema_version=event.schema_version,
@@ -162,7 +162,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
-    call = describe(_start_of(event), {}, at, rules)
+    call = describe(start_of(event), {}, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
     close_step(state)

@@ -289,12 +289,15 @@ class Store:
     def forget(self, kept_since_ms: dict[str, int]) -> None:
         """Delete records of each topic that arrived before its time; records of unknown arrival stay.
 
+        The last record of the log stays, too: the next one is numbered after it, and no number is given twice.
+
         Raises:
             StoreError: nothing was deleted.
         """
         statement = (
             "DELETE FROM {table} WHERE topic = :topic AND {order} < coalesce((SELECT {order} FROM {table} WHERE topic ="
             " :topic AND (arrived_ms >= :since OR arrived_ms < 0) ORDER BY {order} LIMIT 1), 1 << 62)"
+            " AND ({order} <> (SELECT max({order}) FROM {table}) OR '{table}' <> 'log')"
         )
         try:
             for table, order in (("log", "seq"), ("outputs", "offset")):

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from .errors import store_error
-from .store import connect
+from .store import FIRST_OFFSET, OUTPUTS, connect
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""Records of a page, together; the last one may go beyond it."""
 
 
 class Copied(NamedTuple):
@@ -48,25 +51,41 @@ class Tail:
         return cls(connect(Path(path), writable=False), Path(path))
 
     def log(self, after: int, limit: int) -> list[Copied]:
-        """What came in beyond a `seq`, every source topic, in the order it was folded."""
+        """What came in beyond a `seq`, every source topic, in the order it was folded; at most `PAGE_BYTES` of it."""
         return list(
             self._rows("SELECT topic, seq, arrived_ms, key, value FROM log WHERE seq > ? ORDER BY seq", after, limit)
         )
 
     def outputs(self, after: int, limit: int) -> list[Copied]:
-        """What was decided beyond an offset, every topic, in order; among it the events that the engine appended."""
+        """What was decided beyond an offset, every topic, in order; among it the events that the engine appended.
+
+        At most `PAGE_BYTES` of it.
+        """
         statement = (
             "SELECT topic, offset, arrived_ms, CAST(key AS BLOB), value FROM outputs WHERE offset > ? ORDER BY offset"
         )
         return list(self._rows(statement, after, limit))
+
+    def ends(self) -> tuple[int, int]:
+        """Last `seq` of the log and last offset of the outputs; 0 where there is none."""
+        statement = "SELECT coalesce((SELECT max(seq) FROM log), 0), (SELECT next FROM positions WHERE name = ?)"
+        try:
+            log, following = self._connection.execute(statement, (OUTPUTS,)).fetchone()
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+        return log, (following or FIRST_OFFSET) - 1
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
     def _rows(self, statement: str, after: int, limit: int) -> Iterator[Copied]:
+        size = 0
         try:
             for row in self._connection.execute(f"{statement} LIMIT ?", (after, limit)):
                 yield Copied(*row)
+                size += len(row[4] or b"")
+                if size >= PAGE_BYTES:
+                    return
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from broker_kit.choice import Broker
 from busy_agents import busy_agents
 from kafka_run import environment, prepare, settings_for
@@ -24,8 +26,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow, 
 PARTITIONS = 4
 
 
-def recorder(settings: KafkaSettings, root: Path, *more: str) -> subprocess.Popen[bytes]:
-    """A process that records."""
+def recorder(
+    settings: KafkaSettings, root: Path, *more: str, told: int | IO[bytes] = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """A process that records; what it says goes to `told`."""
     command = [
         sys.executable,
         "-m",
@@ -37,7 +41,14 @@ def recorder(settings: KafkaSettings, root: Path, *more: str) -> subprocess.Pope
         str(root),
         *more,
     ]
-    return subprocess.Popen([*command, "--flush", "0.1"], env=environment(settings), stderr=subprocess.DEVNULL)
+    return subprocess.Popen([*command, "--flush", "0.1"], env=environment(settings), stderr=told)
+
+
+def recorded_once(settings: KafkaSettings, root: Path) -> tuple[int, str]:
+    """Record to the present end; exit code and what was said."""
+    process = recorder(settings, root, "--once", told=subprocess.PIPE)
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said.decode()
 
 
 def log_of(settings: KafkaSettings) -> list[tuple[int, int, str | None]]:
@@ -107,3 +118,115 @@ def test_another_directory_goes_on_where_the_group_was(broker: Broker, topic_pre
     one, two = recorded(tmp_path / "one"), recorded(tmp_path / "two")
     assert len(one) == half
     assert sorted(one + two) == log_of(settings)
+
+
+def test_a_topic_made_anew_is_an_error_and_no_silent_loss(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
+    """Its offsets begin at 0 again and would be taken for recorded, by a recorder that starts and by one that runs."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=1)
+    asyncio.run(prepare(settings, busy_agents(5, 20)))
+    root = tmp_path / "history"
+    assert recorded_once(settings, root)[0] == 0
+    running = recorder(settings, root, told=subprocess.PIPE)
+    name = settings.topic("events")
+
+    async def make_anew() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([name])
+            while name in await admin.list_topics():  # noqa: ASYNC110 - a broker raises no events
+                await asyncio.sleep(0.2)
+            await admin.create_topics([NewTopic(name, 1, 1)])
+        finally:
+            await admin.close()
+        await publish(settings, [value for _, value in busy_agents(1, 10)])
+
+    try:
+        asyncio.run(make_anew())
+        _, said = running.communicate(timeout=90)
+    finally:
+        running.kill()
+    for code, text in ((running.returncode, said.decode()), recorded_once(settings, root)):
+        assert code == 2, text
+        assert "the topic was made anew" in text
+
+
+def test_records_that_the_brokers_deleted_first_are_told(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
+    """A gap is said, and recording goes on behind it."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=1)
+    events = busy_agents(5, 40)
+    asyncio.run(prepare(settings, events[:100]))
+    root = tmp_path / "history"
+    assert recorded_once(settings, root)[0] == 0
+
+    async def publish_and_delete() -> None:
+        await publish(settings, [value for _, value in events[100:200]])
+        admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records(
+                {TopicPartition(settings.topic("events"), 0): RecordsToDelete(before_offset=150)}
+            )
+        finally:
+            await admin.close()
+
+    asyncio.run(publish_and_delete())
+    code, said = recorded_once(settings, root)
+    assert code == 0, said
+    assert "the brokers have deleted records 100 to 149" in said
+    assert [offset for _, offset, _ in recorded(root)] == [*range(100), *range(150, 200)]
+
+
+def test_a_recorder_that_hangs_keeps_its_partitions_and_wakes_to_give_them_up(
+    broker: Broker, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Whoever should take them over says that it waits, and neither writes what the other may be writing."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=PARTITIONS)
+    root = tmp_path / "history"
+    events = busy_agents(20, 40)
+    third = len(events) // 3
+    asyncio.run(prepare(settings, events[:third]))
+    said = tmp_path / "said"
+    with recorder(settings, root) as first:
+        try:
+            wait_until(lambda: files_in(root) > 0, timeout=60, what="the first recorder writes")
+            first.send_signal(signal.SIGSTOP)
+            asyncio.run(publish(settings, [value for _, value in events[third : 2 * third]]))
+            with said.open("wb") as told:
+                second = recorder(settings, root, told=told)
+            wait_until(lambda: b"waiting until it lets go" in said.read_bytes(), timeout=60, what="the second waits")
+            first.send_signal(signal.SIGCONT)
+            asyncio.run(publish(settings, [value for _, value in events[2 * third :]]))
+            wait_until(lambda: len(recorded(root)) == len(events), timeout=60, what="all is recorded")
+        finally:
+            first.kill()
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(60) == 0
+    assert recorded(root) == log_of(settings)
+
+
+def test_a_log_that_ends_in_markers_of_transactions_is_recorded_to_its_end(
+    broker: Broker, topic_prefix: str, tmp_path: Path
+) -> None:
+    """They take offsets and are no records; `--once` ends all the same."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=1)
+    events = busy_agents(2, 10)
+    asyncio.run(prepare(settings, []))
+
+    async def publish_in_transactions() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=settings.bootstrap, transactional_id=topic_prefix)
+        await producer.start()
+        try:
+            for first in range(0, 30, 10):
+                async with producer.transaction():
+                    for key, value in events[first : first + 10]:
+                        await producer.send(settings.topic("events"), value, key=key.encode())
+        finally:
+            await producer.stop()
+
+    asyncio.run(publish_in_transactions())
+    for _ in range(2):
+        code, said = recorded_once(settings, tmp_path / "history")
+        assert code == 0, said
+    offsets = [offset for _, offset, _ in recorded(tmp_path / "history")]
+    assert offsets == [*range(10), *range(11, 21), *range(22, 32)]

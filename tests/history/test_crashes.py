@@ -50,6 +50,31 @@ print("done", flush=True)
 """Reads its source from the beginning at every start, as one that remembers nothing; days pass as it goes."""
 
 
+DEADLY = """
+import os, signal, sys
+from pathlib import Path
+
+left = [int(sys.argv.pop())]
+
+def deadly(call):
+    def killed(*arguments, **options):
+        for done in (False, True):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if not done:
+                found = call(*arguments, **options)
+        return found
+    return killed
+
+os.fsync = deadly(os.fsync)
+for name in ("rename", "unlink", "mkdir", "rmdir"):
+    setattr(Path, name, deadly(getattr(Path, name)))
+"""
+"""Kills its own process just before or just after one of the calls that change the directory: the last argument says
+which."""
+
+
 def recording(
     root: Path, source: Path, *, per_file: int = 20, grace_s: float = 0, rounds: int = 1
 ) -> subprocess.Popen[str]:
@@ -94,6 +119,25 @@ def test_a_killed_recorder_loses_and_doubles_nothing(seed: int, tmp_path: Path) 
     assert all(f'"id":"{made}"'.encode() in line for (_, made), line in zip(recorded, lines, strict=True))
     Recorder(root).close()
     assert list((root / TEMPORARY).iterdir()) == [], "what the killed ones left is gone"
+
+
+@pytest.mark.slow
+def test_killed_at_any_change_of_the_directory_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Between a rename and what makes it last, within a merge, between two deletions: nothing depends on luck."""
+    lines = source_of(tmp_path / "events.ndjson", 8, 20)
+    root = tmp_path / "history"
+    chance = random.Random(3)
+    deaths = 0
+    for calls in [*(chance.randrange(1, 40) for _ in range(10)), 1 << 30]:
+        arguments = [str(root), str(tmp_path / "events.ndjson"), "20", "0", "1", str(calls)]
+        done = subprocess.run([sys.executable, "-c", DEADLY + RECORD, *arguments], capture_output=True, check=False)
+        assert done.returncode in {0, -signal.SIGKILL}, done.stderr.decode()
+        deaths += done.returncode != 0
+        if list(data_files(root)):
+            offsets = [row[0] for row in rows(root, 'SELECT "offset" FROM recorded_events ORDER BY 1')]
+            assert offsets == list(range(len(offsets)))
+    assert deaths > 5
+    assert len(offsets) == len(lines)
 
 
 def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:

@@ -53,6 +53,18 @@ def test_any_change_of_a_field(data: st.DataObject) -> None:
     survives(json.dumps(example).encode())
 
 
+@given(st.dictionaries(st.sampled_from(["type", "error", "schema_version", "id", "session_id"]), JSON))
+def test_any_type_beside_any_error(fields: dict[str, Any]) -> None:
+    """A type that is no text, beside an error that is one, is refused like any other."""
+    survives(json.dumps({"error": "it broke", "type": {}} | fields).encode())
+
+
+@pytest.mark.parametrize("kind", [{}, [], ["tool_call.finished"], 1, None])
+def test_a_type_that_is_no_text_beside_a_loose_error(kind: Any) -> None:
+    """The second look at an error that is a string does not stumble over it."""
+    survives(json.dumps({"error": "it broke", "type": kind}).encode())
+
+
 @given(st.data())
 def test_any_damage(data: st.DataObject) -> None:
     """An example with bytes cut out, put in or swapped never raises anything but EventRejected."""
@@ -72,7 +84,17 @@ def test_any_raw_value_that_decodes_can_be_built(text: str) -> None:
         event = decode_event(value + b'"call_id":"c","tool_name":"t","args":' + text.encode() + b"}")
     except EventRejected:
         return
-    json_of(event.args)  # type: ignore[union-attr]
+    orjson.dumps(json_of(event.args))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", [b"1e999", b"%d" % (1 << 64), b"%d" % (-1 << 80), b"9" * 400])
+def test_numbers_beyond_64_bits_beside_one_beyond_double_precision(text: bytes) -> None:
+    """They are read as doubles, as they are when they stand alone, and can be written again."""
+    value = (
+        b'{"schema_version":"1.0","id":"e","type":"tool_call.started","time":"2026-01-31T12:00:00Z","session_id":"s",'
+        b'"call_id":"c","tool_name":"t","args":{"a":1e999,"b":' + text + b"}}"
+    )
+    orjson.dumps(json_of(decode_event(value).args))  # type: ignore[union-attr]
 
 
 @given(st.datetimes(timezones=st.timezones()))
