@@ -56,7 +56,7 @@ class DataFile(NamedTuple):
 def source_of(root: Path) -> str:
     """Where the records of a directory come from: `store ...`, `kafka ...` or `files ...`; empty when nobody said."""
     try:
-        return (root / SOURCE).read_text(encoding="utf-8")
+        return (root / SOURCE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
