@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,7 @@ from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
-from .files import YOUNG_S, data_files
+from .files import YOUNG_S, data_files, source_of
 
 _SPECIAL = re.compile(r"([*?\[])")
 """What a pattern of files would take for more than itself, in the name of a directory."""
@@ -52,10 +53,17 @@ def connect(root: Path, *, since: datetime | None = None, threads: int | None = 
     connection = duckdb.connect()
     # A name that is no view must be an error, not a variable of whoever called.
     connection.execute("SET python_enable_replacements = false")
+    no_bar(connection)
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
     install(connection, root, since=since)
     return connection
+
+
+def no_bar(connection: duckdb.DuckDBPyConnection) -> None:
+    """Have DuckDB draw no progress of its own: it would stand among the answers."""
+    with suppress(duckdb.Error):  # a notebook that cannot draw one refuses the setting
+        connection.execute("SET enable_progress_bar = false")
 
 
 def install(connection: duckdb.DuckDBPyConnection, root: Path, *, since: datetime | None = None) -> None:
@@ -124,6 +132,9 @@ def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
     path = _SPECIAL.sub(r"[\1]", str(root.absolute())).replace("'", "''")
     yield "SET TimeZone = 'UTC'"
     yield _FILES.format(root=path, young=YOUNG_S, named=_NAMED)
+    source = source_of(root).replace("'", "''")
+    yield f"CREATE OR REPLACE VIEW recorded_from AS SELECT '{source}' AS source"
+    yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield (
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import orjson
 
+from ..projections.rule_source import RULES_TOPIC
 from ..schemas.codec import MAX_BYTES
 from ..schemas.errors import RejectReason
 from .columns import END_MS, Moment, Row, columns_of
@@ -176,6 +177,10 @@ class StandingRow(Row, total=False):
     model: str | None
 
 
+class RulesRow(Row, total=False):
+    """The rules in force from there on, and what the environment overrode (embedded engine only)."""
+
+
 ROWS: dict[str, type[Row]] = {
     "escalations": EscalationRow,
     "breakers": BreakerRow,
@@ -187,8 +192,9 @@ ROWS: dict[str, type[Row]] = {
     "dead-letters": DeadLetterRow,
     "outcomes": OutcomeRow,
     "standings": StandingRow,
+    RULES_TOPIC: RulesRow,
 }
-"""Row of every topic but `events`."""
+"""Row of every topic but `events`, and of the rules in force."""
 
 _OWN = {
     kind: [

@@ -53,6 +53,14 @@ class DataFile(NamedTuple):
         return same and self.path != other.path and self.first <= other.first and other.last <= self.last
 
 
+def source_of(root: Path) -> str:
+    """Where the records of a directory come from: `store ...`, `kafka ...` or `files ...`; empty when nobody said."""
+    try:
+        return (root / SOURCE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def name_of(partition: int, first: int, last: int) -> str:
     """File name of a range of offsets."""
     return f"{partition}-{first}-{last}.parquet"

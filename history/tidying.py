@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from ..projections.rule_source import RULES_TOPIC
 from .errors import HistoryError, HistoryFull
 from .files import DataFile, counted, data_files, delete
 from .parquet import ParquetWriter
@@ -25,6 +26,10 @@ ENOUGH = 8
 
 GRACE_S = 120.0
 """Seconds that covered files stay: until the merged one counts (`YOUNG_S`), and then for queries that began before."""
+
+
+NEVER_OLD = frozenset({"settings", RULES_TOPIC})
+"""What holds until something else is said: folding again needs it, however old it is, and it is little."""
 
 
 class Tidied(NamedTuple):
@@ -83,7 +88,9 @@ def _delete_covered(old: DataFile, kept: list[DataFile], grace_s: float) -> int:
 def _expired(kept: list[DataFile], before: date) -> list[DataFile]:
     """Files of days before; never the last one of a partition, whose name says where to go on."""
     found: list[DataFile] = []
-    for _, group in groupby(kept, key=lambda file: (file.topic, file.partition)):
+    for (topic, _), group in groupby(kept, key=lambda file: (file.topic, file.partition)):
+        if topic in NEVER_OLD:
+            continue
         found += [file for file in list(group)[:-1] if file.day < before]
     return found
 

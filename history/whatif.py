@@ -1,7 +1,8 @@
 """Comparing what was decided under two sets of rules: pure counting, whoever did the folding.
 
-Ids derive from the event behind a decision, its type and a running number, so the same decision has the same id under
-any rules. One that only one side has was added or is gone; one that both have with other contents has changed.
+Two decisions are the same decision when they are of one type, about one thing and of one moment. Ids will not do: they
+hold a running number, so a detector that falls silent would rename what others say of the same event. A decision that
+only one side has was added or is gone; one that both have with other contents has changed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,20 @@ from ..projections.emit import Output
 from ..projections.topology import DECISION_TOPICS
 
 _DECISIONS = frozenset(DECISION_TOPICS)
-_BOOKKEEPING = frozenset({"caused_by"})
+_IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
+"""Fields that hold ids; they say nothing about what was decided."""
+
+_SUBJECT = ("key", "scope", "breaker_key", "call_id", "pattern", "fingerprint", "failure_key", "guarantee")
+"""Fields that say what a decision is about; each type has some of them."""
+
+_DIGESTED = frozenset({"caused_by", "fingerprint"})
+"""Of a recorded decision: what may differ from the same one of a fold, for results are recorded as digests."""
+
+_ABOUT = ("key", "breaker_key", "pattern", "failure_key", "guarantee")
+"""Of these, what people call it by."""
+
+OPEN = 50_000
+"""Decisions of a side that wait for their counterpart at most; it comes with the same input, or soon, or never."""
 
 
 class Example(NamedTuple):
@@ -46,7 +60,7 @@ class Example(NamedTuple):
 
 @dataclass(slots=True)
 class Kind:
-    """Counts of one kind of decision."""
+    """Counts of one kind of decision; what changes its kind is counted as changed where it belongs to afterwards."""
 
     before: int = 0
     after: int = 0
@@ -57,7 +71,7 @@ class Kind:
     @property
     def differs(self) -> bool:
         """Whether the rules made a difference here."""
-        return bool(self.added or self.gone or self.changed)
+        return bool(self.added or self.gone or self.changed or self.before != self.after)
 
 
 @dataclass(slots=True)
@@ -82,51 +96,106 @@ class Difference:
         return not any(kind.differs for kind in self.kinds.values())
 
 
+class Recorded:
+    """What was decided when it was recorded, to be found again among the outputs of a fold.
+
+    Attributes:
+        count: decisions that were recorded.
+        again: of them, those that were decided again in the same words.
+        otherwise: those that were decided again in other words.
+    """
+
+    def __init__(self, decisions: Iterable[tuple[str, str]]) -> None:
+        """Take ids and records."""
+        self._said = {made: _said_of(orjson.loads(record)) for made, record in decisions}
+        self.count = len(self._said)
+        self.again = self.otherwise = 0
+
+    def find(self, outputs: Iterable[Output]) -> None:
+        """Look for outputs among what was recorded; each is found once."""
+        for output in outputs:
+            if output.topic in _DECISIONS and output.value is not None:
+                said = self._said.pop(output.id, None)
+                if said is not None:
+                    same = said == _said_of(orjson.loads(output.value))
+                    self.again += same
+                    self.otherwise += not same
+
+
+def _said_of(body: dict[str, Any]) -> int:
+    """What a decision says, as a number: whole bodies would fill the memory."""
+    kept = {name: value for name, value in body.items() if name not in _DIGESTED}
+    return hash(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))
+
+
 class Comparison:
-    """Takes the outputs of two folds of the same inputs, as they come, and keeps what is not the same."""
+    """Takes the outputs of two folds of the same inputs, as they come, and keeps what is not the same.
+
+    Memory is bounded: what waits for its counterpart for longer than `OPEN` further decisions has none.
+    """
 
     def __init__(self, *, since_ms: int = 0, examples: int = 5) -> None:
         """Count decisions from a time on; keep so many examples of each kind."""
         self._since, self._examples = since_ms, examples
-        self._open: tuple[dict[str, Output], dict[str, Output]] = ({}, {})
+        self._open: tuple[_Waiting, _Waiting] = (_Waiting(), _Waiting())
         self._difference = Difference()
         self._shown: Counter[tuple[str, str]] = Counter()
 
     def take(self, before: Iterable[Output], after: Iterable[Output]) -> None:
         """Outputs of both sides for the same input, or for any stretch of inputs."""
-        for side, outputs in enumerate((before, after)):
+        sides = self._decisions(before), self._decisions(after)
+        if sides[0] == sides[1]:
+            for output in sides[0]:
+                kind = self._kind(what_of(output))
+                kind.before += 1
+                kind.after += 1
+            return
+        for side, outputs in enumerate(sides):
             for output in outputs:
-                if output.topic in _DECISIONS and output.value is not None and output.time_ms >= self._since:
-                    self._match(side, output)
+                self._match(side, output)
 
     def finish(self) -> Difference:
         """Everything compared; what is still without its counterpart has none."""
-        gone, added = self._open
-        for output in sorted(gone.values(), key=_place):
-            kind = self._kind(what_of(output))
-            kind.gone += 1
-            self._example(self._difference.gone, "gone", output, None)
-        for output in sorted(added.values(), key=_place):
-            kind = self._kind(what_of(output))
-            kind.added += 1
-            self._example(self._difference.added, "added", None, output)
-        self._open = ({}, {})
+        for side, waiting in enumerate(self._open):
+            for output in sorted(waiting.rest(), key=_place):
+                self._settle(side, output)
         self._difference.kinds = dict(sorted(self._difference.kinds.items()))
         return self._difference
 
-    def _match(self, side: int, output: Output) -> None:
+    def _decisions(self, outputs: Iterable[Output]) -> list[Output]:
+        return [
+            output
+            for output in outputs
+            if output.topic in _DECISIONS and output.value is not None and output.time_ms >= self._since
+        ]
+
+    def _settle(self, side: int, output: Output) -> None:
+        """Nothing on the other side answers to it."""
         kind = self._kind(what_of(output))
+        if side == 0:
+            kind.gone += 1
+            self._example(self._difference.gone, "gone", output, None)
+        else:
+            kind.added += 1
+            self._example(self._difference.added, "added", None, output)
+
+    def _match(self, side: int, output: Output) -> None:
+        body = _body(output)
+        kind = self._kind(_what(output, body))
         if side == 0:
             kind.before += 1
         else:
             kind.after += 1
-        other = self._open[1 - side].pop(output.id, None)
+        place = (output.type, output.time_ms, output.key, *(body.get(name) for name in _SUBJECT))
+        other = self._open[1 - side].take(place)
         if other is None:
-            self._open[side][output.id] = output
+            late = self._open[side].put(place, output)
+            if late is not None:
+                self._settle(side, late)
             return
         before, after = (output, other) if side == 0 else (other, output)
         if before.value != after.value and _said(before) != _said(after):
-            kind.changed += 1
+            self._kind(what_of(after)).changed += 1
             self._example(self._difference.changed, "changed", before, after)
 
     def _kind(self, what: str) -> Kind:
@@ -146,7 +215,7 @@ class Comparison:
                 what=what,
                 time=str(body.get("time", "")),
                 session=str(body.get("session_id") or body.get("workspace_id") or ""),
-                subject=str(body.get("key") or body.get("breaker_key") or body.get("pattern") or ""),
+                subject=str(next((body[name] for name in _ABOUT if body.get(name)), "")),
                 reason=str(
                     body.get("reason") or body.get("message") or body.get("trigger") or body.get("severity") or ""
                 ),
@@ -157,9 +226,41 @@ class Comparison:
         )
 
 
+class _Waiting:
+    """Decisions of one side without their counterpart, oldest first; several may have one place."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[Any, ...], list[Output]] = {}
+        self._count = 0
+
+    def put(self, place: tuple[Any, ...], output: Output) -> Output | None:
+        """Let one wait; returns the one that has waited for too long, if there is one."""
+        self._at.setdefault(place, []).append(output)
+        self._count += 1
+        return self.take(next(iter(self._at))) if self._count > OPEN else None
+
+    def take(self, place: tuple[Any, ...]) -> Output | None:
+        """The oldest at a place; it waits no longer."""
+        found = self._at.get(place)
+        if found is None:
+            return None
+        self._count -= 1
+        output = found.pop(0)
+        if not found:
+            del self._at[place]
+        return output
+
+    def rest(self) -> list[Output]:
+        """All that wait."""
+        return [output for waiting in self._at.values() for output in waiting]
+
+
 def what_of(output: Output) -> str:
     """Kind of a decision in words: `trust escalated`, `circuit open`, `pattern repetitive_calls`, `nudge gentle`."""
-    body = _body(output)
+    return _what(output, _body(output))
+
+
+def _what(output: Output, body: dict[str, Any]) -> str:
     if output.type == "trust.changed":
         return f"trust {body['to']}"
     if output.type == "breaker.changed":
@@ -177,14 +278,18 @@ def _body(output: Output) -> dict[str, Any]:
 
 
 def _said(output: Output) -> dict[str, Any]:
-    return {name: value for name, value in _body(output).items() if name not in _BOOKKEEPING}
+    return {name: value for name, value in _body(output).items() if name not in _IDENTITY}
 
 
 def _briefly(output: Output | None) -> str:
     if output is None:
         return ""
     body = _body(output)
-    words = [str(body[name]) for name in ("to", "severity", "nudge_type", "repetitions", "reason") if name in body]
+    words = [
+        str(body[name])
+        for name in ("to", "severity", "nudge_type", "suggested_model", "repetitions", "reason")
+        if name in body
+    ]
     return ", ".join(words) or output.type
 
 

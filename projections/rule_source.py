@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 TOPIC = "settings"
 
+RULES_TOPIC = "rules"
+"""Name under which the embedded engine's log keeps which rules held from there on; no topic of any broker."""
+
 MAX_RESOLVED = 1024
 """Combinations of overrides kept resolved; more than that and they are resolved again."""
 
@@ -34,6 +37,21 @@ MAX_SESSION_BYTES = 16_384
 
 _decode = msgspec.json.Decoder(SettingsOverrides).decode
 _encode = msgspec.json.Encoder().encode
+
+
+class RulesInForce(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What a log holds from one place on, beside what scopes override.
+
+    Attributes:
+        base: rules of the files, or the shipped ones.
+        environment: what the environment overrode.
+    """
+
+    base: Rules = Rules()
+    environment: SettingsOverrides = SettingsOverrides()
+
+
+_decode_rules = msgspec.json.Decoder(RulesInForce).decode
 
 
 class RuleSource:
@@ -59,6 +77,11 @@ class RuleSource:
         """Take other rules as those that scopes override; effective from the next batch on."""
         self.base = base
         self._swap()
+
+    def in_force(self) -> bytes:
+        """The rules, and what the environment overrides, as a log keeps them."""
+        kept: bytes = _encode(RulesInForce(base=self.base, environment=self.environment or SettingsOverrides()))
+        return kept
 
     def replace(self, scopes: Mapping[str, SettingsOverrides]) -> None:
         """Take the overrides of all scopes at once, as stored."""
@@ -159,6 +182,15 @@ def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
             f"{len(kept)} bytes of overrides, at most {MAX_SESSION_BYTES}; save them for the workspace",
         )
     return kept.decode()
+
+
+def rules_in_force(kept: bytes) -> RulesInForce:
+    """What a log says of the rules (`RuleSource.in_force`).
+
+    Raises:
+        msgspec.ValidationError: another version wrote it, which knew rules that this one does not.
+    """
+    return _decode_rules(kept)
 
 
 def rejected_overrides(misfit: Misfit, above: str) -> EventRejected:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..history.files import APPENDED_PARTITION
 from ..history.recorder import Recorder
 from ..projections.emit import Output
+from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
 from ..streams.embedded.replay import STDIN, open_lines
@@ -37,8 +38,11 @@ def record_files(
                 f"{recorder.root}: something is recorded there; standard input needs a directory of its own"
             )
     recorder.own("events", APPENDED_PARTITION)
-    topology = LocalTopology(rules)
+    recorder.own(RULES_TOPIC, 0)
+    source = RuleSource(rules)
+    topology = LocalTopology(source)
     places: Counter[tuple[str, int]] = Counter()
+    _add(recorder, places, RULES_TOPIC, 0, None, source.in_force())
 
     def keep(outputs: list[Output]) -> None:
         for output in outputs:

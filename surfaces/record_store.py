@@ -12,6 +12,7 @@ from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Recorder
+from ..projections.rule_source import RULES_TOPIC
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError
 from ..streams.embedded.store import STORE_ID
@@ -31,8 +32,8 @@ POSITIONS = ".positions.json"
 """How far both tables have been copied; only ever behind the files, and only there to save reading."""
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
-LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
-"""What comes in, and what the engine appends to its internal topics when something falls due."""
+LOG_TOPICS = (*(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS), RULES_TOPIC)
+"""What comes in, under which rules, and what the engine appends to its internal topics when something falls due."""
 
 
 class StoreRecording:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from ..history.inputs import Input
 from ..projections.emit import Output
+from ..projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, rules_in_force
 from ..projections.rule_source import TOPIC as SETTINGS
-from ..projections.rule_source import RuleSource
 from ..projections.topology import STAGE_OF_TOPIC
+from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
 from ..schemas.settings import SettingsOverrides
 from ..streams.embedded.topology import LocalTopology
@@ -19,31 +22,50 @@ class Refold:
 
     What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide
     the same. Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and
-    the arrival of the records tells the time.
+    time passes as it does for the engines: from the largest event time seen on, by what lies between two arrivals.
+
+    What the environment overrode is taken from the records where they tell it; it is not part of the rules compared.
     """
 
-    def __init__(self, rules: Rules, *, environment: SettingsOverrides | None = None, echoes: bool = True) -> None:
-        """Start with clean states and scopes that override nothing."""
-        self._topology = LocalTopology(RuleSource(rules, environment))
+    def __init__(
+        self, rules: Rules, *, environment: SettingsOverrides | None = None, echoes: bool = True, follow: bool = False
+    ) -> None:
+        """Start with clean states and scopes that override nothing.
+
+        Args:
+            rules: what to fold by; with `follow` until the records tell what was in force.
+            environment: what the environment overrides, until the records tell.
+            echoes: fold what fell due where it was recorded.
+            follow: take the rules that were in force, as recorded.
+        """
+        self._source = RuleSource(rules, environment)
+        self._topology = LocalTopology(self._source)
         self._echoes = echoes
+        self._follow = follow
         self._latest = -1
 
     def feed(self, given: Input) -> list[Output]:
         """Everything that one input causes, and what fell due before it."""
+        if given.topic == RULES_TOPIC:
+            self._take(given.value)
+            return []
         left: list[Output] = []
-        self._latest = max(self._latest, given.arrived_ms)
-        if not self._echoes and self._latest > 0:
-            due = self._topology.next_due()
-            if due is not None and due <= self._latest:
-                left += self._topology.tick(self._latest)
-        known = given.topic in STAGE_OF_TOPIC or given.topic == SETTINGS
-        if known and (self._echoes or not given.echo):
+        if not self._echoes:
+            if self._latest > 0 and given.arrived_ms > self._latest:
+                now = self._topology.stream_time + given.arrived_ms - self._latest
+                due = self._topology.next_due()
+                if due is not None and due <= now:
+                    left += self._topology.tick(now)
+            self._latest = max(self._latest, given.arrived_ms)
+            if given.echo:
+                return left
+        if given.topic in STAGE_OF_TOPIC or given.topic == SETTINGS:
             left += self._topology.feed(given.topic, (given.value,), timestamp=given.arrived_ms, key=given.key)
         return left
 
     def finish(self) -> list[Output]:
-        """What falls due by the last arrival, or by the last event where arrivals are not known."""
-        return self._topology.tick(self._latest if self._latest > 0 else self._topology.stream_time)
+        """What falls due by the last event: nobody knows what time passed after it."""
+        return self._topology.tick(self._topology.stream_time)
 
     def run(self, given: Iterable[Input]) -> Iterator[Output]:
         """All inputs, to the end."""
@@ -51,7 +73,32 @@ class Refold:
             yield from self.feed(one)
         yield from self.finish()
 
+    def _take(self, kept: bytes | None) -> None:
+        try:
+            told = told_rules(kept)
+        except ConfigError:
+            if self._follow:
+                raise
+            return  # the rules are given; of the environment then nothing is known
+        self._source.environment = told.environment
+        self._source.rebase(told.base if self._follow else self._source.base)
 
-def fall_due_alike(one: Rules, other: Rules) -> bool:
-    """Whether calls fall due at the same times under both rules."""
-    return one.calls.deadline_ms == other.calls.deadline_ms
+
+def told_rules(kept: bytes | None) -> RulesInForce:
+    """What a record says of the rules in force.
+
+    Raises:
+        ConfigError: another version wrote it, whose rules this one does not know.
+    """
+    try:
+        return rules_in_force(kept or b"{}")
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"another version of trustfold recorded rules that this one cannot read ({error}); name the rules to "
+            "compare with: --against FILE"
+        ) from error
+
+
+def fall_due_alike(*rules: Rules) -> bool:
+    """Whether calls fall due at the same times under all of them."""
+    return len({one.calls.deadline_ms for one in rules}) <= 1

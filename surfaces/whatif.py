@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ..config import Settings
+from ..config import RuleFiles, Settings
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
 from ..schemas.settings import SettingsOverrides
 from .history import history_options, moment_of, open_history
-from .output import note, side_console, write_json
+from .output import note, note_any, write_json
+from .whatif_view import Folding
+from .words import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from ..history.inputs import Inputs
     from ..history.search import Trial, Truth
-    from ..history.whatif import Difference
-    from ..projections.emit import Output
-
-STEP = 500
-"""Inputs between two moves of the bar."""
+    from ..history.whatif import Difference, Recorded
 
 WARM_UP = timedelta(days=1)
-"""Folded before `--since` so that states are as they were; the longest window of the shipped rules is an hour, an
-escalation lasts a day at most."""
+"""Folded before `--since` so that what sessions share is as it was: the longest window of the shipped rules is an hour,
+an escalation lasts a day at most. Sessions, commands and settings are folded from their beginning."""
+
+EVENTS_A_SECOND = 20_000
+"""About what one core folds; only for saying beforehand how long it will take."""
 
 
 @click.command()
 @history_options
 @click.option("--rules", "rules_file", metavar="FILE", help="The other rules, TOML or JSON.")
-@click.option("--against", metavar="FILE", help="Rules to compare with. [default: those in force: TRUSTFOLD_RULES]")
+@click.option("--against", metavar="FILE", help="Rules to compare with. [default: as recorded, else TRUSTFOLD_RULES]")
 @click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Examples of each kind.")
 @click.option(
     "--search", is_flag=True, help="Try a grid of thresholds instead: alarms in healthy sessions, loops caught."
@@ -68,36 +70,108 @@ def whatif(  # noqa: PLR0913 - options of a command
     """
     if search == bool(rules_file):
         raise ConfigError("give either --rules FILE, or --search")
-    lost = [name for name, given in (("--grid", grid), ("--labels", labels), ("--html", html)) if given and not search]
-    if lost:
-        raise ConfigError(f"{' and '.join(lost)} only go with --search")
+    given = [name for name, value in (("--grid", grid), ("--labels", labels), ("--html", html)) if value]
+    if given and not search:
+        raise ConfigError(f"{' and '.join(given)} only go with --search")
     settings = Settings.from_env()
-    present = settings.rule_files(against).load()
-    other = settings.rule_files(rules_file).load() if rules_file else present
+    named = settings.rule_files(against).load()
+    other = settings.rule_files(rules_file).load()
     environment = settings.environment()
     start = moment_of(since)
     with open_history(root) as connection:
-        from ..history.inputs import prepare
+        from ..history.inputs import lined_up
 
-        count = prepare(connection, start - WARM_UP if start else None)
-        if not count:
-            raise ConfigError(f"nothing is recorded since {since}; `trustfold history overview` says what is")
-        note(f"folding {count:,} recorded inputs")
-        if search:
-            _search(connection, present, environment, grid, labels, html, start, as_json=as_json)
-        else:
-            with _Bar("folding", count) as bar:
-                told = compare(connection, present, other, start, examples, environment=environment, step=bar.step)
-            _told(*told, as_json=as_json)
+        told = recorded_rules(connection) if against is None else []
+        versions = tuple(rules for place, rules in enumerate(told) if rules not in told[:place])
+        present = Present(told[-1] if told else named, versions)
+        note(_basis(present, settings.rule_files(against)))
+        if not told:
+            note_any(settings.switched_off)
+        with lined_up(connection, start, warm_up(start)) as inputs:
+            if not inputs.active:
+                raise ConfigError(f"nothing is recorded since {since}; `trustfold history overview` says what is")
+            if search:
+                _search(connection, inputs, present, environment, grid, labels, html, start, as_json=as_json)
+            else:
+                note(f"folding {inputs.count:,} recorded inputs under both rules{_lasts(inputs.count, 2)}")
+                first = Present(named, present.recorded)
+                _told(compare(connection, inputs, first, other, start, examples, environment), start, as_json=as_json)
 
 
-def _told(difference: Difference, again: int, recorded: int, *, as_json: bool) -> None:
+class Present(NamedTuple):
+    """The rules to compare with.
+
+    Attributes:
+        rules: those of a file, or the shipped ones; with `recorded`, only until the records tell.
+        recorded: the different rules that were in force, as the records tell; the fold follows them.
+    """
+
+    rules: Rules
+    recorded: tuple[Rules, ...] = ()
+
+
+class Compared(NamedTuple):
+    """A difference, and how true it is.
+
+    Attributes:
+        difference: between two rules.
+        recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
+        versions: how many different rules were in force, as the records tell; 0: they do not.
+        ordered: whether the records have one order; over Kafka each partition has its own.
+    """
+
+    difference: Difference
+    recorded: Recorded
+    versions: int
+    ordered: bool = True
+
+
+def warm_up(since: datetime | None) -> datetime | None:
+    """From when on to fold for what is compared from a time on."""
+    if since is None:
+        return None
+    try:
+        return since - WARM_UP
+    except OverflowError:  # the first day of all
+        return since
+
+
+def recorded_rules(connection: DuckDBPyConnection) -> list[Rules]:
+    """The rules that were in force, one after the other; none where the history does not tell (Kafka).
+
+    Raises:
+        ConfigError: another version recorded rules that this one does not know.
+    """
+    from .refold import told_rules
+
+    rows = connection.execute('SELECT record FROM recorded_rules WHERE record IS NOT NULL ORDER BY "offset"').fetchall()
+    return [told_rules(record.encode()).base for (record,) in rows]
+
+
+def _basis(present: Present, files: RuleFiles) -> str:
+    """What is compared with, for people."""
+    if present.recorded:
+        return f"compared with the rules in force when it was recorded ({counted(len(present.recorded), 'version')})"
+    where = ", ".join(map(str, files.paths)) or "the shipped rules"
+    return f"compared with {where}"
+
+
+def _lasts(inputs: int, folds: int, cores: int = 1) -> str:
+    """About how long folding takes, where that is long enough to say."""
+    seconds = inputs * folds / EVENTS_A_SECOND / cores
+    return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""
+
+
+def _told(compared: Compared, since: datetime | None, *, as_json: bool) -> None:
+    difference, recorded = compared.difference, compared.recorded
     if as_json:
         write_json(
             {
                 "empty": difference.empty,
-                "recorded": recorded,
-                "recorded_decided_again": again,
+                "rules_recorded": compared.versions,
+                "recorded": recorded.count,
+                "recorded_decided_again": recorded.again,
+                "recorded_decided_otherwise": recorded.otherwise,
                 "kinds": {
                     what: {name: getattr(kind, name) for name in ("before", "after", "added", "gone", "changed")}
                     for what, kind in difference.kinds.items()
@@ -110,55 +184,80 @@ def _told(difference: Difference, again: int, recorded: int, *, as_json: bool) -
         return
     from .whatif_view import show
 
+    if not difference.kinds:
+        note(f"nothing was decided{' since then' if since else ''} under either rules: there is nothing to compare")
     show(difference)
-    if recorded:
-        note(f"{again:,} of {recorded:,} recorded decisions were decided again under the rules compared with")
-        if again < recorded:
-            note("the others were made under other rules, or depended on the order in which partitions were read")
+    if recorded.count:
+        note(
+            f"{recorded.again:,} of {recorded.count:,} recorded decisions were decided again under the rules "
+            f"compared with, {recorded.otherwise:,} in other words"
+        )
+        if recorded.again < recorded.count:
+            note(_why_not_all(compared, since))
+
+
+def _why_not_all(compared: Compared, since: datetime | None) -> str:
+    """Why what was decided then was not all decided again."""
+    reasons = []
+    if not compared.versions:
+        reasons.append("other rules were in force then, which are not those compared with")
+    if not compared.ordered:
+        reasons.append("the workers read the partitions in another order")
+    if since is not None:
+        reasons.append(f"they depend on what was more than {WARM_UP.days} day before --since")
+    why = ", or ".join(reasons) or "the records that they depend on are not kept any more"
+    return f"the others: {why}"
 
 
 def compare(
     connection: DuckDBPyConnection,
-    present: Rules,
+    inputs: Inputs,
+    present: Present,
     other: Rules,
     since: datetime | None = None,
     examples: int = 3,
-    *,
     environment: SettingsOverrides | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> tuple[Difference, int, int]:
-    """Difference between two sets of rules over the inputs lined up in a connection.
-
-    Returns it with how many of the recorded decisions were decided again under `present`, and how many there are: the
-    measure of how true the comparison is. `step` is called after every input.
-    """
-    from ..history.inputs import inputs
-    from ..history.whatif import Comparison
+) -> Compared:
+    """Difference that other rules make to the inputs of a history, in what was decided from a time on."""
+    from ..history.whatif import Comparison, Recorded
     from .refold import Refold, fall_due_alike
 
-    since_ms = int(since.timestamp() * 1000) if since else 0
-    recorded = {
-        row[0]
-        for row in connection.execute("SELECT id FROM decisions WHERE epoch_ms(time) >= ?", [since_ms]).fetchall()
-    }
+    since_ms = _ms(since)
+    recorded = Recorded(_decisions(connection, since_ms))
     comparison = Comparison(since_ms=since_ms, examples=examples)
-    echoes = fall_due_alike(present, other)
-    before, after = (Refold(rules, environment=environment, echoes=echoes) for rules in (present, other))
-    again = 0
-    for given in inputs(connection):
-        was, would = before.feed(given), after.feed(given)
-        again += sum(output.id in recorded for output in was if output.id)
-        comparison.take(was, would)
-        step()
+    echoes = fall_due_alike(*(present.recorded or (present.rules,)), other)
+    before = Refold(present.rules, environment=environment, echoes=echoes, follow=bool(present.recorded))
+    after = Refold(other, environment=environment, echoes=echoes)
+    with Folding(inputs.count) as progress:
+        for given in inputs:
+            was, would = before.feed(given), after.feed(given)
+            if was or would:
+                recorded.find(was)
+                comparison.take(was, would)
+            progress.advance()
     was, would = before.finish(), after.finish()
-    again += sum(output.id in recorded for output in was if output.id)
+    recorded.find(was)
     comparison.take(was, would)
-    return comparison.finish(), again, len(recorded)
+    source = connection.execute("SELECT source FROM recorded_from").fetchone()
+    ordered = source is None or not source[0].startswith("kafka ")
+    return Compared(comparison.finish(), recorded, len(present.recorded), ordered)
 
 
-def _search(
+def _ms(since: datetime | None) -> int:
+    return int(since.timestamp() * 1000) if since else 0
+
+
+def _decisions(connection: DuckDBPyConnection, since_ms: int) -> Iterator[tuple[str, str]]:
+    cursor = connection.cursor()
+    cursor.execute("SELECT id, record FROM decisions WHERE epoch_ms(time) >= ?", [since_ms])
+    while page := cursor.fetchmany(5000):
+        yield from page
+
+
+def _search(  # noqa: PLR0913 - options of a command
     connection: DuckDBPyConnection,
-    present: Rules,
+    inputs: Inputs,
+    present: Present,
     environment: SettingsOverrides,
     grid: tuple[str, ...],
     labels: Path | None,
@@ -168,96 +267,88 @@ def _search(
     as_json: bool,
 ) -> None:
     from ..history import search
+    from . import trials as trying
 
-    known = search.recorded_sessions(connection, since)
-    truth = search.labelled(labels) if labels else search.truth_of(connection, since)
-    told = len(truth.healthy | truth.stuck)
-    truth = search.Truth(truth.healthy & known, truth.stuck & known)
-    if missing := told - len(truth.healthy | truth.stuck):
-        note(f"{missing:,} of {told:,} labelled sessions are not recorded, or not since then; they count for nothing")
+    truth = judged(connection, inputs, labels)
     if not truth.healthy or not truth.stuck:
         note(
             f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; "
             "record more, or --labels"
         )
-    trials = run_grid(connection, present, grid or search.DEFAULT_GRID, truth, environment=environment, since=since)
+    tasks = trying.tasks(
+        inputs,
+        present.rules,
+        grid or search.DEFAULT_GRID,
+        truth,
+        environment=environment,
+        since_ms=_ms(since),
+    )
+    cores = trying.processes_for(tasks)
+    note(
+        f"folding {inputs.count:,} recorded inputs under {counted(len(tasks), 'combination')}"
+        f"{_lasts(inputs.count, len(tasks), cores)}"
+    )
+    found: dict[int, Trial] = {}
+    with Folding(len(tasks), step=1, what="combinations") as progress:
+        for number, trial in trying.try_all(tasks):
+            found[number] = trial
+            progress.advance()
+    trials = [found[number] for number in sorted(found)]
+    _show_trials(trials, truth, html, as_json=as_json)
+
+
+def judged(connection: DuckDBPyConnection, inputs: Inputs, labels: Path | None) -> Truth:
+    """Which of the sessions that are folded from their beginning were stuck, and which were healthy.
+
+    Raises:
+        ConfigError: the labels cannot be read.
+    """
+    from ..history import search
+
+    truth = search.labelled(labels) if labels else search.truth_of(connection)
+    known = search.recorded_sessions(connection) if inputs.whole is None else inputs.whole
+    kept = truth.among(known)
+    left_out = len(truth.healthy) + len(truth.stuck) - len(kept.healthy) - len(kept.stuck)
+    if left_out:
+        why = "are not in the history" if inputs.whole is None else "did not begin since then"
+        note(f"{counted(left_out, 'session')} {'that have labels ' if labels else ''}{why}; they do not count")
+    return kept
+
+
+def _show_trials(trials: list[Trial], truth: Truth, html: str | None, *, as_json: bool) -> None:
+    from ..history import search
+
+    chosen, one = search.best(trials), search.recommended(trials)
     if as_json:
         write_json(
-            [{**trial._asdict(), "false_alarms": trial.false_alarms, "recall": trial.recall} for trial in trials]
+            [
+                {
+                    **trial._asdict(),
+                    "false_alarms": trial.false_alarms,
+                    "recall": trial.recall,
+                    "best": trial in chosen,
+                    "recommended": trial is one,
+                }
+                for trial in trials
+            ]
         )
     else:
         from .whatif_view import show_trials
 
         show_trials(trials)
     if html:
-        from ..history.page import document, plotted, table
+        from ..history.page import document, table
         from ..history.plots import points
         from .whatif_view import label, rows_of
 
-        chosen = search.best(trials)
         plot = points(
             ((trial.false_alarms, trial.recall, label(trial), trial in chosen) for trial in trials),
             "alarms in healthy sessions", "stuck sessions caught",
         )  # fmt: skip
-        counted = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
-        body = f"{counted}{plotted(plot, 'Thresholds tried')}{table(*rows_of(trials))}"
+        counts = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
+        body = f"{counts}{plot}{table(*rows_of(trials))}"
         try:
             Path(html).write_text(document("Thresholds tried", body), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
         note(f"{html} written")
-
-
-def run_grid(
-    connection: DuckDBPyConnection,
-    present: Rules,
-    grid: tuple[str, ...],
-    truth: Truth,
-    *,
-    environment: SettingsOverrides | None = None,
-    since: datetime | None = None,
-) -> list[Trial]:
-    """Fold everything once for each combination of a grid; alarms count from `since` on."""
-    from rich.progress import track
-
-    from ..history import search
-    from ..history.inputs import inputs
-    from .refold import Refold, fall_due_alike
-
-    chosen = search.combinations(grid, present)
-    types = search.alarm_types(grid)
-    terminal = side_console()
-    steps = track(chosen, "trying", console=terminal, transient=True, disable=not terminal.is_terminal)
-    echoes = all(fall_due_alike(present, rules) for _, rules in chosen)
-    since_ms = int(since.timestamp() * 1000) if since else 0
-
-    def outputs(rules: Rules) -> Iterator[Output]:
-        folded = Refold(rules, environment=environment, echoes=echoes).run(inputs(connection))
-        return (output for output in folded if output.time_ms >= since_ms)
-
-    return [search.try_out(values, outputs(rules), types, truth) for values, rules in steps]
-
-
-class _Bar:
-    """How far a fold is, on standard error where that is a terminal."""
-
-    def __init__(self, what: str, total: int) -> None:
-        from rich.progress import Progress
-
-        terminal = side_console()
-        self._bar = Progress(console=terminal, transient=True, disable=not terminal.is_terminal)
-        self._task = self._bar.add_task(what, total=total)
-        self._done = 0
-
-    def step(self) -> None:
-        """One input more."""
-        self._done += 1
-        if self._done % STEP == 0:
-            self._bar.update(self._task, completed=self._done)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()

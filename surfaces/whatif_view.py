@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from ..history.search import Trial, best
-from ..history.whatif import Difference
-from .history_view import table_of
-from .output import console, note
+from .output import console, note, side_console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ..history.search import Trial
+    from ..history.whatif import Difference
+
+
+class Folding:
+    """A bar on standard error where that is a terminal, with the time that is left; nothing elsewhere."""
+
+    def __init__(self, total: int, *, step: int = 500, what: str = "inputs") -> None:
+        """Prepare for so many things of a name; the bar moves every `step` of them."""
+        self._total, self._step, self._what = total, step, what
+        self._done = 0
+        self._bar: Progress | None = None
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if self._bar is not None and self._done % self._step == 0:
+            self._bar.update(self._task, completed=self._done)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        console = side_console()
+        if console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn(self._what), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("", total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take it away again."""
+        if self._bar is not None:
+            self._bar.stop()
 
 
 def show(difference: Difference) -> None:
     """Counts of every kind of decision that differs, and examples."""
+    from .history_view import table_of
+
     if difference.empty:
         console().print("No difference: these rules decide the same.")
         return
@@ -40,18 +81,22 @@ def label(trial: Trial) -> str:
 
 def rows_of(trials: list[Trial]) -> tuple[list[str], list[list[Any]]]:
     """Trials as columns and rows; the best ones are marked."""
-    chosen = best(trials)
+    from ..history.search import best, recommended
+
+    chosen, one = best(trials), recommended(trials)
     names = [name.removesuffix(".minor").rpartition(".")[2] for name in (trials[0].values if trials else ())]
-    columns = [*names, "healthy with alarm", "share", "stuck caught", "share caught", "alarms", "best"]
+    columns = [*names, "healthy with alarm", "share", "stuck caught", "share caught", "alarms", ""]
     rows = [
         [
             *trial.values.values(),
             f"{trial.alarmed} of {trial.healthy}",
             f"{trial.false_alarms:.1%}",
             f"{trial.caught} of {trial.stuck}",
-            f"{trial.recall:.0%}",
+            f"{trial.recall:.1%}",
             trial.alarms,
-            "◀" if trial in chosen else "",
+            " ".join(
+                word for word, holds in (("◀", trial in chosen), ("★", trial is one), ("now", trial.in_force)) if holds
+            ),
         ]
         for trial in trials
     ]
@@ -60,14 +105,19 @@ def rows_of(trials: list[Trial]) -> tuple[list[str], list[list[Any]]]:
 
 def show_trials(trials: list[Trial]) -> None:
     """The trials as a table and as a plot."""
+    from .history_view import table_of
+
     columns, rows = rows_of(trials)
     console().print(table_of(columns, rows, "Thresholds tried"))
     console().print(scatter(trials))
-    note("◀ no other combination catches as many with fewer alarms in healthy sessions")
+    note("◀ no other combination catches as many with fewer alarms in healthy sessions; now: the rules in force")
+    note("★ the share of stuck sessions caught exceeds that of healthy ones with an alarm most (Youden's J)")
 
 
 def scatter(trials: list[Trial], *, width: int = 60, height: int = 12) -> str:
     """The trade-off as characters: loops caught upwards, alarms in healthy sessions to the right."""
+    from ..history.search import best
+
     chosen = best(trials)
     widest = max((trial.false_alarms for trial in trials), default=0.0) or 0.01
     field = [[" "] * (width + 1) for _ in range(height + 1)]

@@ -17,8 +17,8 @@ import msgspec
 import orjson
 
 from ...projections.emit import Output
+from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
-from ...projections.rule_source import RuleSource
 from ...projections.snapshot import header
 from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
@@ -41,6 +41,10 @@ INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
 
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
 """Not kept as outputs: they follow from the log, and nobody outside may read them."""
+
+
+_LOGGED = "rules_logged"
+"""Fact: the rules that stand in the log last."""
 
 
 class Request(NamedTuple):
@@ -132,7 +136,14 @@ class EmbeddedEngine:
         self.note_rules()
 
     def note_rules(self) -> None:
-        """Leave word of the rules, for commands that open the store without a running engine."""
+        """Leave word of the rules, for commands that open the store without a running engine.
+
+        Where they are others than before they are also appended to the log: what follows there is folded under them.
+        """
+        kept = self.source.in_force()
+        known = self.views.noted(_LOGGED)
+        if known is None or _rules_of(known) != _rules_of(orjson.loads(kept)):
+            self._store.take_down(Root(RULES_TOPIC, None, kept, -1), _LOGGED)
         self._store.note("rules", msgspec.json.encode(self.source.base))
         self._store.note("environment", msgspec.json.encode(self.source.environment or SettingsOverrides()))
 
@@ -362,6 +373,14 @@ def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iter
                 f"{stage.state_version}; run the version that wrote them, or start with a new store"
             )
         yield key, snapshot
+
+
+def _rules_of(noted: object) -> RulesInForce | None:
+    """Rules as they were noted; None where another version's do not fit."""
+    try:
+        return msgspec.convert(noted, RulesInForce)
+    except msgspec.ValidationError:
+        return None
 
 
 def source_in_force(views: Views) -> RuleSource:

@@ -203,6 +203,25 @@ class Store:
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
         )
 
+    def take_down(self, root: Root, name: str) -> None:
+        """Append a record that no fold reads to the log, and remember its value as a fact, both or neither.
+
+        Raises:
+            StoreError: nothing was written.
+        """
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                self.connection.execute("INSERT INTO log (topic, key, value, arrived_ms) VALUES (?, ?, ?, ?)", root)
+                self.note(name, root.value or b"")
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
+
     def write(self, batch: Batch) -> None:
         """Write a batch, all of it or nothing; it is durable when this returns.
 

@@ -2,7 +2,8 @@
 -- the states it touched and the positions; so a kill at any point leaves either all of it or none.
 
 -- What came in, in the order it was folded: events, commands, and what the engine itself appended (calls past their
--- deadline, lost probes). Everything else in this file follows from it.
+-- deadline, lost probes), and under the name `rules` what was folded by from there on. Everything else in this file
+-- follows from it.
 CREATE TABLE log (
     seq        INTEGER PRIMARY KEY,
     topic      TEXT    NOT NULL,

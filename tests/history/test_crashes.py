@@ -164,7 +164,17 @@ def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
     expected += [(one.topic, one.offset) for one in outputs if one.topic != "events"]
     query = " UNION ALL ".join(
         f"SELECT '{topic}', \"offset\" FROM recorded_{topic}"
-        for topic in ("events", "commands", "outcomes", "escalations", "breakers", "nudges", "suggestions", "state")
+        for topic in (
+            "events",
+            "commands",
+            "rules",
+            "outcomes",
+            "escalations",
+            "breakers",
+            "nudges",
+            "suggestions",
+            "state",
+        )
     )
     found = rows(root, f"FROM ({query}) UNION ALL SELECT 'dead-letters', \"offset\" FROM recorded_dead_letters")
     appended = {one.offset for one in outputs if one.topic == "events"}

@@ -11,52 +11,62 @@ import msgspec
 import orjson
 import pytest
 from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
+from refolded import compared, lenient
 from story import Story
+from trustfold.history import whatif
 from trustfold.history.catalogue import connect
-from trustfold.history.inputs import prepare
+from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import Recorder
-from trustfold.history.search import Truth, best, combinations, labelled, truth_of
-from trustfold.history.whatif import Difference, what_of
+from trustfold.history.search import Truth, alarms_of, best, combinations, labelled, recommended, truth_of
+from trustfold.history.whatif import Comparison, Difference, what_of
 from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
+from trustfold.schemas.rules import Ladder, Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
+from trustfold.surfaces import trials
 from trustfold.surfaces.record_store import StoreRecording
-from trustfold.surfaces.whatif import compare, run_grid
+from trustfold.surfaces.trials import tasks, try_all
+from trustfold.surfaces.whatif import judged, warm_up
+
+NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})
+"""Fields that name events, outputs and results."""
+
+SUBJECTS = ("key", "breaker_key", "call_id", "pattern", "failure_key", "guarantee")
+"""Fields that say what a decision is about."""
 
 DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
 
 
 def difference(root: Path, other: Rules, **options: Any) -> tuple[Difference, int, int]:
-    """What other rules than the default ones would have decided; how many recorded decisions were decided again."""
-    with connect(root, threads=2) as connection:
-        prepare(connection)
-        return compare(connection, Rules(), other, **options)
+    """What other rules would have decided; how many recorded decisions were decided again, and how many there are."""
+    told = compared(root, other, **options)
+    return told.difference, told.recorded.again, told.recorded.count
 
 
-def replays(records: list[tuple[str, bytes]], rules: Rules) -> dict[str, Any]:
-    """Decisions of a full replay by id."""
-    return {
-        output.id: (what_of(output), {**orjson.loads(output.value), "caused_by": None})
-        for output in replayed(records, rules)
-        if output.topic in DECISIONS and output.value is not None
-    }
+def replays(records: list[tuple[str, bytes]], rules: Rules) -> dict[tuple[Any, ...], tuple[str, bytes]]:
+    """Decisions of a full replay: what and how, by type, time, place, subject and how many there were before."""
+    found: dict[tuple[Any, ...], tuple[str, bytes]] = {}
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for output in replayed(records, rules):
+        if output.topic in DECISIONS and output.value is not None:
+            body = orjson.loads(output.value)
+            about = [body.get(name) for name in SUBJECTS]
+            place = (output.type, body["time"], output.key, *about)
+            said = {name: value for name, value in body.items() if name not in NAMES}
+            found[*place, seen[place]] = (what_of(output), orjson.dumps(said))
+            seen[place] += 1
+    return found
 
 
 def by_hand(records: list[tuple[str, bytes]], other: Rules) -> dict[str, Counter[str]]:
     """Counts of what two replays do not have in common."""
     before, after = replays(records, Rules()), replays(records, other)
     return {
-        "added": Counter(what for made, (what, _) in after.items() if made not in before),
-        "gone": Counter(what for made, (what, _) in before.items() if made not in after),
+        "added": Counter(what for place, (what, _) in after.items() if place not in before),
+        "gone": Counter(what for place, (what, _) in before.items() if place not in after),
         "changed": Counter(
-            what for made, (what, body) in after.items() if made in before and not alike(before[made][1], body)
+            what for place, (what, said) in after.items() if place in before and before[place][1] != said
         ),
     }
-
-
-def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two decisions say the same; fingerprints name results and are the same on both sides or on none."""
-    return {**one, "fingerprint": None} == {**other, "fingerprint": None}
 
 
 def counted(found: Difference) -> dict[str, Counter[str]]:
@@ -65,13 +75,6 @@ def counted(found: Difference) -> dict[str, Counter[str]]:
         how: Counter({what: number for what, kind in found.kinds.items() if (number := getattr(kind, how))})
         for how in ("added", "gone", "changed")
     }
-
-
-def lenient() -> Rules:
-    """One threshold changed: five failures escalate instead of three."""
-    rules = Rules()
-    trust = msgspec.structs.replace(rules.trust, default_rule=EscalationPatch(count_threshold=5))
-    return msgspec.structs.replace(rules, trust=trust)
 
 
 def nervous() -> Rules:
@@ -166,14 +169,15 @@ def test_a_grid_shows_what_thresholds_catch_and_cost(tmp_path: Path) -> None:
         tmp_path,
         [(topic, value.replace(b'"00000000-', b'"%08d-' % number)) for number, (topic, value) in enumerate(records)],
     )
-    with connect(tmp_path, threads=2) as connection:
-        prepare(connection)
+    with connect(tmp_path, threads=2) as connection, lined_up(connection) as inputs:
         truth = truth_of(connection)
         assert truth == Truth(frozenset({"loop-1", "loop-2"}), frozenset({"loop-7"}))
-        trials = run_grid(connection, Rules(), ("behaviour.repetitive_calls.minor=2,3,9",), truth)
-    shown = [(trial.values["behaviour.repetitive_calls.minor"], trial.alarmed, trial.caught) for trial in trials]
+        given = tasks(inputs, Rules(), ("behaviour.repetitive_calls.minor=2,3,9",), truth)
+        tried = [trial for _, trial in try_all(given)]
+    shown = [(trial.values["behaviour.repetitive_calls.minor"], trial.alarmed, trial.caught) for trial in tried]
     assert shown == [(2, 1, 1), (3, 0, 1), (9, 0, 0)]
-    assert best(trials) == [trials[1]]
+    assert best(tried) == [tried[1]] == [recommended(tried)]
+    assert [trial.in_force for trial in tried] == [False, True, False]
 
 
 def test_a_grid_that_does_not_fit_is_refused() -> None:
@@ -186,6 +190,73 @@ def test_a_grid_that_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             combinations(grid, Rules())
+
+
+def test_only_the_detectors_tried_alarm() -> None:
+    """What others say of every session would hide what a threshold does."""
+    assert alarms_of(("behaviour.poll_no_progress.minor=9", "behaviour.text_loop.minor=4")).patterns == {
+        "repetitive_calls",
+        "text_loop",
+    }
+    assert alarms_of(("behaviour.window_steps=20", "behaviour.text_loop.minor=4")).patterns == frozenset()
+    assert alarms_of(("breakers.tool.consecutive_failures=3",)).types == {"breaker.changed"}
+
+
+def test_a_grid_names_a_path_once_and_reaches_tables_of_free_keys() -> None:
+    """Two lists for one threshold would be one too many; a threshold of one tool is as good as any."""
+    path = "trust.tool_rules.bash.count_threshold"
+    assert [values[path] for values, _ in combinations((f"{path}=3,5,3",), Rules())] == [3, 5]
+    with pytest.raises(ConfigError, match="is there twice"):
+        combinations((f"{path}=3", f"{path}=5"), Rules())
+
+
+def test_sessions_that_began_before_since_are_not_judged(tmp_path: Path) -> None:
+    """They are folded, and their alarms of later count, but what they were like cannot be said of a part."""
+    early, late = looping(7), looping(8)
+    early.after(minutes=60 * 24)
+    late.now = early.now
+    since = early.now
+    early.works("compute", {"q": "y"}, result="nothing", times=7)
+    late.works("read_file")
+    numbered = [(topic, value.replace(b'"00000000-', b'"11111111-')) for topic, value in late.records]
+    record(tmp_path, [*early.records, *numbered])
+    with connect(tmp_path, threads=2) as connection, lined_up(connection, since, warm_up(since)) as inputs:
+        assert judged(connection, inputs, None) == Truth(frozenset(), frozenset())
+        given = tasks(
+            inputs,
+            Rules(),
+            ("behaviour.repetitive_calls.minor=3",),
+            truth_of(connection),
+            since_ms=int(since.timestamp() * 1000),
+        )
+        ((_, trial),) = try_all(given)
+    assert trial.alarms == 3, "minor, moderate and severe of what came later"
+
+
+def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the grid, whoever was first."""
+    record(tmp_path, looping(7).records)
+    with connect(tmp_path, threads=2) as connection, lined_up(connection) as inputs:
+        given = tasks(inputs, Rules(), ("behaviour.repetitive_calls.minor=2,9",), truth_of(connection))
+        alone = dict(try_all(given))
+        monkeypatch.setattr(trials, "WORTH_A_PROCESS", 0)
+        assert dict(try_all(given)) == alone
+    assert [trial.caught for _, trial in sorted(alone.items())] == [1, 0]
+
+
+def test_what_waits_for_a_counterpart_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest is settled; what is counted stays the same, and examples are no more than asked for."""
+    monkeypatch.setattr(whatif, "OPEN", 3)
+    story = Story()
+    story.fails("deploy", times=40)
+    found = Comparison(examples=2)
+    outputs = list(replayed(story.records))
+    for output in outputs:
+        found.take([output], [])
+    told = found.finish()
+    decided = [output for output in outputs if output.topic in DECISIONS and output.value is not None]
+    assert sum(kind.gone for kind in told.kinds.values()) == len(decided) > 10
+    assert max(Counter(example.what for example in told.gone).values()) == 2
 
 
 def test_a_ladder_moves_as_a_whole() -> None:

@@ -61,7 +61,7 @@ def test_settings_and_events_of_one_batch_keep_their_order(path: Path) -> None:
             output for output in story.outputs if output.topic != "outcomes"
         ]
         topics = [row[0] for row in engine._store.connection.execute("SELECT topic FROM log ORDER BY seq")]
-    assert topics == [topic for topic, _ in story.records]
+    assert topics == ["rules", *(topic for topic, _ in story.records)]
 
 
 def test_settings_of_a_batch_that_was_not_kept_do_not_hold(path: Path) -> None:
