@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ..config import RuleFiles, Settings
 from ..schemas.errors import ConfigError
-from ..schemas.rules import Rules
-from ..schemas.settings import SettingsOverrides
+from .comparing import Compared, Present, compare, recorded_rules
 from .history import history_options, moment_of, open_history
 from .output import note, note_any, write_json
-from .whatif_view import Folding
+from .searching import search_thresholds
+from .whatif_view import lasts
 from .words import counted
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-    from ..history.inputs import Inputs
-    from ..history.search import Trial, Truth
-    from ..history.whatif import Difference, Recorded
 
 WARM_UP = timedelta(days=1)
 """Folded before `--since` so that what sessions share is as it was: the longest window of the shipped rules is an hour,
 an escalation lasts a day at most. Sessions, commands and settings are folded from their beginning."""
-
-EVENTS_A_SECOND = 20_000
-"""About what one core folds; only for saying beforehand how long it will take."""
 
 
 @click.command()
@@ -91,39 +79,11 @@ def whatif(  # noqa: PLR0913 - options of a command
             if not inputs.active:
                 raise ConfigError(f"nothing is recorded since {since}; `trustfold history overview` says what is")
             if search:
-                _search(connection, inputs, present, environment, grid, labels, html, start, as_json=as_json)
+                search_thresholds(connection, inputs, present, environment, grid, labels, html, start, as_json=as_json)
             else:
-                note(f"folding {inputs.count:,} recorded inputs under both rules{_lasts(inputs.count, 2)}")
+                note(f"folding {inputs.count:,} recorded inputs under both rules{lasts(inputs.count, 2)}")
                 first = Present(named, present.recorded)
                 _told(compare(connection, inputs, first, other, start, examples, environment), start, as_json=as_json)
-
-
-class Present(NamedTuple):
-    """The rules to compare with.
-
-    Attributes:
-        rules: those of a file, or the shipped ones; with `recorded`, only until the records tell.
-        recorded: the different rules that were in force, as the records tell; the fold follows them.
-    """
-
-    rules: Rules
-    recorded: tuple[Rules, ...] = ()
-
-
-class Compared(NamedTuple):
-    """A difference, and how true it is.
-
-    Attributes:
-        difference: between two rules.
-        recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
-        versions: how many different rules were in force, as the records tell; 0: they do not.
-        ordered: whether the records have one order; over Kafka each partition has its own.
-    """
-
-    difference: Difference
-    recorded: Recorded
-    versions: int
-    ordered: bool = True
 
 
 def warm_up(since: datetime | None) -> datetime | None:
@@ -136,30 +96,12 @@ def warm_up(since: datetime | None) -> datetime | None:
         return since
 
 
-def recorded_rules(connection: DuckDBPyConnection) -> list[Rules]:
-    """The rules that were in force, one after the other; none where the history does not tell (Kafka).
-
-    Raises:
-        ConfigError: another version recorded rules that this one does not know.
-    """
-    from .refold import told_rules
-
-    rows = connection.execute('SELECT record FROM recorded_rules WHERE record IS NOT NULL ORDER BY "offset"').fetchall()
-    return [told_rules(record.encode()).base for (record,) in rows]
-
-
 def _basis(present: Present, files: RuleFiles) -> str:
     """What is compared with, for people."""
     if present.recorded:
         return f"compared with the rules in force when it was recorded ({counted(len(present.recorded), 'version')})"
     where = ", ".join(map(str, files.paths)) or "the shipped rules"
     return f"compared with {where}"
-
-
-def _lasts(inputs: int, folds: int, cores: int = 1) -> str:
-    """About how long folding takes, where that is long enough to say."""
-    seconds = inputs * folds / EVENTS_A_SECOND / cores
-    return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""
 
 
 def _told(compared: Compared, since: datetime | None, *, as_json: bool) -> None:
@@ -207,148 +149,3 @@ def _why_not_all(compared: Compared, since: datetime | None) -> str:
         reasons.append(f"they depend on what was more than {WARM_UP.days} day before --since")
     why = ", or ".join(reasons) or "the records that they depend on are not kept any more"
     return f"the others: {why}"
-
-
-def compare(
-    connection: DuckDBPyConnection,
-    inputs: Inputs,
-    present: Present,
-    other: Rules,
-    since: datetime | None = None,
-    examples: int = 3,
-    environment: SettingsOverrides | None = None,
-) -> Compared:
-    """Difference that other rules make to the inputs of a history, in what was decided from a time on."""
-    from ..history.whatif import Comparison, Recorded
-    from .refold import Refold, fall_due_alike
-
-    since_ms = _ms(since)
-    recorded = Recorded(_decisions(connection, since_ms))
-    comparison = Comparison(since_ms=since_ms, examples=examples)
-    echoes = fall_due_alike(*(present.recorded or (present.rules,)), other)
-    before = Refold(present.rules, environment=environment, echoes=echoes, follow=bool(present.recorded))
-    after = Refold(other, environment=environment, echoes=echoes)
-    with Folding(inputs.count) as progress:
-        for given in inputs:
-            was, would = before.feed(given), after.feed(given)
-            if was or would:
-                recorded.find(was)
-                comparison.take(was, would)
-            progress.advance()
-    was, would = before.finish(), after.finish()
-    recorded.find(was)
-    comparison.take(was, would)
-    source = connection.execute("SELECT source FROM recorded_from").fetchone()
-    ordered = source is None or not source[0].startswith("kafka ")
-    return Compared(comparison.finish(), recorded, len(present.recorded), ordered)
-
-
-def _ms(since: datetime | None) -> int:
-    return int(since.timestamp() * 1000) if since else 0
-
-
-def _decisions(connection: DuckDBPyConnection, since_ms: int) -> Iterator[tuple[str, str]]:
-    cursor = connection.cursor()
-    cursor.execute("SELECT id, record FROM decisions WHERE epoch_ms(time) >= ?", [since_ms])
-    while page := cursor.fetchmany(5000):
-        yield from page
-
-
-def _search(  # noqa: PLR0913 - options of a command
-    connection: DuckDBPyConnection,
-    inputs: Inputs,
-    present: Present,
-    environment: SettingsOverrides,
-    grid: tuple[str, ...],
-    labels: Path | None,
-    html: str | None,
-    since: datetime | None,
-    *,
-    as_json: bool,
-) -> None:
-    from ..history import search
-    from . import trials as trying
-
-    truth = judged(connection, inputs, labels)
-    if not truth.healthy or not truth.stuck:
-        note(
-            f"{len(truth.healthy)} healthy and {len(truth.stuck)} stuck sessions: too few to compare; "
-            "record more, or --labels"
-        )
-    tasks = trying.tasks(
-        inputs,
-        present.rules,
-        grid or search.DEFAULT_GRID,
-        truth,
-        environment=environment,
-        since_ms=_ms(since),
-    )
-    cores = trying.processes_for(tasks)
-    note(
-        f"folding {inputs.count:,} recorded inputs under {counted(len(tasks), 'combination')}"
-        f"{_lasts(inputs.count, len(tasks), cores)}"
-    )
-    found: dict[int, Trial] = {}
-    with Folding(len(tasks), step=1, what="combinations") as progress:
-        for number, trial in trying.try_all(tasks):
-            found[number] = trial
-            progress.advance()
-    trials = [found[number] for number in sorted(found)]
-    _show_trials(trials, truth, html, as_json=as_json)
-
-
-def judged(connection: DuckDBPyConnection, inputs: Inputs, labels: Path | None) -> Truth:
-    """Which of the sessions that are folded from their beginning were stuck, and which were healthy.
-
-    Raises:
-        ConfigError: the labels cannot be read.
-    """
-    from ..history import search
-
-    truth = search.labelled(labels) if labels else search.truth_of(connection)
-    known = search.recorded_sessions(connection) if inputs.whole is None else inputs.whole
-    kept = truth.among(known)
-    left_out = len(truth.healthy) + len(truth.stuck) - len(kept.healthy) - len(kept.stuck)
-    if left_out:
-        why = "are not in the history" if inputs.whole is None else "did not begin since then"
-        note(f"{counted(left_out, 'session')} {'that have labels ' if labels else ''}{why}; they do not count")
-    return kept
-
-
-def _show_trials(trials: list[Trial], truth: Truth, html: str | None, *, as_json: bool) -> None:
-    from ..history import search
-
-    chosen, one = search.best(trials), search.recommended(trials)
-    if as_json:
-        write_json(
-            [
-                {
-                    **trial._asdict(),
-                    "false_alarms": trial.false_alarms,
-                    "recall": trial.recall,
-                    "best": trial in chosen,
-                    "recommended": trial is one,
-                }
-                for trial in trials
-            ]
-        )
-    else:
-        from .whatif_view import show_trials
-
-        show_trials(trials)
-    if html:
-        from ..history.page import document, table
-        from ..history.plots import points
-        from .whatif_view import label, rows_of
-
-        plot = points(
-            ((trial.false_alarms, trial.recall, label(trial), trial in chosen) for trial in trials),
-            "alarms in healthy sessions", "stuck sessions caught",
-        )  # fmt: skip
-        counts = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
-        body = f"{counts}{plot}{table(*rows_of(trials))}"
-        try:
-            Path(html).write_text(document("Thresholds tried", body), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
-        note(f"{html} written")

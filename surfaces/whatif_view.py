@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ..history.search import Trial
     from ..history.whatif import Difference
 
+EVENTS_A_SECOND = 20_000
+"""About what one core folds; only for saying beforehand how long it will take."""
+
 
 class Folding:
     """A bar on standard error where that is a terminal, with the time that is left; nothing elsewhere."""
@@ -128,3 +131,9 @@ def scatter(trials: list[Trial], *, width: int = 60, height: int = 12) -> str:
     lines = [f"100% ┤{lines[0]}", *(f"     │{line}" for line in lines[1:-1]), f"  0% ┤{lines[-1]}"]
     axis = f"      0% alarms in healthy sessions{widest:>{width - 29}.1%}"
     return "\n".join(["stuck sessions caught", *lines, f"     └{'─' * width}", axis])
+
+
+def lasts(inputs: int, folds: int, cores: int = 1) -> str:
+    """About how long folding takes, where that is long enough to say."""
+    seconds = inputs * folds / EVENTS_A_SECOND / cores
+    return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""

@@ -24,8 +24,9 @@ from trustfold.schemas.rules import Ladder, Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 from trustfold.surfaces import trials
 from trustfold.surfaces.record_store import StoreRecording
+from trustfold.surfaces.searching import judged
 from trustfold.surfaces.trials import tasks, try_all
-from trustfold.surfaces.whatif import judged, warm_up
+from trustfold.surfaces.whatif import warm_up
 
 NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})
 """Fields that name events, outputs and results."""

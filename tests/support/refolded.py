@@ -9,7 +9,8 @@ import msgspec
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
 from trustfold.schemas.rules import EscalationPatch, Rules
-from trustfold.surfaces.whatif import Compared, Present, compare, recorded_rules, warm_up
+from trustfold.surfaces.comparing import Compared, Present, compare, recorded_rules
+from trustfold.surfaces.whatif import warm_up
 
 
 def compared(root: Path, other: Rules, *, since: datetime | None = None, present: Rules | None = None) -> Compared:
