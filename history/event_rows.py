@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
@@ -120,28 +120,29 @@ class EventReader:
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
         """The row of one record; never raises: what cannot be read keeps its place and the reason."""
-        row: EventRow = {"partition": partition, "offset": offset, "size": 0 if value is None else len(value)}
+        row: EventRow
+        try:
+            row = self._row(decode_event(value))
+        except EventRejected as rejected:
+            row = {"fault": str(rejected.reason)}
+        except Exception:  # noqa: BLE001 - a fault of ours must not stop the recording; the folds see to it likewise
+            row = {"fault": str(RejectReason.INTERNAL_ERROR)}
+        row["partition"], row["offset"], row["size"] = partition, offset, 0 if value is None else len(value)
         if arrived_ms > 0:
             row["arrived"] = arrived_ms
         if key is not None:
             row["key"] = key
-        try:
-            self._fill(row, decode_event(value))
-        except EventRejected as rejected:
-            row["fault"] = str(rejected.reason)
-        except Exception:  # noqa: BLE001 - a fault of ours must not stop the recording; the folds see to it likewise
-            kept = {name: value for name, value in row.items() if name in _PLACE}
-            return cast("EventRow", kept | {"fault": str(RejectReason.INTERNAL_ERROR)})
         return row
 
-    def _fill(self, row: EventRow, event: ev.Event) -> None:
+    def _row(self, event: ev.Event) -> EventRow:
         kind = type(event)
-        row["id"], row["type"], row["time"] = event.id, _TAGS[kind], ev.epoch_ms(event.time)
-        columns = cast("dict[str, Any]", row)
-        names, values_of = _COPIED[kind]
-        for name, given in zip(names, values_of(event), strict=True):
-            if given is not None:
-                columns[name] = given
+        blank, usual, usual_of, seldom, seldom_of = _COPIED[kind]
+        columns = blank.copy()
+        columns.update(zip(usual, usual_of(event), strict=True))
+        if any(given := seldom_of(event)):
+            columns.update(zip(seldom, given, strict=True))
+        row = cast("EventRow", columns)
+        row["type"], row["time"] = _TAGS[kind], ev.epoch_ms(event.time)
         session = self._sessions.of(event.session_id)
         if workspace := event.workspace_id or session.workspace:
             row["workspace_id"] = session.workspace = workspace
@@ -149,9 +150,8 @@ class EventReader:
             row["user_id"] = session.user = user
         if model := event.model or session.model:
             row["model"] = session.model = model
-        if self._seen.get(event.id):
+        if self._seen.known(event.id, value=True):
             row["repeated"] = True
-        self._seen.keep(event.id, value=True)
         if isinstance(event, ev.ToolCallFinished):
             event = self._finished(row, event, session)
         elif isinstance(event, ev.ToolCallStarted):
@@ -159,6 +159,7 @@ class EventReader:
         else:
             _other(row, event)
         row["record"] = _encode(event).decode()
+        return row
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted, session: Session) -> None:
         call = describe(event, args_of(event), row["time"] or 0, _RULES)
@@ -265,7 +266,6 @@ def _about_error(row: EventRow, error: ev.ErrorInfo | None, told: dict[str, Any]
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
 _ABOUT = {"output_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
-_PLACE = frozenset({"partition", "offset", "arrived", "key", "size"})
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
 """Columns that say of a finish what its start said."""
 _OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
@@ -274,14 +274,52 @@ _OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 
 
-def _copied(kind: type[ev.Event]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    worked_out = {"id", "type", "time", "severity", *_OF_SESSIONS, *(_OF_CALLS if kind in _CALLS else ())}
+_USUAL = frozenset({"id", "session_id", "turn_index", "call_id", "status", "duration_ms"})
+"""Fields that nearly every event has that may have them."""
+
+_FILLED = (
+    "partition offset arrived key size id type time session_id workspace_id user_id model turn_index record".split()
+)
+_FILLED_BY_CALLS = "call_id tool_name failure_key tool_class call_digest".split()
+_FILLED_BY_FINISHES = "started status verdict duration_ms result_digest same_result result_size".split()
+
+
+class _Copied(NamedTuple):
+    """How rows of a kind of event begin.
+
+    Attributes:
+        blank: the columns that most of them fill; a copy of it need not grow, which costs more than filling it.
+        usual, usual_of: columns that are fields of the event as they are, and what reads them.
+        seldom, seldom_of: the same of those that are rarely there.
+    """
+
+    blank: dict[str, Any]
+    usual: tuple[str, ...]
+    usual_of: Callable[[Any], tuple[Any, ...]]
+    seldom: tuple[str, ...]
+    seldom_of: Callable[[Any], tuple[Any, ...]]
+
+
+def _copied(kind: type[ev.Event]) -> _Copied:
+    worked_out = {"type", "time", "severity", *_OF_SESSIONS, *(_OF_CALLS if kind in _CALLS else ())}
     fields = [name for name in kind.__struct_fields__ if _ABOUT.get(name, name) in _COLUMNS and name not in worked_out]
-    return tuple(_ABOUT.get(name, name) for name in fields), attrgetter(*fields)
+    usual = [name for name in fields if name in _USUAL]
+    seldom = [name for name in fields if name not in _USUAL]
+    filled = [
+        *_FILLED,
+        *(_FILLED_BY_CALLS if kind in _CALLS else ()),
+        *(_FILLED_BY_FINISHES if kind is ev.ToolCallFinished else ()),
+    ]
+    return _Copied(
+        dict.fromkeys(filled),
+        tuple(usual),
+        attrgetter(*usual),
+        tuple(_ABOUT.get(name, name) for name in seldom),
+        attrgetter(*seldom),
+    )
 
 
 _COPIED = {kind: _copied(kind) for kind in get_args(ev.Event)}
-"""Columns that each kind of event fills as they are, and what reads them all."""
 
 
 def _other(row: EventRow, event: ev.Event) -> None:

@@ -36,6 +36,13 @@ class Recent(Generic[_K, _V]):
         if len(self._young) > REMEMBERED:
             self._old, self._young = self._young, {}
 
+    def known(self, key: _K, value: _V) -> bool:
+        """Whether a key is remembered already; from now on it is."""
+        if key in self._young or key in self._old:
+            return True
+        self.keep(key, value)
+        return False
+
 
 class Session:
     """One session under way.

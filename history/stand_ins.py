@@ -18,7 +18,7 @@ from ..projections.calls.classify import MAX_MESSAGE_CHARS, failure_in_result
 from ..projections.session.verdicts import Verdict
 from ..schemas import events as ev
 
-_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+_LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 _NO_ERROR = ev.ErrorInfo()
 _DIGEST = re.compile(r"[a-p]{16}")
 _STAND_IN_KEYS = frozenset({"digest", "isError", "error", "http_status", "content"})
@@ -41,10 +41,11 @@ def without_result(
         return event, parsed
     told = event.error is not None and event.error != _NO_ERROR
     known = verdict.result if not (told or verdict.neutral) else fingerprints.result_fingerprint(raw, parsed)
-    digest = known.to_bytes(8).hex().translate(_LETTERS)  # letters only: digits could be taken for a volatile part
+    # Letters only: digits could be taken for a volatile part.
+    digest = known.to_bytes(8).hex().encode().translate(_LETTERS).decode()
     if told:
         return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
-    made = _stand_in(parsed, digest)
+    made = {"digest": digest} if parsed is None else _stand_in(parsed, digest)
     return msgspec.structs.replace(event, result=Raw(orjson.dumps(made))), made
 
 
