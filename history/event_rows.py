@@ -139,7 +139,8 @@ class EventReader:
         blank, usual, usual_of, seldom, seldom_of = _COPIED[kind]
         columns = blank.copy()
         columns.update(zip(usual, usual_of(event), strict=True))
-        if any(given := seldom_of(event)):
+        given = seldom_of(event)
+        if given.count(None) < len(seldom):
             columns.update(zip(seldom, given, strict=True))
         row = cast("EventRow", columns)
         row["type"], row["time"] = _TAGS[kind], ev.epoch_ms(event.time)
@@ -273,7 +274,6 @@ _OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 
-
 _USUAL = frozenset({"id", "session_id", "turn_index", "call_id", "status", "duration_ms"})
 """Fields that nearly every event has that may have them."""
 
@@ -282,6 +282,7 @@ _FILLED = (
 )
 _FILLED_BY_CALLS = "call_id tool_name failure_key tool_class call_digest".split()
 _FILLED_BY_FINISHES = "started status verdict duration_ms result_digest same_result result_size".split()
+"""Columns that most rows of a kind have."""
 
 
 class _Copied(NamedTuple):

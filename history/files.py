@@ -193,8 +193,8 @@ class Workshop:
             with suppress(OSError):  # it is another user's, or another process that starts now removes it, too
                 lock = _locked(abandoned / "lock") if (abandoned / "lock").exists() else None
                 if lock is not None:
-                    _remove(abandoned)
-                    lock.close()
+                    with lock:
+                        _remove(abandoned)
         for number in range(1 << 30):
             self.folder = above / f"{os.getpid()}-{number}"
             try:
