@@ -11,6 +11,7 @@ import pytest
 from recorded import one, record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect
+from trustfold.history.event_rows import EventReader
 from trustfold.history.files import APPENDED_PARTITION
 from trustfold.history.questions import BY_NAME, ask
 from trustfold.history.recorder import Recorder
@@ -264,3 +265,13 @@ def test_a_record_is_the_event_as_it_came(tmp_path: Path) -> None:
     story.works("search")
     record(tmp_path, story.records)
     assert rows(tmp_path, "SELECT count(*) FROM events WHERE record->>'$.model' IS NULL AND model = 'm'") == [(2,)]
+
+
+def test_a_zero_is_not_nothing() -> None:
+    """A call that cost nothing, and one of which nobody said what it cost."""
+    sent = {"schema_version": "1.0", "type": "tool_call.finished", "time": "2026-01-05T09:00:00Z", "session_id": "s1"}
+    sent |= {"call_id": "c1", "tool_name": "lookup", "status": "success"}
+    free = EventReader().row(0, 0, -1, None, orjson.dumps(sent | {"id": "e1", "cost_usd": 0, "from_cache": False}))
+    assert (free["cost_usd"], free["from_cache"]) == (0, False)
+    silent = EventReader().row(0, 0, -1, None, orjson.dumps(sent | {"id": "e2"}))
+    assert silent.get("cost_usd") is None
