@@ -78,15 +78,19 @@ class Sessions:
         session = self._young.get(session_id)
         if session is None:
             session = self._old.pop(session_id, None) or Session()
-            self._size += 1 + len(session.calls) + len(session.results)
-            if self._size > REMEMBERED:
-                self._old, self._young, self._size = self._young, {}, 0
             self._young[session_id] = session
+            self._hold(1 + len(session.calls) + len(session.results))
         return session
 
     def grow(self, held: dict[_K, _V]) -> None:
-        """Count an entry that a session of the younger half has got; its oldest ones go where it has too many."""
-        self._size += 1
+        """Count an entry that a session has got; its oldest ones go where it has too many."""
+        self._hold(1)
         if len(held) > MAX_OF_A_SESSION:
             for key in list(held)[: MAX_OF_A_SESSION // 2]:
                 del held[key]
+
+    def _hold(self, more: int) -> None:
+        """The younger half holds so many more; when it is full it becomes the older one, which is dropped."""
+        self._size += more
+        if self._size > REMEMBERED:
+            self._old, self._young, self._size = self._young, {}, 0

@@ -11,7 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -209,18 +210,9 @@ class Store:
         Raises:
             StoreError: nothing was written.
         """
-        try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                self.connection.execute("INSERT INTO log (topic, key, value, arrived_ms) VALUES (?, ?, ?, ?)", root)
-                self.note(name, root.value or b"")
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise store_error(self.path, error) from error
+        with self._transaction():
+            self.connection.execute("INSERT INTO log (topic, key, value, arrived_ms) VALUES (?, ?, ?, ?)", root)
+            self.note(name, root.value or b"")
 
     def write(self, batch: Batch) -> None:
         """Write a batch, all of it or nothing; it is durable when this returns.
@@ -228,10 +220,20 @@ class Store:
         Raises:
             StoreError: nothing was written.
         """
+        with self._transaction():
+            self._write(batch)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All that is done within, or nothing.
+
+        Raises:
+            StoreError: nothing was written.
+        """
         try:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                self._write(batch)
+                yield
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:
