@@ -10,7 +10,7 @@ recovered tool closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..schemas.events import BreakerProbeRequested
@@ -36,6 +36,15 @@ class Refused(NamedTuple):
     scope: str
     state: BreakerState
     message: str
+
+
+def standing_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Refused | None:
+    """The first open circuit of a call; a half-open one lets a probe through and is none."""
+    for scope in scopes:
+        circuit = circuit_of(scope)
+        if circuit is not None and circuit.state is not BreakerState.HALF_OPEN:
+            return _refusal(scope, circuit)
+    return None
 
 
 class BreakerGate:
@@ -69,11 +78,7 @@ class BreakerGate:
 
     def standing_at(self, workspace: str, scopes: Iterable[str]) -> Refused | None:
         """The same, for the circuits of a call that there is no need to make up."""
-        for scope in scopes:
-            circuit = self._look(workspace, scope)
-            if circuit is not None and circuit.state is not BreakerState.HALF_OPEN:
-                return _refusal(scope, circuit)
-        return None
+        return standing_in(scopes, lambda scope: self._look(workspace, scope))
 
     def is_open(self, call: Call) -> bool:
         """Whether a further attempt would meet an open circuit; the probe itself meets its own half-open one."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..schemas.vocabulary import TrustState
+from .breaker import Refused, standing_in
 from .clock import Clock
 from .permission import is_refused, must_ask, refusal_message
 from .request import NO_SESSION, Call, safe_key, scopes_of, trust_keys
 from .settings import GuardSettings
 from .tools import ToolBook
-from .view import Trust
+from .view import StateView, Trust
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -29,15 +30,38 @@ class Decision(NamedTuple):
         ask: a person must approve it.
         code: `allowed`, `approval_required`, `blocked`, `removed` or `circuit_open`.
         message: why, in words; empty where it is allowed.
+        key: the trust key or circuit that decided; empty where none did.
     """
 
     allowed: bool
     ask: bool = False
     code: str = "allowed"
     message: str = ""
+    key: str = ""
 
 
 ALLOWED = Decision(allowed=True)
+
+
+def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
+    """Decide about a call by its trust and its circuits: refused, fast-failed, to be approved or allowed."""
+    if trust is not None and is_refused(trust):
+        return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust), key=trust.record.key)
+    if standing is not None:
+        return Decision(shadow, code="circuit_open", message=standing.message, key=standing.scope)
+    if trust is not None and must_ask(trust):
+        message = refusal_message(tool_name, trust)
+        return Decision(allowed=True, ask=True, code="approval_required", message=message, key=trust.record.key)
+    return ALLOWED
+
+
+def check_recorded(view: StateView, call: Call, now_ms: int) -> Decision:
+    """Decide about a call of a recording as a guard with this view would have done at that time."""
+    if view.untroubled:
+        return ALLOWED
+    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
+    standing = standing_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
+    return decide(call.name, trust, standing)
 
 
 class Checking:
@@ -71,15 +95,8 @@ class Checking:
             trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
         else:
             trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
-        if trust is not None and is_refused(trust):
-            return Decision(self.settings.shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
         scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        standing = self._gate.standing_at(workspace, scopes)
-        if standing is not None:
-            return Decision(self.settings.shadow, code="circuit_open", message=standing.message)
-        if trust is not None and must_ask(trust):
-            return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
-        return ALLOWED
+        return decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
 
     def trust_of(
         self,
