@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -14,6 +14,7 @@ from ..guard.view import StateView
 from ..projections.emit import Output
 from ..projections.local import LocalTopology
 from ..projections.session.calls import args_of
+from ..projections.session.state import OpenCall
 from ..schemas.codec import decode_event, encode, rfc3339
 from ..schemas.errors import EventRejected
 from ..schemas.events import ToolCallStarted, epoch_ms
@@ -87,9 +88,9 @@ class Checker:
                 left += self.follow(self._topology.feed(topic, (value,)))
                 continue
             left += self.catch_up(epoch_ms(started.time), started.session_id)
-            check = self.check(started)
+            check, known = self.check(started), self._is_latest(started)
             caused = self.follow(self._topology.feed(topic, (value,)))
-            if self._was_new(started):
+            if self._is_latest(started) and not known:
                 output = Output(CHECKS, started.session_id, encode(check), "", "check", epoch_ms(started.time))
                 left.append(output)
             left += caused
@@ -134,10 +135,10 @@ class Checker:
                 self.view.apply(output.key, output.value)
         return outputs
 
-    def _was_new(self, event: ToolCallStarted) -> bool:
-        """Whether the fold took the event for the start of a call, and not for one that it knows."""
+    def _is_latest(self, event: ToolCallStarted) -> bool:
+        """Whether the call that the fold opened last in the session is that of the event."""
         state = self._topology.processors["session"].state(event.session_id)
-        calls = getattr(state, "open_calls", ())
+        calls: Sequence[OpenCall] = getattr(state, "open_calls", ())
         return bool(calls) and calls[-1].event_id == event.id
 
 

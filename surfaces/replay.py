@@ -72,7 +72,7 @@ class _WithOptionalSpeed(click.Command):
     metavar="[SPEED]",
     help="Wait as long as the events did, SPEED times faster.",
 )
-@click.option("--checks", is_flag=True, help="Also print what a guard would have done with each call before it started.")
+@click.option("--checks", is_flag=True, help="Also print what a guard would have done with each call.")
 @click.option(
     "--dead-letters", "dead_letters_file", metavar="FILE", help="Write what could not be processed here, as NDJSON."
 )

@@ -1,9 +1,8 @@
-"""`make quality`: how good is the detection, how often are people bothered, and how soon are outages caught?
+"""`make quality`: detection, interruptions of people, and planted outages, measured on recorded runs of real agents.
 
-A developer's measure, not a test: it judges rules, not code, on recorded runs of real agents. Patterns, alarms and
-silence per source and by how sessions ended; what a guard would have done with each call; outages planted in the
-sessions. Two sets of rules side by side; and, to see what the figures mean, alarms, silent failures and interruptions
-with what stands around them.
+A developer's measure, not a test: it judges rules, not code. Patterns, alarms and silence per source and by how
+sessions ended; what a guard would have done with each call; outages planted in the sessions. Two sets of rules side by
+side; and, to see what the figures mean, alarms, silent failures and interruptions with what stands around them.
 """
 
 from __future__ import annotations
@@ -183,10 +182,10 @@ def _show_silent(measure: Measure, labels: dict[tuple[str, str], Ending], found:
 
 def _show_checks(measured: list[checks.SourceChecks], found: list[Source], count: int) -> None:
     by_name = {source.name: source for source in found}
-    for source, check, line in checks.sample(measured, count):
+    for source, check, line, causes in checks.sample(measured, count):
         print(f"\n{source} {check.session_id}: {check.decision} {check.tool_name} at {check.time}, held by {check.key}")
         print(f"  {check.reason}")
-        print("\n".join(examples.context(by_name[source], check.session_id, line)))
+        print("\n".join(examples.behind(by_name[source], causes, line)))
 
 
 if __name__ == "__main__":

@@ -62,11 +62,11 @@ def markdown(grid: Grid) -> str:
 
 _FIGURES = (
     "planted",
-    "held before",
     "caught",
     "calls until",
     "by trust",
     "by a circuit",
+    "most of a key",
     "in time",
     "others hit",
     "back",
@@ -91,12 +91,12 @@ def _cells(outages: list[Outage]) -> list[str]:
     seen = sums["back"] + sums["stuck"]
     share = f" ({sums['hit'] / sums['others']:.2%})" if sums["others"] else ""
     return [
-        f"{sums['planted']}",
-        f"{sums['planted'] - fresh}",
+        f"{sums['planted']}" + (f" ({sums['planted'] - fresh} held before)" if sums["planted"] > fresh else ""),
         f"{sums['caught']} of {fresh}",
         _spread(sums["calls"]),
         _spread(sums["trust_calls"]),
         _spread(sums["circuit_calls"]),
+        f"{sums['worst_key']}" if fresh else "–",
         f"{sums['in_time']} of {fresh}",
         f"{sums['hit']:,} of {sums['others']:,}{share}",
         f"{sums['back']} of {seen}" if seen else "–",

@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import orjson
 from quality_sessions import Source
 from trustfold.projections.local import LocalTopology
+from trustfold.schemas.outcomes import DEFAULT_WORKSPACE
 from trustfold.schemas.rules import Rules
 from trustfold.surfaces.checks import CHECKS, Check, Checker, Verdict, check_of
 
@@ -16,11 +18,17 @@ KEYS_SHOWN = 5
 
 
 class Interruption(NamedTuple):
-    """A call that would not simply have been made; `line` is the number of its start in its source."""
+    """A call that would not simply have been made.
+
+    Attributes:
+        line: number of its start in its source.
+        causes: ids of the events behind the latest change of the key or circuit that decided.
+    """
 
     source: str
     check: Check
     line: int
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -77,13 +85,21 @@ def measure(source: Source, rules: Rules) -> SourceChecks:
     """Fold a source as it was recorded, and check each of its calls."""
     found = SourceChecks(source.name)
     checker = Checker(LocalTopology(rules))
+    causes: dict[tuple[str, str], tuple[str, ...]] = {}
     for number, line in enumerate(source.lines()):
         for output in checker.feed("events", (line,)):
-            if output.topic == CHECKS:
+            if output.type in {"trust.changed", "breaker.changed"}:
+                told = orjson.loads(output.value or b"{}")
+                if told.get("caused_by"):
+                    key = told["workspace_id"], told.get("key") or told["breaker_key"]
+                    causes[key] = tuple(told["caused_by"])
+            elif output.topic == CHECKS:
                 check = check_of(output)
                 found.verdicts[check.decision] += 1
                 if check.decision is not Verdict.ALLOW:
-                    found.interruptions.append(Interruption(source.name, check, number))
+                    workspace = orjson.loads(line).get("workspace_id") or DEFAULT_WORKSPACE
+                    behind = causes.get((workspace, check.key), ())
+                    found.interruptions.append(Interruption(source.name, check, number, behind))
     return found
 
 

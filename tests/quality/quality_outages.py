@@ -24,7 +24,7 @@ from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import ToolCallStarted, epoch_ms
 from trustfold.schemas.rules import Rules
 from trustfold.schemas.vocabulary import TrustState
-from trustfold.surfaces.checks import Checker, Verdict
+from trustfold.surfaces.checks import Check, Checker, Verdict
 
 BEFORE_MS, BEFORE_EVENTS = 3_600_000, 1500
 """What is folded before the outage: the window of the default rule, and no more events than this."""
@@ -33,7 +33,7 @@ AFTER_MS, AFTER_EVENTS = 3_600_000, 3000
 """What is folded after it: at least so long, on until the scope is back, and no more events than this."""
 
 TRUST_CALLS, CIRCUIT_CALLS = 3, 5
-"""Failing calls after which trust and circuits should have caught an outage."""
+"""Failing calls of one key after which trust should have caught an outage, and those after which a circuit should."""
 
 
 class Back(StrEnum):
@@ -88,9 +88,9 @@ class Outage:
 
     @property
     def in_time(self) -> bool:
-        """Whether it was caught as soon as it should be."""
-        by_trust = self.trust_calls is not None and self.trust_calls <= TRUST_CALLS
-        return by_trust or (self.circuit_calls is not None and self.circuit_calls <= CIRCUIT_CALLS)
+        """Whether it was caught, and each of its keys before it had failed too often."""
+        limit = TRUST_CALLS if self.trust_calls is not None else CIRCUIT_CALLS
+        return self.calls is not None and self.worst_key <= limit
 
     def as_json(self) -> dict[str, Any]:
         """The figures, for programs."""
@@ -212,20 +212,20 @@ class _Run:
         event = self._event_of(start)
         self._checker.catch_up(start.at, event.session_id)
         check = self._checker.check(event)
-        covered = self._plant.covers(start)
         if start.line >= self._begin:
-            self._note_check(start, event, check.key, allowed=check.decision is Verdict.ALLOW, covered=covered)
+            self._note_check(start, event, check)
         if check.decision in {Verdict.DENY, Verdict.CIRCUIT_OPEN}:
             self._refused[start.line] = check.decision is Verdict.CIRCUIT_OPEN
             self.outage.refused += start.line in self._failing
         else:
             self._fold(self._line_of(start.line, start))
 
-    def _note_check(self, start: Start, event: ToolCallStarted, decided_by: str, *, allowed: bool, covered: bool) -> None:
-        if not covered:
+    def _note_check(self, start: Start, event: ToolCallStarted, check: Check) -> None:
+        allowed = check.decision is Verdict.ALLOW
+        if not self._plant.covers(start):
             self.outage.others += 1
             if not allowed:
-                self.held[start.line] = decided_by
+                self.held[start.line] = check.key
         elif not allowed:
             if start.line == self._begin:
                 self.outage.held_before = True
@@ -244,10 +244,12 @@ class _Run:
             return
         self._fold(line)
         if self._plant.covers(start) and self._trace.times[number] > self._over and b'"status":"success"' in line:
-            self._key(start).successes.append(self._trace.times[number])
+            key = self._key(start)
+            if key.back_at is None:
+                key.successes.append(self._trace.times[number])
 
     def _failed(self, start: Start) -> None:
-        """A call has met the outage: would the next one like it be simply made?"""
+        """Count a call that has met the outage, and note whether the next one like it would be held."""
         outage, key = self.outage, self._key(start)
         outage.failing += 1
         key.failing += not key.held
@@ -256,8 +258,8 @@ class _Run:
     def _hold(self, start: Start, event: ToolCallStarted) -> None:
         """Note what holds a call of the scope now, and from when on its successes count."""
         outage, key = self.outage, self._key(start)
-        if key.back_at is not None:
-            return  # what comes later is no part of this outage
+        if key.back_at is not None or (start.at > self._over and not key.held):
+            return  # what a key is held for later is no part of this outage
         trust, circuit_until = self._standing(event)
         if trust is not None:
             if outage.trust_calls is None:
