@@ -30,14 +30,12 @@ class Decision(NamedTuple):
         ask: a person must approve it.
         code: `allowed`, `approval_required`, `blocked`, `removed` or `circuit_open`.
         message: why, in words; empty where it is allowed.
-        key: the trust key or circuit that decided; empty where none did.
     """
 
     allowed: bool
     ask: bool = False
     code: str = "allowed"
     message: str = ""
-    key: str = ""
 
 
 ALLOWED = Decision(allowed=True)
@@ -46,22 +44,28 @@ ALLOWED = Decision(allowed=True)
 def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
     """Decide about a call by its trust and its circuits: refused, fast-failed, to be approved or allowed."""
     if trust is not None and is_refused(trust):
-        return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust), key=trust.record.key)
+        return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
     if standing is not None:
-        return Decision(shadow, code="circuit_open", message=standing.message, key=standing.scope)
+        return Decision(shadow, code="circuit_open", message=standing.message)
     if trust is not None and must_ask(trust):
-        message = refusal_message(tool_name, trust)
-        return Decision(allowed=True, ask=True, code="approval_required", message=message, key=trust.record.key)
+        return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
     return ALLOWED
 
 
-def check_recorded(view: StateView, call: Call, now_ms: int) -> Decision:
-    """Decide about a call of a recording as a guard with this view would have done at that time."""
+def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, str]:
+    """Decide about a call of a recording as a guard with this view would have done at that time.
+
+    Returns:
+        The decision, and the trust key or circuit behind it; of a call that is allowed, its own key.
+    """
     if view.untroubled:
-        return ALLOWED
+        return ALLOWED, call.key.fine
     trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
     standing = standing_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
-    return decide(call.name, trust, standing)
+    decision = decide(call.name, trust, standing)
+    if standing is not None and decision.code == "circuit_open":
+        return decision, standing.scope
+    return decision, trust.record.key if trust is not None and decision is not ALLOWED else call.key.fine
 
 
 class Checking:

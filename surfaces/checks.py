@@ -110,13 +110,13 @@ class Checker:
         """What a guard would do now with the call that an event starts."""
         call = self.call_of(event)
         at = epoch_ms(event.time)
-        decision = check_recorded(self.view, call, at)
+        decision, key = check_recorded(self.view, call, at)
         return Check(
             session_id=event.session_id,
             call_id=event.call_id,
             tool_name=event.tool_name,
             decision=verdict_of(decision),
-            key=decision.key or call.key.fine,
+            key=key,
             reason=decision.message,
             time=rfc3339(at),
         )
