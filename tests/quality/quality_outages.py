@@ -37,7 +37,11 @@ TRUST_CALLS, CIRCUIT_CALLS = 3, 5
 
 
 class Back(StrEnum):
-    """What became of the scope after the outage."""
+    """What became of the scope after the outage.
+
+    A key that was held is back when a call of it is simply made again, and stuck when it is still held after more than
+    one success too many; where it was not called often enough for either, nothing was seen.
+    """
 
     BACK = "back"
     STUCK = "stuck"
@@ -56,7 +60,7 @@ class Outage:
         trust_calls: failing calls of the scope when trust began to hold one of its keys; None: never.
         circuit_calls: failing calls of the scope when one of its circuits opened; None: never.
         worst_key: of the keys that fail in it, the most failing calls before a key was held, or in all if it never was.
-        others: calls of other keys from its begin to the end of the window.
+        others: calls of other keys from its begin to an hour after its end.
         hit: those among them that would be asked about or refused, and would not be without the outage.
         hit_keys: what decided about them.
         back: what became of the scope afterwards.
@@ -223,9 +227,10 @@ class _Run:
     def _note_check(self, start: Start, event: ToolCallStarted, check: Check) -> None:
         allowed = check.decision is Verdict.ALLOW
         if not self._plant.covers(start):
-            self.outage.others += 1
-            if not allowed:
-                self.held[start.line] = check.key
+            if start.at <= self._over + AFTER_MS:
+                self.outage.others += 1
+                if not allowed:
+                    self.held[start.line] = check.key
         elif not allowed:
             if start.line == self._begin:
                 self.outage.held_before = True

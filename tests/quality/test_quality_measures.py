@@ -101,6 +101,16 @@ def test_calls_that_are_held_because_of_the_outage_are_counted_with_what_held_th
     assert "service:wiki" in outage.hit_keys
 
 
+def test_a_key_that_stays_held_after_more_successes_than_needed_is_stuck() -> None:
+    """Ready at 100 with three successes needed: held after the fifth is stuck, after the third nothing was seen."""
+    found = {}
+    for successes in (3, 5):
+        key = outages._Key(held=True, ready=100, needed=3, successes=[50, *range(100, 100 + successes)])
+        outages._conclude(outage := Outage("toy", "503", Scope.KEY, "search"), {"search": key})
+        found[successes] = outage.back
+    assert found == {3: Back.UNSEEN, 5: Back.STUCK}
+
+
 def test_what_was_held_before_the_outage_says_nothing_about_when_it_is_caught(tmp_path: Path) -> None:
     """A key that is escalated already is marked."""
     story = Story().fails("search", with_="permission", times=4).works("search", times=12)
