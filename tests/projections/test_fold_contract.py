@@ -232,6 +232,7 @@ def test_outcomes_written_again_change_nothing(lines: list[bytes], data: st.Data
 def test_what_is_scheduled_does_not_grow_with_the_length_of_a_session() -> None:
     """A due time that moves with every event is looked up when it has come, not scheduled anew each time."""
     story = Story()
+    story.event("session.started", reports_turn_ends=True)
     story.turn_starts()
     for number in range(500):
         story.works("query_db", {"q": number}, result=str(number))
