@@ -77,7 +77,7 @@ class BreakerGate:
         return None
 
     def _circuits(self, workspace: str, scopes: Iterable[str]) -> Iterator[tuple[str, Circuit]]:
-        """Circuits of a call that are not closed; a call to a service meets its tool's only if opened by an operator."""
+        """Circuits of a call that are not closed; of a call to a service its tool's only if an operator opened it."""
         scopes = tuple(scopes)
         bound = any(scope.startswith("service:") for scope in scopes)
         for scope in scopes:

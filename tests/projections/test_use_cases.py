@@ -6,7 +6,7 @@ from scenarios import announce_without_action, cli_command_failures, http_servic
 
 
 def test_http_service_degradation_escalates_at_the_third_failure_and_recovers() -> None:
-    """Use case 1: three 503s escalate the API; half an hour later three successes restore trust. Users are told once."""
+    """Use case 1: three 503s escalate the API; half an hour later three successes restore it. Users are told once."""
     story = http_service_degradation()
     fine = "http_request|domain=api.example.com|path_prefix=data"
     for key in (fine, "service:api.example.com"):
