@@ -26,7 +26,7 @@ def escalated(story: Story) -> set[str]:
 
 
 def test_one_failing_command_never_makes_another_ask() -> None:
-    """rm fails again and again while git works: rm alone is escalated."""
+    """While git works, rm fails again and again: rm alone is escalated."""
     story = Story()
     for _ in range(8):
         story.fails("bash", RM).works("bash", GIT)
