@@ -31,6 +31,8 @@ class LaneMetrics:
         stale_records: changelog records ignored because a worker wrote them after it had lost its partition.
         folds: what the folds count, by name: `untracked`, failures that counted in their tool's key alone because the
             tool had its most fine keys (`trust.max_fine_keys`).
+        dead_letter_reasons: dead letters by reason code.
+        producer_restarts: producers put in the place of one whose batches had failed.
         offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
     """
 
@@ -51,6 +53,8 @@ class LaneMetrics:
     stale_records: int = 0
     offset_jumps: int = 0
     folds: Counter[str] = field(default_factory=Counter)
+    dead_letter_reasons: Counter[str] = field(default_factory=Counter)
+    producer_restarts: int = 0
 
     @property
     def dead_letters(self) -> int:
