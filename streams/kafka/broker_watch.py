@@ -213,7 +213,8 @@ class BrokerWatch:
         """Watch until cancelled."""
         try:
             while True:
-                await asyncio.sleep(AGAIN_S if await self.look() else INTERVAL_S)
+                soon = await self.look()
+                await asyncio.sleep(AGAIN_S if soon else INTERVAL_S)
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self._fail(error)
         finally:
@@ -322,8 +323,8 @@ class BrokerWatch:
         first = self._first.setdefault(name, topic)
         if topic.topic_id is not None and first.topic_id not in {None, topic.topic_id}:
             return (
-                f"topic {name} was deleted and created again under the running worker: positions kept in the state would "
-                "hide its new records. Delete the consumer group and the changelog topics too, or use another "
+                f"topic {name} was deleted and created again under the running worker: positions kept in the state "
+                "would hide its new records. Delete the consumer group and the changelog topics too, or use another "
                 "TRUSTFOLD_APP_ID"
             )
         if topic.partitions != first.partitions:

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import orjson
 from faust.types import TP
 
-from ...schemas.errors import ConfigError
+from ...schemas.errors import ConfigError, RejectReason
 from ...schemas.topics import TOPICS, Role
 from .broker_watch import READ, WRITE, BrokerWatch
 from .checkpoint import Checkpointer, LostGroup, Superseded
@@ -43,6 +44,12 @@ START_OVERS = 12
 
 BACK_OFF_S = 8.0
 """Longest wait between two of them; the first waits half a second."""
+
+
+DEAD_LETTERS = "dead-letters"
+
+REASONS = frozenset(RejectReason)
+"""Labels of dead letters; what else a topology of others may say counts as `other`."""
 
 
 class LostBatch(Exception):
@@ -141,13 +148,22 @@ class Engine:
     def _fold(self, topic: str, task: PartitionTask, batch: Batch) -> None:
         if batch.start != task.next[batch.tp]:
             raise LostBatch(f"{batch.tp} should continue at {task.next[batch.tp]}, got a batch from {batch.start}")
+        began = time.perf_counter()
         outputs = task.processor.process(topic, batch.records)
+        took = time.perf_counter() - began
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
         self.metrics.batches += 1
         self.metrics.folds.update(task.processor.counted())
+        self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
         if outputs:
+            arrived = batch.records[-1].timestamp
+            if arrived > 0:
+                self.metrics.decision_seconds.observe(max(time.time() - arrived / 1000.0, 0.0), 1)
+            for output in outputs:
+                if output.topic == DEAD_LETTERS:
+                    self.metrics.dead_letter_reasons[_reason(output.value)] += 1
             self.writer.put(outputs, task.partition)
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
@@ -172,6 +188,12 @@ class Engine:
                 if place is not None:
                     lag[self.sources[tp.topic][0], tp.partition] = max(place[1] - processed, 0)
         self.metrics.lag = lag
+        states: dict[str, tuple[int, int]] = {}
+        for task in self.tasks.values():
+            keys, size = states.get(task.stage, (0, 0))
+            more_keys, more_size = task.store.size()
+            states[task.stage] = keys + more_keys, size + more_size
+        self.metrics.states = states
 
     # --- membership -------------------------------------------------------------------------------------------------
 
@@ -214,6 +236,7 @@ class Engine:
                 await self.checkpointer.checkpoint()
                 await self._app.consumer.commit()
         except (LostGroup, Superseded, Fenced) as loss:
+            self.metrics.rebalances_lost += 1
             log.warning("partitions were lost before they could be checkpointed: %s", loss)
         except TimeoutError:
             log.warning("no last checkpoint within %g s; work since the one before it is redone", seconds)
@@ -354,6 +377,7 @@ class Engine:
             log.info("checkpoint abandoned: %s", end)
         except LostGroup as loss:
             # The group has noticed, or is about to tell: a revocation and a new assignment follow.
+            self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
             self.drop()
         except Fenced as claim:
@@ -418,6 +442,13 @@ class Engine:
 
     def _mark_done(self, tp: TP, next_offset: int) -> None:
         self._app.consumer.mark_done(tp, next_offset)
+
+
+def _reason(letter: bytes | None) -> str:
+    """Reason code of a dead letter."""
+    body = orjson.loads(letter) if letter else {}
+    reason = body.get("reason") if isinstance(body, dict) else None
+    return str(reason) if reason in REASONS else "other"
 
 
 def _needs(settings: KafkaSettings, topology: Topology) -> dict[str, tuple[int, ...]]:

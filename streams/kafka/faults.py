@@ -40,8 +40,7 @@ _REFUSED = (
 _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     (
         _REFUSED,
-        "the brokers refuse the credentials: renew TRUSTFOLD_SASL_USERNAME and TRUSTFOLD_SASL_PASSWORD, or the client "
-        "certificate, and start the worker again",
+        "the brokers refuse the credentials: renew TRUSTFOLD_SASL_PASSWORD and start the worker again",
     ),
     (
         (errors.TopicAuthorizationFailedError,),
@@ -61,8 +60,7 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ),
     (
         (errors.InvalidSessionTimeoutError,),
-        "set TRUSTFOLD_SESSION_TIMEOUT between the brokers' group.min.session.timeout.ms and "
-        "group.max.session.timeout.ms",
+        "set TRUSTFOLD_SESSION_TIMEOUT to what the brokers allow (group.min.session.timeout.ms and its maximum)",
     ),
     (
         (errors.InconsistentGroupProtocolError,),
@@ -70,7 +68,7 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ),
     (
         (errors.IncompatibleBrokerVersion, errors.UnsupportedVersionError, errors.UnrecognizedBrokerVersion),
-        "the brokers do not speak the protocol versions that this client needs: upgrade them or trustfold",
+        "the brokers do not speak the protocol versions that this client needs: upgrade them, or trustfold",
     ),
 )
 

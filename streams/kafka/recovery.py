@@ -78,6 +78,7 @@ class BulkRecovery(Service):
             engine.begin(generation, offsets)
             seconds = time.monotonic() - started
             engine.metrics.recovery_seconds += seconds
+            engine.metrics.recoveries += 1
             log.info("ready in generation %d with %d stage partitions after %.2f s",
                      generation, len(engine.tasks), seconds)  # fmt: skip
             self.in_recovery = False

@@ -1,6 +1,7 @@
 """What the lane delivers: batches in order, from where the gate opened, and nothing while it is closed."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka.engine import Engine, LostBatch
 from trustfold.streams.kafka.gate import BUFFERED_POLLS, Batch, Gate, Poll, Tenure
-from trustfold.streams.kafka.lane import BatchConsumer
+from trustfold.streams.kafka.lane import BatchConsumer, bounded
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -129,6 +130,33 @@ def test_recovery_waits_for_the_poll_in_flight() -> None:
         await asyncio.wait_for(waiting, 5)
 
     asyncio.run(scenario())
+
+
+def test_a_step_of_a_stop_is_bounded_whatever_it_does() -> None:
+    """A step that swallows its cancellation, or raises one that nobody asked for, does not end the sequence."""
+
+    async def stubborn() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            if over.is_set():
+                return
+
+    async def stray() -> None:
+        raise asyncio.CancelledError
+
+    async def done() -> None:
+        return
+
+    over = asyncio.Event()
+
+    async def scenario() -> None:
+        assert not await bounded(stubborn(), 0.05, "a step")
+        assert not await bounded(stray(), 5, "a step")
+        assert await bounded(done(), 5, "a step")
+        over.set()
+
+    asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
 class Stage(SimpleNamespace):
