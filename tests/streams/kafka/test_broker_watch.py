@@ -122,7 +122,7 @@ def test_a_partition_without_a_leader_is_waited_for(cluster: Cluster, caplog: py
 @pytest.mark.parametrize(
     "error",
     [
-        errors.SaslAuthenticationFailed("expired"),
+        errors.SaslAuthenticationFailed("old"),
         errors.AuthenticationFailedError("no"),
         ssl.SSLCertVerificationError(),
     ],

@@ -164,7 +164,7 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     worker = lane.start(TRUSTFOLD_WEB_PORT=str(port), TRUSTFOLD_LOG_FORMAT="json")
     lane.settled()
     wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=10, what=lambda: str(status(port, "/readyz")))
-    lag = ("trustfold_consumer_lag_records", "events", "0")
+    lag = ("trustfold_consumer_lag_records", "0", "events")
     wait_until(lambda: samples(port).get(lag) == 0, timeout=10, what=lambda: get(port, "/metrics")[1])
     found = samples(port)
     assert found["trustfold_records_total", "events"] == 502
@@ -182,9 +182,9 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
 
 
 def samples(port: int) -> dict[tuple[str, ...], float]:
-    """Every sample of a worker's metrics, by name and values of its labels."""
+    """Every sample of a worker's metrics, by name and values of its labels in the order of their names."""
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *[sample.labels[name] for name in sorted(sample.labels)]): sample.value
         for family in text_string_to_metric_families(get(port, "/metrics")[1])
         for sample in family.samples
     }

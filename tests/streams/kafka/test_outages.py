@@ -17,7 +17,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.durable_broker
 
-OUTAGE_S = 33.0
+OUTAGE_S = 31.0
 """Longer than any request of the Kafka client waits with Kafka's own defaults for producers."""
 
 STOP_S = 10.0

@@ -1,4 +1,4 @@
-"""What the tests of outages share: pausing a broker, changing topics under a worker, and asking a worker for its health."""
+"""What the tests of outages share: pausing a broker, changing topics, asking a worker for its health."""
 
 from __future__ import annotations
 
