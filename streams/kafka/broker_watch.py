@@ -336,7 +336,7 @@ class BrokerWatch:
             lost = [word for bit, word in ((READ, "Read"), (WRITE, "Write")) if bit in needs and _lost(bit, topic)]
             if lost:
                 return (
-                    f"the worker's user has lost {' and '.join(lost)} on topic {name}: give the right back "
+                    f"the worker's user has no {' and '.join(lost)} on topic {name}: give the right to it "
                     "(docs/operating.md, Rights) and start the worker again"
                 )
         return ""

@@ -415,10 +415,17 @@ class Engine:
 
     async def run_settings(self) -> None:
         """Follow the settings until cancelled; a failure fails the worker."""
-        try:
-            await self.follower.follow()
-        except Exception as error:  # noqa: BLE001 - reported by failing the worker
-            await self.fail(error)
+        while True:
+            try:
+                await self.follower.follow()
+            except Exception as error:  # noqa: BLE001 - reported by failing the worker
+                if not passes(error):
+                    await self.fail(error)
+                    return
+                log.debug("the settings are read again: %r", error)
+                await asyncio.sleep(1.0)
+            else:
+                return
 
     async def stop(self) -> None:
         """Last checkpoint and commit; after this nothing flows."""

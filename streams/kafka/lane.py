@@ -47,11 +47,17 @@ CALLS = 4
 """Calls that may run in the consumer's thread at once: a poll, a commit and a seek must not wait for each other."""
 
 
+def is_cancelled() -> bool:
+    """Whether somebody cancelled the current task; aiokafka may raise a CancelledError that nobody asked for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> bool:
     """Run a step of a shutdown in a task of its own; returns whether it ended well in time.
 
-    Neither cancelling nor `asyncio.timeout` bounds what swallows a cancellation, and aiokafka may raise a
-    CancelledError that nobody asked for: both stay in the task.
+    Neither cancelling nor `asyncio.timeout` bounds what swallows a cancellation; it stays in the task, as does a
+    CancelledError that nobody asked for.
     """
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -240,6 +246,11 @@ class BatchConsumer(driver.Consumer):
                 raise
             log.debug("nothing was polled: %r", error)
             await asyncio.sleep(1.0)
+            return {}
+        except asyncio.CancelledError:
+            if is_cancelled() or self.app.should_stop:
+                raise
+            await asyncio.sleep(1.0)  # it came out of aiokafka
             return {}
         return polled
 

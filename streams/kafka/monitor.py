@@ -138,6 +138,10 @@ class Monitor:
 
     async def _look_at_progress(self) -> None:
         engine, now = self._engine, time.monotonic()
+        idle = engine.tenure() is None or engine.watch.waiting or engine.checkpointer.began_at is not None
+        if not idle and now - engine.durable_at > STALLED_S + engine.settings.checkpoint_interval:
+            await engine.fail(WorkerFault(f"no checkpoint was taken for {STALLED_S:g} s: start the worker again"))
+            return
         positions = {tp: offset for task in engine.tasks.values() for tp, offset in task.next.items()}
         before, since = self._progress
         idle = not any(engine.metrics.lag.values()) or engine.writer.pending or engine.tenure() is None

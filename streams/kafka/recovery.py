@@ -18,6 +18,7 @@ from faust.types import TP
 from mode import Service
 
 from .faults import passes
+from .lane import is_cancelled
 from .table import StateTable
 
 CANCEL_S = 5.0
@@ -99,10 +100,12 @@ class BulkRecovery(Service):
             await self._resume()
             await engine.gate.wait_quiet()
             offsets: dict[TP, int] = await consumer.seek_sources(assigned, engine.progress())
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled():
+                raise
             engine.drop()
             if engine.is_member(generation):
-                if not passes(error):
+                if not passes(error) and not isinstance(error, asyncio.CancelledError):  # that came out of aiokafka
                     raise
                 await engine.back_off(error)
             else:

@@ -71,7 +71,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         ({"topic_id": b"b" * 16}, "was deleted and created again"),
         ({"leaders": (1, 1, 1)}, "has 3 partitions now, it had 2"),
         ({"error_code": 29, "partitions": []}, "deny topic trustfold.events"),
-        ({"operations": 1 << READ}, "has lost Write on topic trustfold.events"),
+        ({"operations": 1 << READ}, "has no Write on topic trustfold.events"),
     ],
 )
 def test_what_no_waiting_mends_ends_the_worker(cluster: Cluster, change: dict[str, Any], says: str) -> None:
