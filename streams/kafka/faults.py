@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from aiokafka import errors
 
@@ -105,6 +106,8 @@ def describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, TrustfoldError):
         return text
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = type(error).__name__
+    text = re.sub(rf"^\[Error -?\d+\] {name}(: )?", "", text)  # aiokafka's own words repeat the name
+    said = f"{name}: {text}" if text else name
     remedy = next((remedy for kinds, remedy in _REMEDIES if isinstance(error, kinds)), _OURS)
     return f"{said}; {remedy}"

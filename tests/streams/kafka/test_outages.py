@@ -11,7 +11,8 @@ import pytest
 from broker_kit.choice import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from local_kafka import LocalKafka
-from outage_kit import administer, free_port, last_line, paused, status
+from local_kafka_jars import Installation
+from outage_kit import administer, deny, free_port, last_line, paused, status
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until
 
@@ -30,6 +31,30 @@ def lane(broker: Broker, topic_prefix: str, tmp_path: Path) -> Iterator[LaneHarn
     own = {"TRUSTFOLD_SESSION_TIMEOUT": session_timeout(broker.kind), "COUNTING_SLOW_US": "50"}
     with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, **own) as harness:
         yield harness
+
+
+@pytest.fixture(scope="module")
+def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
+    """A broker of these tests alone, that knows rights; everything is allowed until a test denies it."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    settings = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
+    with LocalKafka(settings=settings) as kafka:
+        yield kafka
+
+
+@pytest.mark.parametrize("lost", ["topic", "group"])
+def test_rights_lost_by_a_running_worker(own_kafka: LocalKafka, tmp_path: Path, lost: str) -> None:
+    """The worker ends within ten seconds with 1; its last line names the topic or group and what to do."""
+    with LaneHarness(own_kafka.bootstrap, f"rights-{lost}.", tmp_path, COUNTING_SLOW_US="50") as lane:
+        lane.publish(events(10_000))
+        worker = lane.start()
+        lane.watch("outcomes", 2_000)
+        name = lane.settings.topic("nudges") if lost == "topic" else lane.settings.app_id
+        deny(own_kafka.bootstrap, lost, name)
+        assert worker.process.wait(STOP_S) == 1, worker.text()
+        assert name in last_line(worker)
+        assert "docs/operating.md, Rights" in last_line(worker)
+        assert "Traceback" not in worker.text()
 
 
 @pytest.mark.slow

@@ -14,6 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from lane_harness import LaneHarness, Worker, run
 from local_kafka import LocalKafka
 
@@ -59,6 +67,18 @@ def administer(lane: LaneHarness, act: Callable[[Any], Awaitable[Any]]) -> None:
             await admin.close()
 
     run(work())
+
+
+def deny(bootstrap: str, kind: str, name: str) -> None:
+    """Take the rights on a topic (Write) or a group (Read) from everybody who is not logged in."""
+    resource, operation = {
+        "topic": (ResourceType.TOPIC, AclOperation.WRITE),
+        "group": (ResourceType.GROUP, AclOperation.READ),
+    }[kind]
+    user, pattern = "User:ANONYMOUS", ResourcePatternType.LITERAL
+    binding = AclBinding(resource, name, pattern, user, "*", operation, AclPermissionType.DENY)
+    for done in AdminClient({"bootstrap.servers": bootstrap}).create_acls([binding]).values():
+        done.result(10)
 
 
 @contextlib.contextmanager
