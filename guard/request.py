@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..projections.calls.command_line import read as read_command_line
-from ..projections.calls.keys import CallKey, call_key, is_shell, shell_command, tool_key
+from ..projections.calls.keys import CallKey, call_key, read_command, runs, tool_key
 from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..schemas.tool_envelopes import (
@@ -140,19 +139,19 @@ class Call:
     def tool_class(self) -> ToolClass:
         """What its arguments show of its class; a guess, for behaviour only."""
         name = self.tool.name
-        if is_shell(name):
-            return read_command_line(shell_command(self.args)).tool_class
+        if runs(name, self.args) == "shell":
+            return read_command(name, self.args).tool_class
         named = class_by_name(name)
         return class_by_args(self.args) if named is ToolClass.UNKNOWN and self.args else named
 
     @property
     def dangerous(self) -> bool:
-        """Whether it tries what no agent should, by the rules of the folds."""
+        """Whether it tries what no agent should, by the shipped rules of the folds; what is only risky is not."""
         if self._danger is None:
             name = self.tool.name
             path = self.args.get("path") or self.args.get("file_path")
-            if is_shell(name):
-                self._danger = bool(read_command_line(shell_command(self.args)).danger)
+            if runs(name, self.args) == "shell":
+                self._danger = bool(read_command(name, self.args).danger)
             else:
                 acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
                 self._danger = acts and writes_credentials(str(path))

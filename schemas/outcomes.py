@@ -70,6 +70,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
         model_switch: what the session wants done about a better model, where it overrides the rules.
         unrecoverable: the reporter says that this failure does not mend itself.
+        risky: a security failure of the lesser level: escalates the key, never blocks.
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
     """
@@ -96,6 +97,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     model_switch: ModelSwitchStrategy | None = None
     recovery_mode: RecoveryMode | None = None
     unrecoverable: bool = False
+    risky: bool = False
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):

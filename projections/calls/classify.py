@@ -284,7 +284,7 @@ def classify(
     if failure.http_status is not None and (found := by_http_status(failure.http_status)) is not None:
         return found
     names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
-    exit_code = _exit_code(failure, runs)
+    exit_code = exit_code_in(failure, runs)
     by_names = [found for name in names if not exit_code and (found := _by_type(name)) is not None]
     if exit_code and failure.type and not exit_code_of(failure.type) and len(failure.type) <= MAX_TYPE_CHARS:
         by_names = [found for found in (_by_type(failure.type),) if found is not None]
@@ -300,7 +300,7 @@ def classify(
     return _of_message(failure, names, answered=bool(by_names))
 
 
-def _exit_code(failure: Failure, runs: Runs) -> str:
+def exit_code_in(failure: Failure, runs: Runs) -> str:
     """The exit code that a failure carries, as text; empty if none."""
     found = exit_code_of(failure.type) or exit_code_of(failure.code)
     if found:
@@ -337,6 +337,8 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
         tail = "\n".join(failure.message[-_TAIL_CHARS:].rstrip().lower().split("\n")[-_LAST_LINES:])
         if _COMMAND_DENIED.search(tail):
             return Severity.PERMISSION
+        if not exit_code and tail.endswith("command not found"):
+            return Severity.NOT_FOUND
         if (not exit_code or int(exit_code) > 125) and _CUT_OFF.search(failure.message[:MAX_MESSAGE_CHARS].lower()):
             return Severity.TIMEOUT
     elif not exit_code and not failure.type:

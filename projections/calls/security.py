@@ -80,7 +80,7 @@ _HARMFUL = (
     | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
 )
 _NEEDLES = (
-    "rm ", "rm$", "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree", "rmSync", "mv ",
+    "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree", "rmSync", "mv ",
     "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download", "Remove-Item", "Format-",
     "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def _worth_a_look(line: str, commands: Sequence[SimpleCommand]) -> bool:
             return True
         if name in RUNNERS and (_has_sign(line) or _ODD.search(line)):
             return True
-        if name.startswith(("mkfs", "$")) or "`" in name:
+        if name.startswith("mkfs") or (command.words and ("$" in command.words[0] or "`" in name)):
             return True
     if "$(" in line or "`" in line or "<(" in line:
         return _has_sign(line)

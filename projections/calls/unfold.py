@@ -173,7 +173,7 @@ class _Reader:
         position = 0
         draft = _Draft()
         last: list[Step] = []
-        outer: list[str] = []
+        outer: list[tuple[str, int]] = []
         here: list[tuple[str, bool]] = []
         while position < len(text):
             character = text[position]
@@ -193,9 +193,10 @@ class _Reader:
                     here = []
                 last = self._end(draft, last, depth)
                 if operator == "(":
-                    outer.append(self.directory)
-                elif operator == ")":
-                    self.directory = outer.pop() if outer else self.directory
+                    outer.append((self.directory, len(self.steps)))
+                elif operator == ")" and outer:
+                    self.directory, begun = outer.pop()
+                    last = self.steps[begun:]
                 upstream = [*reversed(last), *draft.upstream] if operator in {"|", "|&"} else draft.upstream
                 draft = _Draft(upstream=upstream if operator in {"|", "|&", "(", ")"} else [])
                 last = last if operator in {"(", ")"} else []
@@ -203,6 +204,10 @@ class _Reader:
                 position += 1
                 last = self._end(draft, last, depth)
                 draft = _Draft(upstream=draft.upstream)
+                if character == "{":
+                    outer.append((self.directory, len(self.steps)))
+                elif outer:
+                    last = self.steps[outer.pop()[1] :]
             else:
                 word, quoted, position = self._word(text, position, depth)
                 if quoted or " " not in word or _ASSIGNMENT.match(word):

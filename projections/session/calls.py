@@ -15,8 +15,9 @@ from msgspec import UNSET
 from ...schemas.envelope import output_id
 from ...schemas.events import ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.rules import Rules
+from ...schemas.rules_calls import CallRules
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import command_line, fingerprints, keys, security, tool_class
+from ..calls import fingerprints, keys, security, tool_class
 from ..calls.command_line import CommandLine
 from ..emit import Emitter
 from .repetition import close_step
@@ -42,8 +43,10 @@ def args_of(event: ToolCallStarted) -> Args:
 def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
     """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
     name = event.tool_name
-    line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
-    key = keys.call_key(name, args, event.service or "", line)
+    families = rules.tools.families
+    runs = keys.runs(name, args, families)
+    line = keys.read_command(name, args) if runs == "shell" else None
+    key = keys.call_key(name, args, event.service or "", line, families)
     if args or event.args is not UNSET:
         canonical = fingerprints.canonical(args)
     else:
@@ -54,6 +57,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
+    dangerous, risky, suspect = _security(name, args, line, rules.calls) if args else _HARMLESS
     return OpenCall(
         call_id=event.call_id,
         event_id=event.id,
@@ -67,11 +71,14 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
-        dangerous=bool(args) and _is_dangerous(name, args, line, rules),
+        dangerous=dangerous,
         plugin_name=event.plugin_name or "",
         tier=(event.model_tier or "") if event.recursion_depth else "",
         scenario=(event.scenario or "")[:MAX_SCENARIO],
-        suspect=line is not None and line.suspect,
+        suspect=suspect,
+        risky=risky,
+        runs=runs,
+        command=line.word if line is not None else "",
     )
 
 
@@ -106,14 +113,24 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
     return named, False
 
 
-def _is_dangerous(tool_name: str, args: Args, line: CommandLine | None, rules: Rules) -> bool:
-    own = rules.calls.security_patterns
+_HARMLESS = (False, False, False)
+
+
+def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallRules) -> tuple[bool, bool, bool]:
+    """Whether a call is dangerous, risky, or dangerous if its failure says so."""
     if line is not None:
-        return bool(line.danger) or (bool(own) and security.matches_any(keys.shell_command(args), own))
-    path = args.get("path") or args.get("file_path")
-    if isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION:
-        return security.writes_credentials(path)
-    return bool(own) and security.matches_any(fingerprints.canonical(args).decode(), own)
+        dangerous, risky, suspect = line.danger != "", line.risk != "", line.suspect
+    else:
+        path = args.get("path") or args.get("file_path")
+        acts = isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION
+        dangerous, risky, suspect = acts and security.writes_credentials(str(path)), False, False
+    if rules.security_patterns or rules.risky_patterns or rules.security_allow:
+        text = keys.shell_command(args) if line is not None else fingerprints.canonical(args).decode()
+        if security.matches_any(text, rules.security_allow):
+            return _HARMLESS
+        dangerous = dangerous or security.matches_any(text, rules.security_patterns)
+        risky = risky or security.matches_any(text, rules.risky_patterns)
+    return dangerous, risky and not dangerous, suspect
 
 
 def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall | None:

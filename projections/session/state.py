@@ -53,6 +53,9 @@ class OpenCall(msgspec.Struct, array_like=True):
     Attributes:
         dangerous: if it fails, it failed at something that no agent should do.
         suspect: the same, if its failure says so.
+        risky: the same to a lesser degree: it escalates its key and never blocks it.
+        runs: what the tool runs for its caller: `shell`, `code` or nothing of the kind.
+        command: command word of a shell call.
     """
 
     call_id: str
@@ -73,6 +76,9 @@ class OpenCall(msgspec.Struct, array_like=True):
     scenario: str = ""
     deadline_stated: bool = False
     suspect: bool = False
+    risky: bool = False
+    runs: str = ""
+    command: str = ""
 
 
 class Done(msgspec.Struct, array_like=True):
