@@ -7,6 +7,7 @@ code, what the message names (an exception, a status, a phrase). What is left ha
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -142,7 +143,8 @@ _PHRASES: dict[Severity, tuple[str, str]] = {
     ),
 }  # fmt: skip
 """In the seed's order: text of which each phrase holds some, found much faster than a phrase; and the phrases."""
-_SEARCHES = tuple(
+_Search = tuple[Severity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
+_SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
     for severity, (needles, words) in _PHRASES.items()
 )
@@ -178,6 +180,9 @@ _CUT_OFF = re.compile(
 _SQL_TYPES = ("sql", "programmingerror", "operationalerror", "databaseerror", "integrityerror", "queryerror")
 _PROGRAM_ENDS = frozenset({Severity.TIMEOUT, Severity.CRASH})
 _SQL_HEALTH = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.NOT_FOUND})
+"""What a database's error may say besides that it is an answer."""
+
+_SQL_SEARCHES = tuple(search for search in _SEARCHES if search[0] in _SQL_HEALTH)
 
 
 _SECURITY = re.compile(
@@ -236,13 +241,13 @@ def by_http_status(status: int) -> Severity | None:
     return Severity.SERVER_ERROR if status >= 500 else Severity.VALIDATION
 
 
-def by_message(message: str) -> Severity | None:
+def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> Severity | None:
     """Severity that a message's phrases suggest, in the seed's order, on word boundaries."""
     text = message[:MAX_MESSAGE_CHARS]
     if "/" in text or "`" in text:
         text = _NOT_WORDS.sub(" ", text)
     text = text.lower()
-    for severity, needles, search in _SEARCHES:
+    for severity, needles, search in searches:
         for needle in needles:
             if needle in text:
                 if search(text):
@@ -310,9 +315,10 @@ def exit_code_in(failure: Failure, runs: Runs) -> str:
         normal = normal_exit_code(int(code))
         if runs == "shell" or (int(normal) <= 255 and by_exit_code(int(normal)) is not Severity.VALIDATION):
             return normal
-    if not failure.message:
+    head, tail = failure.message[:80], failure.message[-80:]
+    if "code" not in head and "code" not in tail and "status" not in head and "status" not in tail:
         return ""
-    told = _EXIT.search((failure.message[:80] + "\n" + failure.message[-80:].rstrip()).lower())
+    told = _EXIT.search((head + "\n" + tail.rstrip()).lower())
     return normal_exit_code(int(told.group(1))) if told else ""
 
 
@@ -349,6 +355,8 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
 def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severity:
     """Severity by what a message names; else an answer, unless the tool broke."""
     message = failure.message[:MAX_MESSAGE_CHARS]
+    if message and any(map(_speaks_sql, names)):
+        return by_message(message, _SQL_SEARCHES) or Severity.VALIDATION
     raised = ""
     found: Severity | None = None
     if message:
@@ -359,19 +367,24 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
             if found is not None and found is not Severity.VALIDATION:
                 return found
             answered = answered or found is not None
-        told = _STATUS.search(message.lower())
-        found = by_http_status(int(told.group(1) or told.group(2))) if told else None
-        found = found or by_message(message)
+        found = _status_in(message) or by_message(message)
         if _PANIC.match(message):
             found = Severity.CRASH
-    if any(map(_speaks_sql, names)) and found not in _SQL_HEALTH:
-        return Severity.VALIDATION
     if found is not None:
         return found
     if answered:
         return Severity.VALIDATION
     broke = raised or not (names or message) or any(map(_is_exception, names))
     return Severity.SERVER_ERROR if broke else Severity.VALIDATION
+
+
+def _status_in(message: str) -> Severity | None:
+    """Severity of the HTTP status that a message names (`HTTP 503`, `status code 429`, `404 Not Found`)."""
+    text = message.lower()
+    if not (text[:1].isdigit() or "http" in text or "status" in text or "code" in text or "error" in text):
+        return None
+    told = _STATUS.search(text)
+    return by_http_status(int(told.group(1) or told.group(2))) if told else None
 
 
 _BEYOND = 1 << 63

@@ -66,8 +66,7 @@ def neutral_reason(error_type: str, message: str = "") -> str:
     if reason or not message:
         return reason
     head = message[:_HEAD_CHARS]
-    lower = head.lower()
-    if "user" not in lower and "permission" not in lower and "parallel" not in lower and "sibling" not in lower:
+    if not ("ser" in head or "ermission" in head or "ibling" in head or "arallel" in head):
         return ""
     start = found.end() if (found := _HARNESS_LINE.match(head)) else 0
     if _REFUSED.match(head, start):

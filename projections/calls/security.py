@@ -189,7 +189,18 @@ def _is_root(path: str) -> bool:
 
 
 def _on_root(step: Step) -> bool:
-    return "--no-preserve-root" in step.words or any(map(_is_root, _operands(step)))
+    return any(map(_is_root, _operands(step)))
+
+
+def _moved(step: Step) -> tuple[list[str], str]:
+    """Sources and target of a command that copies or moves."""
+    words = step.words
+    for at, word in enumerate(words[:-1]):
+        if word in {"-t", "--target-directory"}:
+            target = _resolved(words[at + 1], step.directory)
+            return [path for path in _operands(step) if path != target], target
+    operands = _operands(step)
+    return operands[:-1], operands[-1] if operands else ""
 
 
 def _danger_of(step: Step) -> str:
@@ -207,7 +218,7 @@ def _danger_of(step: Step) -> str:
         return "removes a store of credentials"
     if name in _ONLY_RECURSIVE and _recursive(step) and _on_root(step):
         return "removes a root or home directory" if name == "rm" else "changes a whole root or home directory"
-    if name == "mv" and any(map(_is_root, _operands(step)[:-1])):
+    if name == "mv" and any(map(_is_root, _moved(step)[0])):
         return "moves a root or home directory"
     if name == "rsync" and any(word.startswith("--del") for word in words) and any(map(_is_root, _operands(step)[-1:])):
         return "removes a root or home directory"
@@ -215,7 +226,7 @@ def _danger_of(step: Step) -> str:
         return found
     targets = list(step.writes)
     if name in _WRITERS and (name != "sed" or any(word.startswith("-i") for word in words)):
-        targets += _operands(step) if name == "tee" else _operands(step)[-1:]
+        targets += _operands(step) if name == "tee" else [_moved(step)[1]]
     return "writes to a credential path" if any(map(_CREDENTIALS.search, targets)) else ""
 
 
@@ -250,8 +261,11 @@ def _risk_of(step: Step) -> str:
             return "runs a download at once"
         if decodes_into(step):
             return "runs decoded text at once"
-    if name == "rm" and _recursive(step) and any(map(_ABOVE.match, _operands(step))):
-        return "removes what lies above its directory"
+    if name == "rm" and _recursive(step):
+        if "--no-preserve-root" in words:
+            return "asks for a root directory to be removed"
+        if any(map(_ABOVE.match, _operands(step))):
+            return "removes what lies above its directory"
     if not step.privileged or not (name in _DESTRUCTIVE or name.startswith("mkfs")):
         return ""
     harmless = (
