@@ -36,10 +36,6 @@ class CommandLine(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
-NOTHING = CommandLine("", ToolClass.UNKNOWN, "", suspect=False)
-"""A command line that is not known."""
-
-
 def read(line: str, *, windows: bool = False) -> CommandLine:
     """Read a command line; only its first `MAX_COMMAND_CHARS` count.
 
