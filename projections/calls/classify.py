@@ -366,7 +366,7 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
             found = _by_type(raised) if raised else None
             if found is not None and found is not Severity.VALIDATION:
                 return found
-            answered = answered or found is not None
+            answered = found is not None if raised else answered
         found = _status_in(message) or by_message(message)
         if _PANIC.match(message):
             found = Severity.CRASH
@@ -374,7 +374,7 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
         return found
     if answered:
         return Severity.VALIDATION
-    broke = raised or not (names or message) or any(map(_is_exception, names))
+    broke = bool(raised) or not (names or message) or any(map(_is_exception, names))
     return Severity.SERVER_ERROR if broke else Severity.VALIDATION
 
 
@@ -439,11 +439,9 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
     kind = result.get("error_type") or details.get("type") or ""
     code = str(details.get("code") or result.get("error_code") or "")
     if exit_code and not code:
-        code = normal_exit_code(exit_code)
-        if kind:
-            code = f"exit_code_{code}"
-        else:
-            kind = f"exit_code_{code}"
+        ended = normal_exit_code(exit_code)
+        code = f"exit_code_{ended}" if kind else ended
+        kind = kind or f"exit_code_{ended}"
     told = details.get("http_status") or details.get("status_code") or details.get("status")
     if status is None and (given := _number(told)) is not None and 400 <= given <= 599:
         status = given

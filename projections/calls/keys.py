@@ -46,7 +46,13 @@ HTTP_TOOLS = frozenset(
     """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
     read_url download""".split()
 )
-_FAMILIES = {"shell": SHELL_TOOLS, "code": CODE_TOOLS, "file": FILE_TOOLS, "directory": DIRECTORY_TOOLS, "http": HTTP_TOOLS}
+_FAMILIES = {
+    "shell": SHELL_TOOLS,
+    "code": CODE_TOOLS,
+    "file": FILE_TOOLS,
+    "directory": DIRECTORY_TOOLS,
+    "http": HTTP_TOOLS,
+}
 
 _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")

@@ -53,7 +53,9 @@ _CREDENTIALS = re.compile(
     r"(?:^|/)(?:\.ssh(?:/(?!known_hosts)|$)|\.aws/credentials|\.netrc|\.git-credentials|\.pgpass|\.kube/config"
     r"|\.docker/config\.json|\.gnupg(?:/|$))|^/etc/(?:passwd|shadow|sudoers(?:\.d)?|gshadow)(?:/|$)"
 )
-_CREDENTIAL_STORE = re.compile(r"(?:^|/)\.(?:ssh|gnupg|aws|kube|password-store)/?\*?\Z|^/etc/(?:passwd|shadow|sudoers)\Z")
+_CREDENTIAL_STORE = re.compile(
+    r"(?:^|/)\.(?:ssh|gnupg|aws|kube|password-store)/?\*?\Z|^/etc/(?:passwd|shadow|sudoers)\Z"
+)
 _NEAR_CREDENTIALS = (".ssh", ".aws", ".netrc", ".git-c", ".pgpass", ".kube", ".docker", ".gnupg", "/etc")
 """One of these stands in every path that `_CREDENTIALS` finds; a cheap look first."""
 

@@ -137,7 +137,8 @@ def _script_of(words: list[str]) -> str | None:
     """What `cmd /c …`, `powershell -Command …` or `su -c …` runs."""
     for position, word in enumerate(words[1:], start=1):
         if word.lower() in _SCRIPT_OPTIONS:
-            return words[position + 1] if words[0].endswith("su") and words[position + 1 :] else " ".join(words[position + 1 :])
+            rest = words[position + 1 :]
+            return rest[0] if rest and words[0].endswith("su") else " ".join(rest)
     return None
 
 

@@ -158,6 +158,18 @@ class _Draft:
     stdin: str | None = None
 
 
+@dataclass(slots=True)
+class _Place:
+    """How far a script has been read: its text, the command being read, the ones before it, groups that are open."""
+
+    text: str
+    position: int = 0
+    draft: _Draft = field(default_factory=_Draft)
+    last: list[Step] = field(default_factory=list)
+    outer: list[tuple[str, int]] = field(default_factory=list)
+    here: list[tuple[str, bool]] = field(default_factory=list)
+
+
 class _Reader:
     """Reads scripts, keeping the variables and the directory that they set."""
 
@@ -170,97 +182,92 @@ class _Reader:
         """Read a script."""
         if depth > MAX_DEPTH or len(self.steps) > MAX_COMMANDS:
             return
-        position = 0
-        draft = _Draft()
-        last: list[Step] = []
-        outer: list[tuple[str, int]] = []
-        here: list[tuple[str, bool]] = []
-        while position < len(text):
-            character = text[position]
+        at = _Place(text)
+        while at.position < len(at.text):
+            character = at.text[at.position]
             if character in " \t\r":
-                position += 1
-            elif text.startswith("\\\n", position):
-                position += 2
+                at.position += 1
+            elif at.text.startswith("\\\n", at.position):
+                at.position += 2
             elif character == "#":
-                end = text.find("\n", position)
-                position = end if end >= 0 else len(text)
-            elif (redirection := _REDIRECTION.match(text, position)) is not None:
-                position = self._redirect(text, redirection.end(), redirection.group(), draft, here, depth)
-            elif operator := next((each for each in _OPERATORS if text.startswith(each, position)), ""):
-                position += len(operator)
-                if here and operator in {"\n", "|", "|&"}:
-                    text = self._with_bodies(text, position - (operator == "\n"), here, draft, depth)
-                    here = []
-                last = self._end(draft, last, depth)
-                if operator == "(":
-                    outer.append((self.directory, len(self.steps)))
-                elif operator == ")" and outer:
-                    self.directory, begun = outer.pop()
-                    last = self.steps[begun:]
-                upstream = [*reversed(last), *draft.upstream] if operator in {"|", "|&"} else draft.upstream
-                draft = _Draft(upstream=upstream if operator in {"|", "|&", "(", ")"} else [])
-                last = last if operator in {"(", ")"} else []
-            elif character in "{}" and _alone(text, position):
-                position += 1
-                last = self._end(draft, last, depth)
-                draft = _Draft(upstream=draft.upstream)
-                if character == "{":
-                    outer.append((self.directory, len(self.steps)))
-                elif outer:
-                    last = self.steps[outer.pop()[1] :]
+                end = at.text.find("\n", at.position)
+                at.position = end if end >= 0 else len(at.text)
+            elif (redirection := _REDIRECTION.match(at.text, at.position)) is not None:
+                at.position = redirection.end()
+                self._redirect(at, redirection.group().lstrip("0123456789"), depth)
+            elif operator := next((each for each in _OPERATORS if at.text.startswith(each, at.position)), ""):
+                at.position += len(operator)
+                self._operate(at, operator, depth)
+            elif character in "{}" and _alone(at.text, at.position):
+                at.position += 1
+                self._operate(at, "(" if character == "{" else "}", depth)
             else:
-                word, quoted, position = self._word(text, position, depth)
+                word, quoted, at.position = self._word(at.text, at.position, depth)
                 if quoted or " " not in word or _ASSIGNMENT.match(word):
-                    draft.words.append(word)
+                    at.draft.words.append(word)
                 else:
-                    draft.words += word.split()  # a variable that held several words
-        self._end(draft, last, depth)
+                    at.draft.words += word.split()  # a variable that held several words
+        self._end(at, depth)
 
-    def _end(self, draft: _Draft, last: list[Step], depth: int) -> list[Step]:
-        """The command of a draft and those that it runs; where the draft is empty, the ones before."""
-        if not (draft.words or draft.writes):
-            return last
-        return self._command(draft, depth)
+    def _end(self, at: _Place, depth: int) -> None:
+        """Note the command that was being read, if any."""
+        if at.draft.words or at.draft.writes:
+            at.last = self._command(at.draft, depth)
 
-    def _redirect(
-        self, text: str, position: int, operator: str, draft: _Draft, here: list[tuple[str, bool]], depth: int
-    ) -> int:
-        """Read a redirection or a process substitution; where the text goes on."""
-        kind = operator.lstrip("0123456789")
-        if kind in {"<", ">"} and text.startswith("(", position):
-            body, position = _balanced(text, position + 1)
+    def _operate(self, at: _Place, operator: str, depth: int) -> None:
+        """A command ends, or a group begins or ends."""
+        piped = operator in {"|", "|&"}
+        if at.here and (piped or operator == "\n"):
+            self._take_bodies(at, depth, at.position - (operator == "\n"))
+        self._end(at, depth)
+        if operator == "(":
+            at.outer.append((self.directory, len(self.steps)))
+        elif operator in {")", "}"} and at.outer:
+            directory, begun = at.outer.pop()
+            self.directory = directory if operator == ")" else self.directory
+            at.last = self.steps[begun:]
+        upstream = at.draft.upstream if piped or operator in {"(", ")", "}"} else []
+        at.draft = _Draft(upstream=[*reversed(at.last), *upstream] if piped else upstream)
+        if operator not in {"(", ")", "}"}:
+            at.last = []
+
+    def _redirect(self, at: _Place, kind: str, depth: int) -> None:
+        """Read a redirection or a process substitution."""
+        text, draft = at.text, at.draft
+        if kind in {"<", ">"} and text.startswith("(", at.position):
+            body, at.position = _balanced(text, at.position + 1)
             inner = self._inner(body, depth)
             if len(inner) == 1 and draft.stdin is None:
                 draft.stdin = _literal_output(inner[0])
             draft.words.append(f"/dev/fd/{DOWNLOAD if _downloads(inner) else UNKNOWN}")
-            return position
-        while text[position : position + 1] in {" ", "\t"}:
-            position += 1
-        if text.startswith(("<(", ">("), position):  # `bash < <(curl …)`
-            body, position = _balanced(text, position + 2)
+            return
+        while text[at.position : at.position + 1] in {" ", "\t"}:
+            at.position += 1
+        if text.startswith(("<(", ">("), at.position):  # `bash < <(curl …)`
+            body, at.position = _balanced(text, at.position + 2)
             draft.upstream = [*reversed(self._inner(body, depth))]
-            return position
-        word, quoted, position = self._word(text, position, depth)
+            return
+        word, quoted, at.position = self._word(text, at.position, depth)
         if kind == "<<<":
             draft.stdin = word
         elif kind.startswith("<<"):
-            here.append((word, quoted))
+            at.here.append((word, quoted))
         elif ">" in kind and not kind.endswith("&") and word != "/dev/null":
             draft.writes.append(self._path(word))
-        return position
 
-    def _with_bodies(self, text: str, position: int, here: list[tuple[str, bool]], draft: _Draft, depth: int) -> str:
+    def _take_bodies(self, at: _Place, depth: int, position: int) -> None:
         """Take the bodies of here-documents out of a text: what the command reads; substitutions in them do run."""
-        start = text.find("\n", position)
+        waiting, at.here = at.here, []
+        start = at.text.find("\n", position)
         if start < 0:
-            return text
+            return
         after = start + 1
-        for delimiter, quoted in here:
-            body, after = _here_document(text, after, delimiter)
-            draft.stdin = body
+        for delimiter, quoted in waiting:
+            body, after = _here_document(at.text, after, delimiter)
+            at.draft.stdin = body
             if not quoted:
                 self._substitutions(body, depth)
-        return text[: start + 1] + text[after:]
+        at.text = at.text[: start + 1] + at.text[after:]
 
     def _inner(self, body: str, depth: int) -> list[Step]:
         """The commands of a substitution, which count as run here."""

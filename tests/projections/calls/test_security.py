@@ -298,7 +298,9 @@ def test_commands_that_only_look_so_are_neither(line: str) -> None:
     assert (read(line).danger, read(line).risk) == ("", "")
 
 
-@pytest.mark.parametrize("line", ["Remove-Item -Recurse -Force C:\\Windows\\", "rd /s /q C:\\Users\\bob", "del /s C:\\*"])
+@pytest.mark.parametrize(
+    "line", ["Remove-Item -Recurse -Force C:\\Windows\\", "rd /s /q C:\\Users\\bob", "del /s C:\\*"]
+)
 def test_a_backslash_escapes_nothing_on_windows(line: str) -> None:
     """A tool that is PowerShell's or cmd's reads paths as they stand."""
     assert read(line, windows=True).danger
