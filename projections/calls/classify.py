@@ -419,12 +419,17 @@ def _exit_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: fields[name] for name in _EXIT_FIELDS if name in fields}
 
 
+def _ended_with(fields: dict[str, Any]) -> int:
+    """The exit code among the fields of a result; 0 if there is none."""
+    return next((number for name in _EXIT_FIELDS if (number := _number(fields.get(name))) is not None), 0)
+
+
 def _reported_by(result: dict[str, Any]) -> Failure | None:
     error = result.get("error")
     status = (
         _number(result.get("http_status")) or _number(result.get("status_code")) or _number(result.get("statusCode"))
     )
-    exit_code = next((code for name in _EXIT_FIELDS if (code := _number(result.get(name))) is not None), 0)
+    exit_code = _ended_with(result)
     is_error = result.get("isError") is True or result.get("is_error") is True
     if not error and not is_error and not exit_code and (status is None or status < 400):
         return None
@@ -432,7 +437,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
     if not details and is_error and isinstance(inner := result.get("structuredContent"), dict):
         nested = inner.get("error")
         details = nested if isinstance(nested, dict) else {"message": nested} if isinstance(nested, str) else inner
-        exit_code = exit_code or next((code for name in _EXIT_FIELDS if (code := _number(inner.get(name)))), 0)
+        exit_code = exit_code or _ended_with(inner)
     message = details.get("message") if details else error
     if not isinstance(message, str) or not message:
         message = next((text for name in _TEXT_FIELDS if (text := _text_of(result.get(name)))), "")

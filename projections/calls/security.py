@@ -82,9 +82,9 @@ _HARMFUL = (
     | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
 )
 _NEEDLES = (
-    "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree", "rmSync", "mv ",
-    "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download", "Remove-Item", "Format-",
-    "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~",
+    "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree",
+    "rmSync", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download", "Remove-Item",
+    "Format-", "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~",
 )  # fmt: skip
 _SIGNS = re.compile(
     r"\b(?:rm|dd|shred|mkfs|wipefs|chmod|chown|chgrp|unlink|rmtree|rmSync|mv|curl|wget|base64|iwr|irm|iex|tee)\b"

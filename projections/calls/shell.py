@@ -61,6 +61,11 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "xargs": frozenset({"-n", "-I", "-P", "-L", "-d", "-s", "-a", "-E"}),
 }
 
+_WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
+"""Wrappers with a word of their own (a time, a user) before the command."""
+
+_SCRIPT_OPTIONS = frozenset({"/c", "/k", "-c", "-command", "--command"})
+
 _SPECIAL = _KEYWORDS | SHELLS | _OTHER_SHELLS | _WRAPPERS.keys()
 """What may stand before the command word; every other first word is the command word."""
 
@@ -94,7 +99,11 @@ def _unquote(word: str) -> str:
 
 
 def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
-    """Drop assignments, keywords and wrappers; then the wrapper that gives privileges, and the script of a `bash -c`."""
+    """Drop assignments, keywords and wrappers.
+
+    Returns:
+        The words that are left, the wrapper that gives them privileges (empty if none), and the script of a `bash -c`.
+    """
     privileged = ""
     while words:
         first = words[0].rpartition("/")[2]
@@ -105,21 +114,9 @@ def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
         elif first in _WRAPPERS:
             if first in PRIVILEGE_WRAPPERS:
                 privileged = privileged or first
-            valued, words = _WRAPPERS[first], words[1:]
-            while words and words[0].startswith("-") and words[0] != "--":
-                words = words[2:] if words[0] in valued else words[1:]
-            if words and words[0] == "--":
-                words = words[1:]
-            if words and first in _WITH_OPERAND:
-                words = words[1:]
+            words = _unwrapped(first, words[1:])
         elif first in SHELLS and len(words) > 1:
-            for position, word in enumerate(words[1:], start=1):
-                if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-                    script = words[position + 1] if position + 1 < len(words) else ""
-                    return words, privileged, script
-                if not word.startswith("-"):
-                    break
-            return words, privileged, None
+            return words, privileged, _script_of_shell(words)
         elif first in _OTHER_SHELLS:
             return words, privileged or ("su" if first == "su" else ""), _script_of(words)
         else:
@@ -127,10 +124,24 @@ def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
     return words, privileged, None
 
 
-_WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
-"""Wrappers with a word of their own (a time, a user) before the command."""
+def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
+    """Words behind a wrapper's own options and operand."""
+    valued = _WRAPPERS[wrapper]
+    while words and words[0].startswith("-") and words[0] != "--":
+        words = words[2:] if words[0] in valued else words[1:]
+    if words and words[0] == "--":
+        words = words[1:]
+    return words[1:] if wrapper in _WITH_OPERAND else words
 
-_SCRIPT_OPTIONS = frozenset({"/c", "/k", "-c", "-command", "--command"})
+
+def _script_of_shell(words: list[str]) -> str | None:
+    """What `bash -c …` runs; None where a shell runs a file or its input."""
+    for position, word in enumerate(words[1:], start=1):
+        if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
+            return words[position + 1] if position + 1 < len(words) else ""
+        if not word.startswith("-"):
+            break
+    return None
 
 
 def _script_of(words: list[str]) -> str | None:

@@ -77,8 +77,8 @@ _ACTION_SUBCOMMANDS = {
 }
 
 _READ_CMDLETS = "Get Test Select Measure Find Show Compare Resolve Where Sort Group Format ConvertTo ConvertFrom Read"
-_ACTION_CMDLETS = """Remove Set New Add Clear Copy Move Rename Start Stop Restart Install Uninstall Update Enable Disable Export
-    Import Publish Save Expand Compress Push"""
+_ACTION_CMDLETS = """Remove Set New Add Clear Copy Move Rename Start Stop Restart Install Uninstall Update Enable
+    Disable Export Import Publish Save Expand Compress Push"""
 _CMDLET = re.compile(r"([A-Z][A-Za-z]+)-[A-Z][A-Za-z]*\Z")
 _BY_VERB = {
     **dict.fromkeys(_READ_CMDLETS.split(), ToolClass.READ),
