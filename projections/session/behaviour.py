@@ -49,13 +49,13 @@ def call_begun(
     if state.named_tools:
         avoidance.called(state, call.tool_name)
     if state.overdue:
-        state.overdue = []  # the model has stopped waiting
+        stalls.moved_on(state)
     sightings: list[Sighting] = []
     if rules.behaviour.enabled:
         limits = rules.behaviour
         sightings = budget.call_budget(state, call.tool_name, event.id, limits)
         if rules.policies:
-            sightings += prerequisites.call_started(state, call.tool_name, event.id, rules)
+            sightings += prerequisites.call_started(state, call, event.id, rules)
         if isinstance(event, ev.ToolCallStarted):
             paging = paging_loop(state, event.id, call, args, limits)
             if paging is not None:

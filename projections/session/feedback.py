@@ -26,10 +26,9 @@ def false_alarm(state: SessionState, output_id: str) -> str:
     if alarm is None:
         return ""
     state.issued = [one for one in state.issued if one.id_digest != alarm.id_digest]
-    state.pending_nudges = [  # whether a nudge helped means nothing where there was nothing to help
-        one for one in state.pending_nudges if (one.pattern, one.fingerprint) != (alarm.pattern, alarm.fingerprint)
-    ]
     mute = (alarm.pattern, alarm.fingerprint)
+    for streaks in (state, *state.agents.values()):  # whether it helped means nothing where there was nothing to help
+        streaks.pending_nudges = [one for one in streaks.pending_nudges if (one.pattern, one.fingerprint) != mute]
     if mute not in state.muted:
         state.muted = [*state.muted[1 - MAX_FALSE_ALARMS :], mute]
     counts = state.false_alarms
@@ -51,7 +50,8 @@ def _about(state: SessionState, output_id: str) -> IssuedNudge | None:
     issued = next((one for one in state.issued if one.id_digest == wanted), None)
     if issued is not None:
         return issued
-    active = next((one for one in state.active if one.pattern_id == output_id), None)
+    everyone = (state, *state.agents.values())
+    active = next((one for streaks in everyone for one in streaks.active if one.pattern_id == output_id), None)
     if active is None or is_muted(state, active):
         return None
     return IssuedNudge(wanted, active.pattern, active.fingerprint, active.tool_name)

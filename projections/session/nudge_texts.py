@@ -13,6 +13,7 @@ from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern
 from .prerequisites import own_message
 from .state import ActivePattern
+from .streaks import READS_WITH_NEWS
 
 TEXTS: dict[str, tuple[str, str, str]] = {
     Pattern.REPETITIVE_CALLS: (
@@ -39,6 +40,11 @@ TEXTS: dict[str, tuple[str, str, str]] = {
         "The last {count} reads brought nothing new. Consider acting on what you have read.",
         "NOTICE: {count} reads without anything new. Act on what you know, or say what is missing.",
         "PAUSED: {count} reads without an action. The session waits for the user.",
+    ),
+    READS_WITH_NEWS: (
+        "That makes {count} reads in a row. Consider acting on what you have read.",
+        "NOTICE: {count} reads in a row without an action. Act on what you know, or say what is missing.",
+        "PAUSED: {count} reads in a row without an action. The session waits for the user.",
     ),
     Pattern.SAME_ERROR_LOOP: (
         "{tool_name} has failed the same way {count} times with different arguments. The arguments may not be the problem; read the error.",
@@ -106,7 +112,7 @@ TEXTS: dict[str, tuple[str, str, str]] = {
 def text_for(active: ActivePattern, severity: int, rules: Rules, *, seconds: int) -> str:
     """Text of a nudge; `severity` is 1 minor to 3 severe. A policy's own text wins, then the operator's, then ours."""
     word = ("minor", "moderate", "severe")[severity - 1]
-    template = rules.nudges.texts.get(f"{active.pattern}.{word}") or TEXTS[active.pattern][severity - 1]
+    template = rules.nudges.texts.get(f"{active.pattern}.{word}") or TEXTS[active.text or active.pattern][severity - 1]
     if active.pattern == Pattern.PREREQUISITE_VIOLATED:
         template = own_message(active.fingerprint, rules) or template
     values = {

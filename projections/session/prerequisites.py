@@ -15,22 +15,25 @@ from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES
 from . import avoidance
 from .patterns import Sighting
-from .state import MAX_POLICIES, Prerequisite, SessionState
+from .state import MAX_POLICIES, OpenCall, Prerequisite, SessionState
 
 
-def call_started(state: SessionState, tool_name: str, event_id: str, rules: Rules) -> list[Sighting]:
+def call_started(state: SessionState, call: OpenCall, event_id: str, rules: Rules) -> list[Sighting]:
     """A call starts: which policies it violates; each violation also names the tool that should have come first."""
     seen: list[Sighting | None] = []
+    tool_name, at = call.tool_name, call.started_ms
     for name, policy in rules.policies.items():
         if not policy.enabled or not _gates(policy.before, policy.requires, tool_name):
             continue
         record = _record(state, name)
         if _is_met(state, record, policy):
             continue
+        if not record.violations:
+            record.since_ms = at
         record.violations += 1
         record.event_ids = [*record.event_ids[1 - MAX_CAUSES :], event_id]
         seen.append(_violation(name, policy, record, tool_name, rules.behaviour))
-        seen.append(avoidance.name_tool(state, policy.requires, event_id, rules.behaviour))
+        seen.append(avoidance.name_tool(state, policy.requires, event_id, at, rules.behaviour))
     return [sighting for sighting in seen if sighting is not None]
 
 
@@ -72,6 +75,7 @@ def _violation(
     return Sighting(
         Pattern.PREREQUISITE_VIOLATED, severity, policy_fingerprint(name), record.violations,
         [tool_name], record.event_ids, f"call {policy.requires} first (policy {name})", required_tool=policy.requires,
+        since_ms=record.since_ms,
     )  # fmt: skip
 
 
