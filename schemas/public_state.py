@@ -65,6 +65,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         pattern_counts: model: how often each pattern was detected, once for each streak.
         nudges_sent: model: nudges issued.
         nudges_effective: model: nudges that helped.
+        nudges_judged: model: nudges judged at all; those that the user or the end of a session has overtaken are not.
         last_failure_at: when it last failed.
         last_success_at: when it last succeeded.
         model: model: which one; `key` is the failure key its calls are counted on.
@@ -72,7 +73,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         failure_history: times of the latest counted failures, oldest first; for sparklines.
         stall_rate: model: stalled turns by turns, 0 to 1; absent before the first turn.
         most_common_pattern: model: the pattern detected most often.
-        nudge_effectiveness: model: nudges that helped by nudges issued, 0 to 1; absent before the first.
+        nudge_effectiveness: model: nudges that helped by nudges judged, 0 to 1; absent before the first.
         false_alarms: model: nudges and patterns that somebody called wrong, by pattern.
     """
 
@@ -121,3 +122,4 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     most_common_pattern: Pattern | None = None
     nudge_effectiveness: float | None = None
     false_alarms: dict[str, int] = {}
+    nudges_judged: int | None = None

@@ -26,7 +26,7 @@ from . import (
     talk,
     text_loop,
 )
-from .calls import Args, is_our_finish
+from .calls import Args, is_our_finish, telling
 from .paging import paging_loop
 from .patterns import Sighting
 from .state import ActivePattern, Done, OpenCall, SessionState
@@ -42,7 +42,7 @@ def call_begun(
     emit: Emitter,
 ) -> None:
     """A call has begun, whatever comes of it: talk is over, and some things are seen from the call alone."""
-    if state.announced and call.tool_class is not ToolClass.INTROSPECTION:
+    if (state.announced or state.unconfirmed) and call.tool_class is not ToolClass.INTROSPECTION:
         announcements.fulfilled(state)
     if state.spoken:
         talk.interrupted(state)
@@ -57,7 +57,7 @@ def call_begun(
         if rules.policies:
             sightings += prerequisites.call_started(state, call, event.id, rules)
         if isinstance(event, ev.ToolCallStarted):
-            paging = paging_loop(state, event.id, call, args, limits)
+            paging = paging_loop(state, event.id, call, telling(call.tool_name, args, rules), limits)
             if paging is not None:
                 sightings.append(paging)
     break_out(state, event.session_id, sightings, rules, emit)

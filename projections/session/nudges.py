@@ -132,8 +132,7 @@ def judge_cleared(state: SessionState, session_id: str, cleared: Iterable[Active
 
 def _judge(state: SessionState, session_id: str, pending: PendingNudge, emit: Emitter, *, effective: bool) -> None:
     state.pending_nudges.remove(pending)
-    if effective:
-        profile.helped(state, session_id, emit)
+    profile.judged(state, session_id, emit, effective=effective)
     emit.decision(
         "nudges",
         session_id,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from ...schemas.nudge_templates import filled
 from ...schemas.rules import BehaviourRules, Policy, Rules
-from ...schemas.vocabulary import Pattern
+from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES
 from . import avoidance
@@ -59,22 +60,24 @@ def policy_fingerprint(name: str) -> int:
     return digest(name.encode())
 
 
-def own_message(fingerprint: int, rules: Rules) -> str:
+def own_text(fingerprint: int, severity: PatternSeverity, rules: Rules) -> str:
     """The text that the policy of a fingerprint brings for its nudges; empty where it brings none."""
-    return next(
-        (policy.message for name, policy in rules.policies.items() if policy_fingerprint(name) == fingerprint), ""
-    )
+    policy = next((policy for name, policy in rules.policies.items() if policy_fingerprint(name) == fingerprint), None)
+    return policy.texts.get(severity, policy.message) if policy is not None else ""
 
 
 def _violation(
     name: str, policy: Policy, record: Prerequisite, tool_name: str, rules: BehaviourRules
 ) -> Sighting | None:
-    severity = rules.prerequisite_violated.step(record.violations)
+    severity = policy.step(record.violations, rules.prerequisite_violated)
     if not severity:
         return None
+    action = policy.expected_action or f"call {policy.requires} first (policy {name})"
+    if policy.expected_action:
+        action = filled(action, tool_name=tool_name, count=record.violations, required_tool=policy.requires)
     return Sighting(
         Pattern.PREREQUISITE_VIOLATED, severity, policy_fingerprint(name), record.violations,
-        [tool_name], record.event_ids, f"call {policy.requires} first (policy {name})", required_tool=policy.requires,
+        [tool_name], record.event_ids, action, required_tool=policy.requires,
         since_ms=record.since_ms,
     )  # fmt: skip
 

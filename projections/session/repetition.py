@@ -37,15 +37,15 @@ def remember(state: SessionState, call: OpenCall, verdict: Verdict, event_id: st
 
 
 def is_news(same: list[Done], verdict: Verdict) -> bool:
-    """Whether a call that was made before, or not, has not given this result within the window."""
-    return not same or all(done.result != verdict.result for done in same)
+    """Whether a call, made before or not, has not given this result within the window. An unknown result is news."""
+    return not same or not verdict.result or all(done.result != verdict.result for done in same)
 
 
 def repetitive_calls(state: SessionState, call: OpenCall, same: list[Done], rules: BehaviourRules) -> Sighting | None:
-    """The call just remembered, with the same result, in several steps since progress or a changed result."""
-    if not same:
-        return None
+    """The call just remembered, with the same known result, in several steps since progress or a changed result."""
     last = state.window[-1]
+    if not same or not last.result:
+        return None
     ladder = rules.poll_no_progress if call.tool_class is ToolClass.POLL else rules.repetitive_calls
     repeats: list[Done] = []
     step = -1
@@ -112,7 +112,8 @@ def finish_in_step(state: SessionState, call: OpenCall, verdict: Verdict) -> boo
     state.step_sealed = True
     state.step_open -= 1
     if not verdict.neutral:
-        state.step_mix = state.step_mix + _mix(call.fingerprint, verdict.result) & _MASK
+        result = verdict.result or digest(call.event_id.encode())  # two unknown results are never the same
+        state.step_mix = state.step_mix + _mix(call.fingerprint, result) & _MASK
     return state.step_open <= 0 and close_step(state)
 
 

@@ -206,6 +206,7 @@ def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Ru
         act_as(state, event.agent_id)
     if state.turn_open:
         _turn_over(state, event, at, rules, emit)
+    announcements.turn_begun(state)
     state.turn_open = True
     state.turn_stalled = False
     if event.turn_index is None and state.turn_index < LARGEST_COUNT:
@@ -229,7 +230,7 @@ def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: in
     budget.turn_over(state)
     sighting = None
     if rules.behaviour.enabled:
-        sighting = announcements.silent_turn(state, event.id, rules.behaviour)
+        sighting = announcements.turn_over(state, event.id, at, rules.behaviour)
     behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
     if rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=bool(getattr(event, "stalled", False)))

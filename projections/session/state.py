@@ -291,6 +291,8 @@ class AgentStreaks(msgspec.Struct, array_like=True):
     announced_since: int = 0
     unconfirmed: str = ""
     unconfirmed_since: int = 0
+    phrased: bool = False
+    unphrased: bool = False
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
@@ -351,6 +353,8 @@ class SessionState(KeyState):
         turn_known: `turn_index` is known: an event has named it, or turns are published.
         introspection_since, planning_since, stale_since, reads_since, announced_since, unknown_since, spoken_since,
             said_since: when the first event of the streak happened, milliseconds.
+        phrased: one of the announcements said so in words.
+        unphrased: a message that said nothing of the kind has been followed by another one.
         unconfirmed: id of the latest message if it announces work in case another message follows; empty if not.
         unconfirmed_since: when it was said, milliseconds.
     """
@@ -440,3 +444,5 @@ class SessionState(KeyState):
     said_since: int = 0
     unconfirmed: str = ""
     unconfirmed_since: int = 0
+    phrased: bool = False
+    unphrased: bool = False

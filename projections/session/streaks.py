@@ -106,8 +106,8 @@ def read_only_loop(
 
 
 def _brought_before(state: SessionState, result: int) -> bool:
-    """Whether a call of the window before the latest gave this result."""
-    return result in [done.result for done in state.window[:-1]]
+    """Whether a call of the window before the latest gave this result, if it is known."""
+    return result != 0 and result in [done.result for done in state.window[:-1]]
 
 
 def reading_on(state: SessionState, rules: BehaviourRules) -> bool:

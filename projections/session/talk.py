@@ -25,8 +25,7 @@ def heard(state: SessionState, event: ModelText, at: int, rules: BehaviourRules)
             first = next(sentences, None)
             says = first is not None
             sentences = chain((first,), sentences) if first is not None else sentences
-        if says:
-            seen.append(announcements.announced(state, event.id, rules))
+        seen.append(announcements.heard(state, event, at, rules, says=says))
         if says or (event.mentions and event.text is None and event.announces is None):
             seen += avoidance.named(state, event, at, sentences, rules)
         seen.append(monologue(state, event.id, at, rules))

@@ -14,7 +14,7 @@ def works_as(story: Story, agent: str | None, tool: str = "query_db", *, n: int 
 
 
 def test_agents_that_take_turns_do_not_share_a_streak() -> None:
-    """Two agents ask the same twice: nobody has repeated anything three times; a third time by one of them is a loop."""
+    """Two agents ask the same twice: nobody has repeated it three times; a third time by one of them is a loop."""
     story = Story()
     for agent in (None, "helper", None, "helper"):
         works_as(story, agent)
@@ -65,7 +65,7 @@ def test_a_user_message_ends_the_streaks_of_all_agents() -> None:
             works_as(story, agent)
     story.user_says()
     cleared = [one.get("agent_id") for one in story.all("pattern.cleared")]
-    assert sorted(cleared, key=str) == ["a", "b", None]
+    assert sorted(cleared, key=str) == [None, "a", "b"]
     for agent in (None, "a", "b"):
         works_as(story, agent)
         works_as(story, agent)
