@@ -26,6 +26,9 @@ MAX_TEXT_CHARS = 1000
 MESSAGES_WITHOUT_CALL = "announce_no_action by structure"
 """Names the nudge texts for messages that announce by what follows them alone."""
 
+MAX_END_CHARS = 200
+"""Of the end of a message so much is read to see whether it hands over to the user."""
+
 _NOT_TO_WAIT = r"(?! (?:need|be (?:happy|glad)|wait|leave|let you))"
 _AT_IT = r"(?:(?:now |i'm |i am ){0}|{0} (?:now|it now|this now|the|immediately))"
 
@@ -114,7 +117,9 @@ _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
 _QUESTION = ("?", "？")
 _QUESTIONS = (*_QUESTION, "؟", "\u037e", "՞", "፧", "⁇", "‽")
-_GREEK_QUESTION = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff];$")
+_GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")
+"""A Greek letter: a semicolon behind it asks."""
+
 _TRAILING = " \t\r\n*_`~'\"”“»«’)]}」』\uff09】"
 """What may stand behind the mark that ends a message."""
 
@@ -175,8 +180,8 @@ def _sentence_at(text: str, start: int, end: int) -> str:
 
 def hands_over(text: str) -> bool:
     """Whether a message leaves the next word to the user: it ends with a question, in any script, or offers something."""
-    end = text[-MAX_TEXT_CHARS // 2 :].lower().rstrip(_TRAILING).replace("’", "'")
-    if not end or end.endswith(_QUESTIONS) or _GREEK_QUESTION.search(end):
+    end = text[-MAX_END_CHARS:].lower().rstrip(_TRAILING).replace("’", "'")
+    if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):
         return True
     return _offers(_sentence_at(end, len(end) - 1, len(end) - 1))
 

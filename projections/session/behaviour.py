@@ -57,7 +57,9 @@ def call_begun(
         if rules.policies:
             sightings += prerequisites.call_started(state, call, event.id, rules)
         if isinstance(event, ev.ToolCallStarted):
-            paging = paging_loop(state, event.id, call, telling(call.tool_name, args, rules), limits)
+            if rules.tools.volatile_args:
+                args = telling(call.tool_name, args, rules)
+            paging = paging_loop(state, event.id, call, args, limits)
             if paging is not None:
                 sightings.append(paging)
     break_out(state, event.session_id, sightings, rules, emit)

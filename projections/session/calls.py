@@ -56,7 +56,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
     key = keys.call_key(name, args, event.service or "", line)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(telling(name, args, rules))
+        canonical = fingerprints.canonical(telling(name, args, rules) if rules.tools.volatile_args else args)
     else:
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()
@@ -165,7 +165,8 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
-    act_as(state, call.agent_id)
+    if call.agent_id != state.agent:
+        act_as(state, call.agent_id)
     if state.step_sealed:
         close_step(state)  # what is still open of the step before says nothing any more
         state.step += 1
@@ -253,9 +254,13 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
         if call.call_id != event.call_id or (ours and finish_id(call.event_id) != event.id):
             continue
         del calls[position]
-        schedule(state)
+        if calls:
+            schedule(state)
+        else:
+            state.next_deadline = 0
         _remember_closed(state, call.call_id)
-        act_as(state, call.agent_id)
+        if call.agent_id != state.agent:
+            act_as(state, call.agent_id)
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None

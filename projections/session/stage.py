@@ -250,9 +250,10 @@ def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emi
     """A user message ends every streak of every agent; nudges whose effect was open stay unjudged."""
     del rules
     stalls.cut_off(state, at)
-    for _ in agents.each(state):
-        patterns.clear(state, event.session_id, list(state.active), emit)
-    state.agents = {}
+    if state.active or state.agents:
+        for _ in agents.each(state):
+            patterns.clear(state, event.session_id, list(state.active), emit)
+        state.agents = {}
     state.pending_nudges = []
     state.nudged = []
     behaviour.forget_streaks(state)
