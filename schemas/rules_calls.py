@@ -22,6 +22,7 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
     Attributes:
         classes: tool name → class; beats annotations and names.
         key_by: `family` (default) or `args` for a key per distinct arguments.
+        volatile_args: tool → arguments by which two calls do not differ, such as the numbers of a page's elements.
         expected_failures: tools whose failures are informational and never count.
         expected_failure_rates: tool → share of its calls that may fail without meaning anything.
         answer_exit_codes: tool or command word → exit codes by which it answers; such a failure is informational.
@@ -30,6 +31,7 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
 
     classes: dict[str, ToolClass] = {}
     key_by: Annotated[str, Meta(pattern="^(family|args)$")] = "family"
+    volatile_args: dict[str, frozenset[str]] = {}
     expected_failures: frozenset[str] = frozenset()
     expected_failure_rates: dict[str, Ratio] = {}
     answer_exit_codes: dict[str, tuple[ExitCode, ...]] = {}
