@@ -62,7 +62,7 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
         fifth: added to the cost from the fifth failure on.
         tenth: added instead from the tenth on.
         earned: what a success gives back, up to the registered score.
-        by_cause: severity of a failed call → what it costs; a severity that is not named costs nothing.
+        by_cause: severity of a failed call → what it costs; a severity that is not named, or off, costs nothing.
         tag_after: capability failures at scenarios with a word that tag the tool `not-for-WORD`.
         tag_days: days after the last such failure on which the tag expires.
         similar: similarity from which a past failure counts against a scenario.
@@ -78,7 +78,7 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
     fifth: Score = 0.05
     tenth: Score = 0.10
     earned: Score = 0.01
-    by_cause: dict[Severity, QualitySeverity] = msgspec.field(default_factory=lambda: dict(QUALITY_BY_CAUSE))
+    by_cause: dict[Severity, QualitySeverity | None] = msgspec.field(default_factory=lambda: {**QUALITY_BY_CAUSE})
     tag_after: Count = 2
     tag_days: Annotated[float, Meta(gt=0, le=3650)] = 30
     similar: Score = 0.75

@@ -127,7 +127,7 @@ FAULTS = [
     (
         "r.json",
         '{\n  "domain_rules": {\n    "a": {},\n    "api.x.com": {\n      "count_threshold": 0\n    }\n  }\n}',
-        "r.json:5: domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or null (off), n",
+        "r.json:5: domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or \"off\" (nul",
     ),
     (
         "r.json",
@@ -142,7 +142,7 @@ FAULTS = [
     (
         "r.toml",
         "[quality.by_cause]\ncrash = 'lo'\n",
-        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, not the text "lo"',
+        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, or "off" (null in JSON), not the text "lo"',
     ),
     ("r.json", "{\n  'a': 1}", "r.json: not JSON: Expecting property name enclosed in double quotes: line 2 column 3"),
     (
