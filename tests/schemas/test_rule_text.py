@@ -262,7 +262,7 @@ deep = 3
             "must be a list, each a text of 1 to 256 characters, not the text",
         ),
         ("[tools]\nkey_by = 'x'", 'must be one of family, args, not the text "x"'),
-        ("[guarantees]\nmax_cost_usd = -1", "must be a number from 0, not -1"),
+        ("[guarantees]\nmax_cost_usd = -1", "must be a number from 0 to 1000000000, not -1"),
         ("[breakers.tool]\nbackoff = 99", "must be a number from 1 to 16, not 99"),
         ("[models]\npreferred_models = [1]", "preferred_models[0]: must be a text, not 1"),
         ("[trust]\nmax_fine_keys = [1]", "must be a whole number from 1 to 1000000, not a list"),
