@@ -42,10 +42,10 @@ SOURCES: Mapping[str, float] = {
 EVEN = 0.5
 """Confidence where nothing speaks for or against."""
 
-_JOINED = re.compile(r"['’‘`´]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
+_JOINED = re.compile(r"['\u2018\u2019`\u00b4]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
 """Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops."""
 
-_SEPARATORS = re.compile(r"[;!?¡¿…\"“”„«»()\[\]{}*_]|[,:](?!\d)|(?<=\w)[-‐‑–—]|[-‐‑–—](?!\d)")
+_SEPARATORS = re.compile(r"[;!?¡¿…\"“”„«»()\[\]{}*_]|[,:](?!\d)|(?<=\w)[-\u2010-\u2015]|[-\u2010-\u2015](?!\d)")
 """Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one."""
 
 _CONNECTED = 0.25

