@@ -15,6 +15,7 @@ class Status(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    LOST = "lost"
 
 
 class Severity(StrEnum):

@@ -18,7 +18,7 @@ from ..emit import Emitter
 from .state import OpenCall, SessionState
 
 _NO_ERROR = ErrorInfo()
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
