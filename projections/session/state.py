@@ -257,6 +257,7 @@ class SessionState(KeyState):
         stall_due: when the next silence, turn or overdue call is to be told, milliseconds; 0 nothing is.
         muted: patterns and fingerprints judged false alarms; not nudged again.
         turn_stalled: a pattern was seen in the turn under way.
+        models: models that may be suggested, as the platform last declared them; None: it has declared none.
     """
 
     workspace_id: str = ""
@@ -330,3 +331,4 @@ class SessionState(KeyState):
     turn_stalled: bool = False
     overrides: str = ""
     explores: bool = True
+    models: tuple[str, ...] | None = None
