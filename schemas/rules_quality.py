@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .rule_fields import Count, Ratio, RulesBase, Score
+from .rule_fields import Count, Ratio, RulesBase, Score, Seconds, Threshold
 from .vocabulary import ModelSwitchStrategy, QualitySeverity, Severity
 
 
@@ -68,6 +68,9 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
         similar: similarity from which a past failure counts against a scenario.
         demotion: taken off the similarity of a tool that failed at such a scenario just now.
         half_life_days: days after which that is half as much.
+        unavailable_after: latest calls in a row that timed out or did not reach the tool, after which it ranks behind
+            others.
+        unavailable_seconds: seconds after the last of them up to which it does, unless a call succeeds.
     """
 
     registered_score: Score = 0.90
@@ -84,3 +87,5 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
     similar: Score = 0.75
     demotion: Score = 0.3
     half_life_days: Annotated[float, Meta(gt=0, le=3650)] = 30
+    unavailable_after: Threshold = 2
+    unavailable_seconds: Seconds = 300

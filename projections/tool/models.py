@@ -25,7 +25,6 @@ from .model_state import FAILURES_TOLD, FIRST_TOLD, MAX_EVIDENCE, MAX_KEYS, MAX_
 from .state import ToolState
 from .wilson import wilson_bounds
 
-
 SEEN_WITHIN_MS = 30 * 86_400_000
 """A model whose last call with the tool is longer ago is not suggested, unless the session declares it available."""
 
@@ -70,8 +69,8 @@ def better_model(
 ) -> Better | None:
     """The available model to suggest in place of `current`, if one is better beyond chance.
 
-    Of several, the one with the highest lower bound; `preferred_models` break ties among those whose bounds overlap with
-    it.
+    Of several, the one with the highest lower bound; `preferred_models` break ties among those whose bounds overlap
+    with it.
     """
     mine = profiles.get(current)
     if mine is None or mine.own + mine.patterns < rules.min_failures:
