@@ -1,7 +1,7 @@
 """Lines of recorded files as records: their topic, and an arrival for those whose own time cannot be right.
 
-A file has no record timestamps, so event times are taken as they are, but for a line far ahead of the lines around it: a
-clock that runs years ahead must not expire what others wait for. See docs/decisions/0023-when-a-line-of-a-file-arrived.md.
+A file has no record timestamps. Event times are taken as they are, but for a line far ahead of the lines around it, so
+that one clock that runs years ahead expires nothing for others (docs/decisions/0023-when-a-line-of-a-file-arrived.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNKNOWN = -1
 """Arrival of a line whose own time is taken as it is."""
 
 AHEAD_MS = 3_600_000
-"""How far a line may be ahead of the lines around it: late records and time zones of a file are rarely farther apart."""
+"""How far a line may be ahead of the lines around it: late records of a file are rarely farther apart."""
 
 UNCONFIRMED_MS = 30 * 86_400_000
 """How far the last line of a file, or of a part of it, may be ahead of the line before it: sessions rest for days."""
@@ -114,7 +114,7 @@ class Arrivals:
     def _reference(self, line: _Read) -> tuple[int, int]:
         """Time by which a line that is ahead of all before it is judged, and how far it may be ahead of that time.
 
-        The lines that follow in its session know best, then all that follow, unless a part with older times begins there.
+        Decisive are the lines that follow in its session, else all that follow; lines of an older part are left out.
         """
         following = [one for one in self._waiting if one.time and one.time >= self._before - AHEAD_MS]
         own = [one for one in following if line.session and one.session == line.session]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import gzip
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from ...projections.emit import Output
 from ...projections.rule_source import RuleSource
 from ...schemas.rules import Rules
-from .arrivals import Arrivals, Line
+from .arrivals import Arrivals
 from .topology import LocalTopology
 
 STDIN = "-"
@@ -39,6 +39,13 @@ def open_lines(name: str) -> Iterator[IO[bytes]]:
             yield buffered
 
 
+class Feed(Protocol):
+    """Folds records of a topic, as `LocalTopology.feed` does."""
+
+    def __call__(self, topic: str, values: Iterable[bytes], *, timestamp: int) -> Iterable[Output]:
+        """Everything that the records cause; `timestamp` is their arrival, or -1."""
+
+
 class Replay:
     """One replay over any number of files.
 
@@ -52,23 +59,27 @@ class Replay:
         self.topology = LocalTopology(rules)
         self.lines = 0
 
-    def run(self, names: list[str], *, progress: Callable[[int], None] = lambda _bytes: None) -> Iterator[Output]:
+    def run(
+        self,
+        names: list[str],
+        *,
+        progress: Callable[[int], None] = lambda _bytes: None,
+        feed: Feed | None = None,
+    ) -> Iterator[Output]:
         """Fold every line of every file in order, then what is due at the largest time seen.
 
         A line that is a command or a record of `settings` takes effect there. `progress` gets the bytes of each line as
-        it is read.
+        it is read. `feed` replaces the topology's own, for callers that add to what each line causes.
         """
+        feed = feed or self.topology.feed
         arrivals = Arrivals()
         for name in names:
             with open_lines(name) as lines:
                 for line in arrivals.of(self._values(lines, progress)):
-                    yield from self._feed(line)
+                    yield from feed(line.topic, (line.value,), timestamp=line.arrived_ms)
         for line in arrivals.rest():
-            yield from self._feed(line)
+            yield from feed(line.topic, (line.value,), timestamp=line.arrived_ms)
         yield from self.topology.tick(self.topology.stream_time)
-
-    def _feed(self, line: Line) -> list[Output]:
-        return self.topology.feed(line.topic, (line.value,), timestamp=line.arrived_ms)
 
     def _values(self, lines: IO[bytes], progress: Callable[[int], None]) -> Iterator[bytes]:
         for line in lines:
