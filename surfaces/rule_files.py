@@ -126,12 +126,16 @@ def _show_policies(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
-    for name in ("Policy", "Requires", "Before", "Within turns", "Applied", "Source"):
+    own = any(_own(one) for one in found)
+    for name in ("Policy", "Requires", "Before", "Within turns", *(["Its own"] if own else []), "Applied", "Source"):
         shown.add_column(name, overflow="fold")
     for one in found:
         within = str(one["within_turns"] or "the session")
         applied = "yes" if one["enabled"] else "no"
-        shown.add_row(one["name"], one["requires"], ", ".join(one["before"]), within, applied, str(one["source"]))
+        special = [_own(one)] if own else []
+        shown.add_row(
+            one["name"], one["requires"], ", ".join(one["before"]), within, *special, applied, str(one["source"])
+        )
     console().print(shown)
 
 
@@ -139,7 +143,16 @@ def in_words(policy: Mapping[str, Any]) -> str:
     """A policy as a sentence."""
     within = f", within {policy['within_turns']} turns" if policy["within_turns"] else ""
     applied = "" if policy["enabled"] else " (not applied)"
-    return f"{policy['requires']} before {', '.join(policy['before'])}{within}{applied}"
+    return f"{policy['requires']} before {', '.join(policy['before'])}{within}{_own(policy, '; ')}{applied}"
+
+
+def _own(policy: Mapping[str, Any], before: str = "") -> str:
+    """What a policy says in place of the shared ladder and texts, in words; empty where it says nothing."""
+    steps = ", ".join(f"{word} after {count}" for word, count in policy.get("severity_thresholds", {}).items())
+    texts = [name for name in ("message", "texts", "expected_action") if policy.get(name)]
+    words = [f"own steps: {steps}" if steps else "", "own texts" if texts else ""]
+    found = "; ".join(filter(None, words))
+    return f"{before}{found}" if found else ""
 
 
 def _shown(name: str) -> str:

@@ -16,7 +16,7 @@ from trustfold.schemas.rules import EscalationPatch, Ladder, Policy, QualityRule
 from trustfold.schemas.vocabulary import Pattern, PatternSeverity, Severity
 
 _WORDS = st.text(st.characters(codec="utf-8", exclude_characters="{}"), min_size=1, max_size=12)
-_LADDERS = st.tuples(st.integers(2, 5), st.integers(0, 1), st.integers(0, 1)).map(
+_LADDERS = st.tuples(st.integers(2, 4), st.integers(0, 1), st.integers(0, 1)).map(
     lambda steps: {"minor": steps[0], "moderate": sum(steps[:2]), "severe": sum(steps)}
 )
 _TEXTS = st.dictionaries(
@@ -25,11 +25,10 @@ _TEXTS = st.dictionaries(
     max_size=2,
 )
 _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
-    "texts": _TEXTS,
-    "message": _WORDS,
-    "security_patterns": st.just([r"curl\b.*\| *sh"]),
-    "failure_rate": st.floats(0.6, 1),
-    "release_rate": st.floats(0.1, 0.5),
+    "NudgeRules.texts": _TEXTS,
+    "CallRules.security_patterns": st.just([r"curl\b.*\| *sh"]),
+    "FleetRules.failure_rate": st.floats(0.6, 1),
+    "FleetRules.release_rate": st.floats(0.1, 0.5),
 }
 """Fields with rules of their own."""
 
@@ -71,7 +70,7 @@ def patches(kind: type[Struct]) -> st.SearchStrategy[dict[str, Any]]:
         return _LADDERS
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
-    fields = {field.name: _BY_NAME.get(field.name, values(field.type)) for field in info.fields}
+    fields = {field.name: _BY_NAME.get(f"{kind.__name__}.{field.name}", values(field.type)) for field in info.fields}
     needed = [field.name for field in info.fields if field.default is NODEFAULT and field.default_factory is NODEFAULT]
     return st.fixed_dictionaries(
         {name: fields[name] for name in needed}, optional={n: s for n, s in fields.items() if n not in needed}
