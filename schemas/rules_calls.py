@@ -17,11 +17,13 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
     Attributes:
         classes: tool name → class; beats annotations and names.
         key_by: `family` (default) or `args` for a key per distinct arguments.
+        volatile_args: tool → arguments by which two calls do not differ, such as the numbers of a page's elements.
         expected_failures: tools whose failures are informational and never count.
     """
 
     classes: dict[str, ToolClass] = {}
     key_by: Annotated[str, Meta(pattern="^(family|args)$")] = "family"
+    volatile_args: dict[str, frozenset[str]] = {}
     expected_failures: frozenset[str] = frozenset()
 
 

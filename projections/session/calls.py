@@ -20,6 +20,7 @@ from ...schemas.vocabulary import Status, ToolClass
 from ..calls import command_line, fingerprints, keys, security, tool_class
 from ..calls.command_line import CommandLine
 from ..emit import Emitter
+from .agents import act_as
 from .repetition import close_step
 from .state import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
 
@@ -43,13 +44,19 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
+def telling(tool_name: str, args: Args, rules: Rules) -> Args:
+    """The arguments by which two calls of a tool differ: all but those that the rules call volatile."""
+    volatile = rules.tools.volatile_args.get(tool_name)
+    return {name: value for name, value in args.items() if name not in volatile} if volatile else args
+
+
 def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
     """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
     name = event.tool_name
     line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
     key = keys.call_key(name, args, event.service or "", line)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(args)
+        canonical = fingerprints.canonical(telling(name, args, rules))
     else:
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()
@@ -158,6 +165,7 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
+    act_as(state, call.agent_id)
     if state.step_sealed:
         close_step(state)  # what is still open of the step before says nothing any more
         state.step += 1
@@ -247,6 +255,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
         del calls[position]
         schedule(state)
         _remember_closed(state, call.call_id)
+        act_as(state, call.agent_id)
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
@@ -254,6 +263,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
     call = describe(start_of(event), {}, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
+    act_as(state, call.agent_id)
     close_step(state)
     state.step += 1
     state.step_open, state.step_sealed = 1, True
@@ -297,7 +307,7 @@ def _finish_of(state: SessionState, session_id: str, call: OpenCall, at: int, st
         user_id=state.user_id or None,
         agent_id=call.agent_id or None,
         model=state.model or None,
-        turn_index=state.turn_index,
+        turn_index=state.turn_index if state.turn_known else None,
         call_id=call.call_id,
         tool_name=call.tool_name,
         plugin_name=call.plugin_name or None,

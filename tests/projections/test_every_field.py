@@ -29,7 +29,7 @@ _OF_A_KIND = {
     StateKind.QUALITY: """score registered_score failures tags tags_expire_at failed_scenarios last_failure_at scope
         unavailable_until""",
     StateKind.MODEL: """scope model attempts failures success_rate last_failure_at turns stalled_turns pattern_counts
-        nudges_sent nudges_effective stall_rate most_common_pattern nudge_effectiveness false_alarms""",
+        nudges_sent nudges_judged nudges_effective stall_rate most_common_pattern nudge_effectiveness false_alarms""",
 }
 """Fields of `state.updated` by kind, besides `kind` and `key`."""
 
@@ -102,7 +102,28 @@ def called_wrong() -> Story:
     return story
 
 
-STORIES = (pending, probes, better_model, doubtful, overspent, unsuited, declined, called_wrong, *ALL.values())
+def of_an_agent() -> Story:
+    """One agent of several goes round in circles, and out of it."""
+    story = Story(model="m1")
+    own = {"agent_id": "a1", "correlation_id": "run-1", "turn_index": 3}
+    for result in ("same", "same", "same", "news"):
+        call = story.started("read_file", {"path": "a"}, **own)
+        story.finished(call, "read_file", result=result, **own)
+    return story
+
+
+STORIES = (
+    of_an_agent,
+    pending,
+    probes,
+    better_model,
+    doubtful,
+    overspent,
+    unsuited,
+    declined,
+    called_wrong,
+    *ALL.values(),
+)
 
 
 def rejected() -> Iterable[Output]:
