@@ -46,6 +46,7 @@ class Call:
         started_ms: when it came, since the epoch.
         began_ms: the same on the clock that never runs backwards.
         deadline_ms: when nobody waits any more, on that clock; None: never.
+        cost_usd: US dollars that its caller expects it to cost; None: as its tool is registered.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Call:
         "began_ms",
         "call_id",
         "correlation_id",
+        "cost_usd",
         "deadline_ms",
         "dedupe_mode",
         "given_key",
@@ -93,6 +95,7 @@ class Call:
         self.started_ms = 0
         self.began_ms = 0.0
         self.deadline_ms: float | None = None
+        self.cost_usd: float | None = None
         self.given_key: str | None = None
         self.dedupe_mode: DedupeMode | None = None
         self.max_attempts: int | None = None

@@ -70,6 +70,7 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         last_success_at: when it last succeeded.
         model: model: which one; `key` is the failure key its calls are counted on.
         failed_scenarios: quality: what it was used for when it failed, and when it last did.
+        unavailable_until: quality: until when the tool ranks behind others, as its latest calls did not reach it.
         failure_history: times of the latest counted failures, oldest first; for sparklines.
         stall_rate: model: stalled turns by turns, 0 to 1; absent before the first turn.
         most_common_pattern: model: the pattern detected most often.
@@ -126,4 +127,5 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     false_alarms: dict[str, int] = {}
     window_s: float | None = None
     part_of: str | None = None
+    unavailable_until: str | None = None
     nudges_judged: int | None = None

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..projections.calls.keys import tool_of_key
+from ..projections.calls.keys import tool_of_key, unescape
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
+from .key_text import ELLIPSIS
 from .orders import ask, envelope, tell
 from .output import note
 from .targets import Record, stuck_keys_for_completion, target_of, target_options
@@ -101,9 +102,10 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     ]
     if key == EVERYTHING:
         return here
-    found = [one for one in here if one["key"] in {key, f"tool:{key}"} or tool_of_key(str(one["key"])) == key]
+    known = sorted({str(one["key"]) for one in here})
+    meant = _whole(key, known)
+    found = [one for one in here if _is_meant(str(one["key"]), meant)]
     if not found:
-        known = sorted({str(one["key"]) for one in here})
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists what is known"
         where = f" in workspace {workspace}" if workspace else ""
@@ -112,6 +114,20 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     if len(places) > 1:
         raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
     return found
+
+
+def _is_meant(known: str, key: str) -> bool:
+    """Whether an order for a key, or for a tool by its name, is about a known key."""
+    return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
+
+
+def _whole(key: str, known: Sequence[str]) -> str:
+    """A key as it is; of one that a narrow table has cut in the middle, the only known key that it can be."""
+    if ELLIPSIS not in key or key in known:
+        return key
+    head, _, tail = key.partition(ELLIPSIS)
+    fitting = [one for one in known if one.startswith(head) and one.endswith(tail) and len(one) > len(key)]
+    return fitting[0] if len(fitting) == 1 else key
 
 
 def _envelope(state: Record, reason: str | None) -> dict[str, Any]:

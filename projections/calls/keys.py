@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -56,9 +57,12 @@ _FAMILIES = {
 
 _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
-_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="})
-_ESCAPED = re.compile(r"\\([|=\\])")
+_LETTERS = dict(enumerate("0ABCDEFGHIJKLMNOPQRSTUVWXYZefgru")) | {0x7F: "d"}
+"""Control characters as in a terminal, `^J` for a line feed: in a key `\\J`."""
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="} | {code: f"\\{one}" for code, one in _LETTERS.items()})
+_ESCAPED = re.compile(r"\\([|=\\:0A-Zefgrud])")
+_UNESCAPED = {one: chr(code) for code, one in _LETTERS.items()}
 _CREDENTIALS = re.compile(r"(://)[^/]*@")
 _QUERY = re.compile(r"[?#]")
 _SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
@@ -81,8 +85,11 @@ class CallKey(NamedTuple):
 
 
 def escape(value: str) -> str:
-    """Make a value safe inside a key: one line, bounded, `|` and `=` escaped."""
-    return _CONTROL.sub(" ", value[:MAX_VALUE_CHARS]).translate(_ESCAPES)
+    """Make a value safe inside a key: one line, `|` and `=` escaped; a long one is cut off, with its digest behind."""
+    if len(value) > MAX_VALUE_CHARS:
+        digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        value = f"{value[: MAX_VALUE_CHARS - 9]}~{digest}"
+    return value.translate(_ESCAPES)
 
 
 @lru_cache(maxsize=8192)
@@ -100,7 +107,7 @@ def _of_server(tool_name: str, server: str) -> CallKey:
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
     """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]
-    return "|".join([escape(tool_name), *parts])
+    return "|".join([tool_key(tool_name), *parts])
 
 
 def parse_key(key: str) -> tuple[str, str]:
@@ -117,8 +124,8 @@ def tool_of_key(key: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Undo `escape`."""
-    return _ESCAPED.sub(r"\1", text)
+    """Undo `tool_key`."""
+    return _ESCAPED.sub(lambda found: _UNESCAPED.get(found[1], found[1]), text)
 
 
 _SERVICE_PARAM = re.compile(r"\|(?:domain|mcp_server)=((?:\\.|[^|\\])+)")
@@ -148,8 +155,12 @@ def has_scope(key: str) -> bool:
 
 
 def tool_key(tool_name: str) -> str:
-    """Trust key of a tool as a whole: its name, marked as a tool's where it reads like another scope."""
-    return f"tool:{tool_name}" if has_scope(tool_name) else escape(tool_name)
+    """Trust key of a tool as a whole: its whole name, escaped, so that the name can be read back from every key.
+
+    A name that reads like a scope has its colon escaped: the tool `service:x` is not the service `x`.
+    """
+    key = tool_name.translate(_ESCAPES)
+    return key.replace(":", "\\:", 1) if has_scope(key) else key
 
 
 @lru_cache(maxsize=8192)

@@ -277,11 +277,20 @@ def _settings(
     state: SessionState, event: ev.SessionSettingsChanged | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
 ) -> None:
     """Session overrides, replaced as a whole; they hold from the next event on. A start without any keeps them."""
-    del at, emit
     if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
         state.ends_turns = True
     if event.settings is not None:
         state.overrides = session_overrides(event.settings, rules)
+    if isinstance(event, ev.SessionStarted) and event.models is not None:
+        _models_available(state, event, at, rules, emit)
+
+
+def _models_available(
+    state: SessionState, event: ev.ModelsAvailable | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
+) -> None:
+    """Remember which models may be suggested in the session from now on."""
+    del at, rules, emit
+    state.models = event.models
 
 
 def _probe_requested(
@@ -347,6 +356,7 @@ _HANDLERS: dict[type, _Handler] = {
     ev.SessionStarted: _settings,
     ev.SessionEnded: _session_ended,
     ev.SessionSettingsChanged: _settings,
+    ev.ModelsAvailable: _models_available,
     ev.BreakerProbeRequested: _probe_requested,
     ev.FailureReported: _reported,
     ev.SuccessReported: _reported,

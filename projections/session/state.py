@@ -354,6 +354,7 @@ class SessionState(KeyState):
         muted: patterns and fingerprints judged false alarms; not nudged again.
         turn_stalled: a pattern was seen in the turn under way.
         asked: calls that wait for a person and have not started: id, and since when (milliseconds).
+        models: models that may be suggested, as the platform last declared them; None: it has declared none.
         agent: the agent that acted last; empty: the main one.
         agents: streaks of the other agents, the one that acted longest ago first.
         turn_known: `turn_index` is known: an event has named it, or turns are published.
@@ -437,6 +438,7 @@ class SessionState(KeyState):
     overrides: str = ""
     explores: bool = True
     asked: list[tuple[str, int]] = []
+    models: tuple[str, ...] | None = None
     agent: str = ""
     agents: dict[str, AgentStreaks] = {}
     turn_known: bool = False

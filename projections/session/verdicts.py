@@ -179,6 +179,7 @@ def tell_tools(
             denied=verdict.denied,
             scenario=call.scenario if kind == "tool" else "",
             model_switch=rules.models.strategy if state.overrides else None,
+            models=state.models if verdict.failed else None,
             recovery_mode=rules.trust.recovery_mode if state.overrides else None,
             risky=verdict.risky,
         )

@@ -32,7 +32,7 @@ from ...schemas.outcomes import (
 from ...schemas.rules import EscalationRule, Rules
 from ...schemas.vocabulary import TrustState
 from ..calls.fingerprints import digest
-from ..calls.keys import escape, has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
+from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
 from ..emit import Emitter
 from . import breaker, models, quality, standing, trust
 from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
@@ -133,7 +133,7 @@ def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: R
         if service:
             _note_service(state, fine_key, service, emit)
             return _Narrow(None, _digest_of(fine_key), elsewhere=True)
-        if fine_key in {whole.key, escape(outcome.tool_name)}:
+        if fine_key in {whole.key, tool_key(outcome.tool_name)}:
             if not state.keyed:
                 return _Narrow(None)
             fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from command_line import environment, trustfold, up
+from story import Story
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.surfaces.key_text import elided
 from trustfold.surfaces.scenarios.bad_day import events
 
 
@@ -149,3 +151,26 @@ def test_an_open_circuit_is_closed_too(store: Path, tmp_path: Path) -> None:
     assert "✓ http_request trusted again: reset by an operator" in done.stdout.decode()
     assert "✓ tool:http_request circuit closed: closed by an operator" in done.stdout.decode()
     assert not {key for key in states(store) if "http_request" in key}
+
+
+ODD_NAMES = ["x" * 200 + "a", "x" * 200 + "b", "a|b", "a=b", "a\\b", "a\nb", "工具", "service:crm", "tool:bash"]
+
+
+def test_odd_tool_names_are_reset_by_the_key_that_status_shows(tmp_path: Path) -> None:
+    """Each has a key of its own; that key alone is given clean trust, whole or as a narrow table has cut it."""
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    story = Story()
+    for name in ODD_NAMES:
+        story.fails(name, {"n": 1}, times=3)
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    stuck = states(path)
+    assert len(stuck) == len(ODD_NAMES)
+    shown = json.loads(trustfold("status", "--json", cwd=tmp_path).stdout)["states"]
+    keys = [one["key"] for one in shown if one["kind"] == "trust"]
+    assert sorted(keys) == sorted(stuck)
+    for key in keys:
+        given = elided(key, 180) if key.endswith("b") and len(key) > 180 else key
+        assert trustfold("reset", given, cwd=tmp_path).returncode == 0, given
+        del stuck[key]
+        assert states(path) == stuck
