@@ -77,8 +77,9 @@ def recover(
         for one in _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
         if one["kind"] == "trust"
     ]
-    stuck = [one for one in states if one["state"] in {"blocked", "removed"}]
-    if stuck and len(stuck) == len(states):
+    away = [one for one in states if one["state"] != "trusted"]
+    stuck = [one for one in away if one["state"] in {"blocked", "removed"}]
+    if stuck and len(stuck) == len(away):
         name, word = stuck[0]["key"], stuck[0]["state"]
         way = f"`trustfold reset '{name}'` unblocks it" if word == "blocked" else "it has to be restored first"
         raise TrustfoldError(f"{name} is {word}; {way}")

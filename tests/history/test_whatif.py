@@ -156,6 +156,7 @@ def test_deadlines_of_other_rules_are_told_by_the_arrival_of_records(tmp_path: P
     kinds = difference(tmp_path, rules)[0].kinds
     assert {kind for kind, counts in kinds.items() if counts.added} == {
         "nudge gentle",
+        "nudge judged",
         "pattern stalled_call",
         "pattern cleared",
     }

@@ -151,5 +151,5 @@ def test_other_deadlines_pass_by_event_time_where_recordings_were_published(tmp_
     story.after(minutes=11)
     story.works("search", times=3)
     record(tmp_path, story.records, arrived_ms=ARRIVED + 10**10)
-    rules = structs.replace(Rules(), calls=structs.replace(Rules().calls, deadline_ms=60_000))
+    rules = structs.replace(Rules(), calls=structs.replace(Rules().calls, overdue_after_ms=60_000))
     assert compared(tmp_path, rules).difference.empty
