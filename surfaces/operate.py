@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..projections.calls.keys import tool_of_key
+from ..projections.calls.keys import has_scope, tool_key, tool_of_key
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
 from .orders import ask, envelope, tell
@@ -48,8 +48,10 @@ def reset(
             note("nothing to reset: every tool is trusted, every circuit closed")
             return
         ask(f"Reset {len(states)} keys and circuits at {target.name}?", yes=yes)
+    circuits = [state for state in states if state["kind"] == "breaker"]
     commands: list[Command] = [
-        (BreakerClose if state["kind"] == "breaker" else TrustReset)(**_envelope(state, reason)) for state in states
+        *(TrustReset(**order) for order in _trust_orders(states, key, reason)),
+        *(BreakerClose(**_envelope(state, reason)) for state in circuits),
     ]
     tell(target, commands, as_json=as_json, otherwise="no state changed; older failures are forgotten")
 
@@ -83,7 +85,7 @@ def recover(
         name, word = stuck[0]["key"], stuck[0]["state"]
         way = f"`trustfold reset '{name}'` unblocks it" if word == "blocked" else "it has to be restored first"
         raise TrustfoldError(f"{name} is {word}; {way}")
-    tell(target, [TrustRecover(**_envelope(state, reason)) for state in states], as_json=as_json)
+    tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
 
 
 def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:
@@ -113,6 +115,22 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     if len(places) > 1:
         raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
     return found
+
+
+def _trust_orders(states: Sequence[Record], key: str, reason: str | None) -> list[dict[str, Any]]:
+    """Envelopes of orders about the trust of states: one for a tool as a whole where the order is about all of its keys.
+
+    An order for the tool reaches its fine keys, and its own record, which need not be published (docs/trust.md, Scopes).
+    """
+    subjects = {}
+    for state in states:
+        name = str(state["key"])
+        if state["kind"] != "trust":
+            continue
+        if not has_scope(name) and key in {EVERYTHING, tool_of_key(name)}:
+            name = tool_key(tool_of_key(name))
+        subjects[state.get("workspace_id"), name] = state | {"key": name}
+    return [_envelope(state, reason) for state in subjects.values()]
 
 
 def _envelope(state: Record, reason: str | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import environment, trustfold, up
+from story import Story
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.surfaces.scenarios.bad_day import events
@@ -42,6 +43,21 @@ def test_reset_of_a_tool_unblocks_its_finer_keys(store: Path, tmp_path: Path) ->
     with EmbeddedEngine.open(store) as engine:
         (order,) = engine._store.connection.execute("SELECT value FROM log WHERE topic = 'commands'").fetchone()
     assert json.loads(order)["reason"] == "looked fine"
+
+
+def test_reset_of_a_tool_ends_what_holds_for_its_user(tmp_path: Path) -> None:
+    """An MCP tool fails in three workspaces: reset there by its name, as the hint says, it is trusted everywhere."""
+    story = Story(user="ada")
+    for workspace in ("shop", "blog", "docs"):
+        story.moved(workspace=workspace).works("mcp__jira__search").fails("mcp__jira__search", with_="timeout", times=5)
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    assert states(path)["mcp__jira__search"] == "escalated"
+    for workspace in ("shop", "blog"):
+        assert trustfold("reset", "mcp__jira__search", "--workspace", workspace, cwd=tmp_path).returncode == 0
+    assert "mcp__jira__search" not in states(path)
+    assert states(path)["mcp__jira__search|mcp_server=jira"] == "escalated", "in the third workspace"
 
 
 def test_recover_restores_an_escalated_key_only(store: Path, tmp_path: Path) -> None:
@@ -152,6 +168,7 @@ def test_an_open_circuit_is_closed_too(store: Path, tmp_path: Path) -> None:
     assert {"service:api.example.com", KEY} < states(store).keys()
     done = trustfold("reset", "service:api.example.com", "--workspace", "w9", cwd=tmp_path)
     assert done.stdout.decode().splitlines() == [
+        "↻ service:api.example.com circuit half-open: one probe may test it",
         "✓ service:api.example.com trusted again: reset by an operator",
         f"✓ {KEY} trusted again: reset by an operator",
         "✓ service:api.example.com circuit closed: closed by an operator",
