@@ -118,9 +118,9 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
 
 
 def _trust_orders(states: Sequence[Record], key: str, reason: str | None) -> list[dict[str, Any]]:
-    """Envelopes of orders about the trust of states: one for a tool as a whole where the order is about all of its keys.
+    """Envelopes of orders about the trust of states: one for the tool as a whole where all of its keys are meant.
 
-    An order for the tool reaches its fine keys, and its own record, which need not be published (docs/trust.md, Scopes).
+    An order for the tool reaches its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
     """
     subjects = {}
     for state in states:

@@ -443,7 +443,7 @@ class ToolStage:
         *,
         whole: bool,
     ) -> None:
-        """Apply an order to records; one for a scope as a whole leaves trusted fine keys alone, unless it is a reset."""
+        """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
         kind, _, own = state.scope.partition(":")
         for record in records:
             wide = record is state.trust

@@ -14,7 +14,6 @@ from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.surfaces.scenarios.bad_day import events
 
-
 KEY = "http_request|domain=api.example.com|path_prefix=figures"
 
 

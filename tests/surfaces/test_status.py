@@ -164,8 +164,8 @@ def test_a_store_is_read_where_it_lies(store: Path, tmp_path: Path) -> None:
     with EmbeddedEngine.open(store) as engine:
         assert document["states"] == [json.loads(value) for value in engine.states().values()]
     assert document["recovery_mode"] == "auto"
-    everything = trustfold("status", "--store", store, "--all", cwd=tmp_path).stdout.decode()
-    assert "mcp_atlassian_search" in everything
+    everything = trustfold("status", "--store", store, "--all", cwd=tmp_path, env={"COLUMNS": "120"}).stdout.decode()
+    assert "mcp_atlassian_search|mcp_server=atlassian " in everything
 
 
 def test_one_key_with_its_history(store: Path, tmp_path: Path) -> None:
