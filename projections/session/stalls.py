@@ -8,8 +8,9 @@ The model owes a sign of life while a turn is open, no call is, and no person is
 known to end its turns. Otherwise an open turn means nothing: the session, or the recording of it, may just be over.
 
 A call is overdue at the deadline that its publisher stated, and is closed then; without one it is overdue after
-`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turns are published,
-a call without a stated deadline is reported only if their ends are, too: elsewhere most of them were just left open.
+`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turns are
+published, a call without a stated deadline is reported only if their ends are, too: elsewhere most of them were just
+left open.
 """
 
 from __future__ import annotations
