@@ -426,20 +426,29 @@ class ToolStage:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
             if kind == "tool":
                 _pass_on(state, own, order, event.id, at, emit)
-        self._move_all(state, records, move, event.id, at, emit)
+        self._move_all(state, records, move, event.id, at, emit, whole=whole)
 
     def _order_for_tool(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
         """Apply an order for a tool as a whole to the fine keys that it has at this service."""
         mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit)
+        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit, whole=True)
 
     def _move_all(
-        self, state: ToolState, records: list[TrustRecord], move: trust.Move, cause: str, at: int, emit: Emitter
+        self,
+        state: ToolState,
+        records: list[TrustRecord],
+        move: trust.Move,
+        cause: str,
+        at: int,
+        emit: Emitter,
+        *,
+        whole: bool,
     ) -> None:
+        """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
         kind, _, own = state.scope.partition(":")
         for record in records:
             wide = record is state.trust
-            if record.state is TrustState.TRUSTED and not wide and len(records) > 1 and move is not trust.Move.RESET:
+            if whole and record.state is TrustState.TRUSTED and not wide and move is not trust.Move.RESET:
                 continue
             name = own if kind == "tool" else tool_of_key(record.key)
             outcome = CallOutcome(

@@ -124,18 +124,21 @@ async def test_sessions_hear_only_what_is_theirs(guard: ToolGuard) -> None:
 
 
 async def test_reports_count_like_calls(guard: ToolGuard) -> None:
-    """Texts, objects and exceptions; with a domain the service counts, too; a success helps to recover."""
+    """Texts, objects and exceptions; with a domain the service is judged, and its key, but never the tool elsewhere."""
     async with guard.session("s1") as session:
         session.report_failure("fetch", "connection lost", severity="server_error", domain="api.example.com")
         session.report_failure("fetch", {"error": "HTTP 503", "http_status": 503}, domain="api.example.com")
         session.report_failure("fetch", RuntimeError("crashed"), domain="api.example.com")
         session.report_success("fetch", domain="api.example.com")
-    trusts = {(one["key"], one["to"]) for one in decided(guard, "trust.changed")}
-    assert ("fetch", "escalated") in trusts
+    assert [(one["key"], one["to"], one["silent"]) for one in decided(guard, "trust.changed")] == [
+        ("service:api.example.com", "escalated", False),
+        ("fetch|domain=api.example.com", "escalated", True),
+    ]
     outcomes = [(one["scope"], one["verdict"]) for one in decided(guard, "call.outcome")]
     assert outcomes.count(("service:api.example.com", "failure")) == 3
     assert outcomes[-1] == ("service:api.example.com", "success")
-    assert guard.check("fetch").ask
+    assert guard.check("fetch", {"url": "https://api.example.com/v1"}).ask
+    assert not guard.check("fetch", {"url": "https://other.example.com/v1"}).ask
     with pytest.raises(ValueError, match="awful"):
         guard.report_failure("fetch", "x", severity="awful")
 
