@@ -313,7 +313,6 @@ class CallFlow:
                 result = self._unfinished(call, made)
             else:
                 made.failure = of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
-                made.output = None
                 result = self._conclude(call, made, spending, None)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_resolve, over, result)
@@ -330,12 +329,12 @@ class CallFlow:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(leave)
 
-        made.output = relay(made.output, ended)
+        stream, made.output = relay(made.output, ended), None
         return ToolResult(
             request_id=call.request_id,
             tool_name=call.name,
             status=ResultStatus.SUCCESS,
-            output=made.output,
+            output=stream,
             attempts=made.count,
             retried_by=tuple(made.retried),
         )

@@ -246,7 +246,8 @@ class Joiner:
         """Hold the key until a generator that was handed over has ended."""
         alive = asyncio.create_task(self._give_signs(call, record))
         try:
-            await self._leave(call, record, await stream)
+            # What has been read cannot be given again.
+            await self._leave(call, record, await stream, keep_output=False)
         finally:
             alive.cancel()
 
@@ -269,11 +270,13 @@ class Joiner:
                 say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
                 return
 
-    async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult) -> None:
+    async def _leave(
+        self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True
+    ) -> None:
         error = result.error
         keep = self.remembers(call) and (error is None or error.terminal)
         ttl = (self._policy.done_ms if error is None else self._policy.failed_ms) if keep else TRANSIENT_MS
-        kept = await self._kept(result) if error is None else Kept()
+        kept = await self._kept(result) if error is None and keep_output else Kept()
         changed = msgspec.structs.replace(
             record,
             state=DedupeState.DONE if error is None else DedupeState.FAILED,
