@@ -28,7 +28,7 @@ def guarded(function: Function, name: str, settings: GuardSettings, call: AsyncC
         call: makes a guarded call for coroutine functions and asynchronous generators.
         call_blocking: makes one for plain functions and generators.
     """
-    signature = inspect.signature(function)
+    signature = _signature_of(function)
 
     def bound(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, Function, dict[str, Any]]:
         args, call_with = by_name(signature.bind(*positional, **named))
@@ -87,3 +87,12 @@ def guarded(function: Function, name: str, settings: GuardSettings, call: AsyncC
         return call_blocking(*bound(positional, named)).unwrap()
 
     return plain
+
+
+def _signature_of(function: Function) -> inspect.Signature:
+    """Signature of a function; some built-in ones have none, and take whatever they are given."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        kinds = {"args": inspect.Parameter.VAR_POSITIONAL, "kwargs": inspect.Parameter.VAR_KEYWORD}
+        return inspect.Signature([inspect.Parameter(name, kind) for name, kind in kinds.items()])
