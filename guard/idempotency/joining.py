@@ -23,6 +23,7 @@ from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys
+from .memory import InMemoryDedupeStore
 from .keeping import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
 
@@ -98,7 +99,8 @@ class Joiner:
             tool=call.name,
             state=DedupeState.INFLIGHT,
             holder=new_id(self._clock.now_ms()),
-            params_digest=keys.params_digest(call, self._privacy),
+            # A computed key says what the parameters are.
+            params_digest="" if call.given_key is None else keys.params_digest(call, self._privacy),
             request_id=call.request_id if self._store.in_process else redact_text(call.request_id),
         )
         waited = False
@@ -185,11 +187,16 @@ class Joiner:
             self._follow_thread(call, record, thread)
         if call.stream is not None:
             self._in_background(self._follow_stream(call, record, call.stream))
-        elif result is not None:
-            await asyncio.shield(self._in_background(self._leave(call, record, result)))
+            return
+        if result is not None:
+            last = self._leave(call, record, result)
         else:
             cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
-            await asyncio.shield(self._in_background(self._finish(call, cancelled, self._policy.failed_ms)))
+            last = self._finish(call, cancelled, self._policy.failed_ms)
+        if type(self._store) is InMemoryDedupeStore and (result is None or not is_big(result.output)):
+            await last  # never waits, so nothing can cut it off
+        else:
+            await asyncio.shield(self._in_background(last))
 
     def _follow_thread(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
         """Keep a key for a function that goes on in its thread, and take up its late end."""
