@@ -1,4 +1,4 @@
-"""Retries a tool call with full jitter until success, deadline or open circuit (docs/guard.md, What happens in one call).
+"""Retries a tool call with full jitter until success, deadline or open circuit (docs/guard.md, One call).
 
 An attempt may be followed by another when the failure might pass, the call may be made twice, attempts and time are
 left, and no circuit of the call is open. The probe of a half-open circuit has one attempt. Delays are drawn with full

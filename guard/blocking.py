@@ -68,9 +68,7 @@ class BlockingCalls:
     ) -> ToolResult:
         """As `ToolGuard.call`."""
         guard = self._guard
-        return serve(
-            self._loop(), lambda runner: guard.call(tool_name, function, args, runner=runner, **options)
-        )
+        return serve(self._loop(), lambda runner: guard.call(tool_name, function, args, runner=runner, **options))
 
     def close(self) -> None:
         """End the loop, if it is of its own."""

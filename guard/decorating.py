@@ -18,7 +18,9 @@ AsyncCall = Callable[[str, Function, dict[str, Any]], Awaitable["ToolResult"]]
 SyncCall = Callable[[str, Function, dict[str, Any]], "ToolResult"]
 
 
-def guarded(function: Function, name: str, settings: GuardSettings, call: AsyncCall, call_blocking: SyncCall) -> Any:
+def guarded(  # noqa: C901 - one wrapper for each kind of function
+    function: Function, name: str, settings: GuardSettings, call: AsyncCall, call_blocking: SyncCall
+) -> Any:
     """A function that is called as `function` is, and guarded under a tool's name.
 
     Args:

@@ -367,9 +367,7 @@ class CallFlow:
         own = call.hints.timeout_ms if call.hints is not None and call.hints.timeout_ms else call.tool.timeout_ms
         return None if own is None else policy.max_elapsed_ms + own + 1000
 
-    def _conclude(
-        self, call: Call, made: Attempts, spending: Spending | None, digest: Digest | None
-    ) -> ToolResult:
+    def _conclude(self, call: Call, made: Attempts, spending: Spending | None, digest: Digest | None) -> ToolResult:
         """Classify what became of a call, and publish it."""
         failure = made.failure
         status = _status_of(made)

@@ -334,7 +334,7 @@ class ToolGuard(Checking, Reporting):
                 of a graph, a request for approval; see `control_flow`.
         """
         if function is None:
-            function = self.tools.get(tool_name).function if isinstance(tool_name, str) else None
+            function = self.tools.get(tool_name).function if is_name(tool_name) else None
         if args is None:
             args = {}
         if not self.settings.enabled and function is not None:
@@ -354,7 +354,7 @@ class ToolGuard(Checking, Reporting):
             runner=runner,
         )
 
-    def _call_of(  # noqa: PLR0913 - they are the call
+    def _call_of(
         self,
         tool_name: Any,
         function: Any,

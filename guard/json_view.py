@@ -7,7 +7,7 @@ Values are read with the methods of the built-in types, so that no override of a
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import decimal
 import math
 import pathlib
@@ -34,9 +34,9 @@ _DUMP = (
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
 _TEXTUAL = (
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
+    dt.date,
+    dt.time,
+    dt.timedelta,
     uuid.UUID,
     decimal.Decimal,
     pathlib.PurePath,

@@ -126,7 +126,7 @@ def _apply(call: Call, given: dict[str, Any]) -> None:
             raise EnvelopeRejected(f"{name}: {text_of(error)[:200]}") from error
 
 
-def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901 - one branch an option
+def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR0912 - one branch an option
     """Take up one option.
 
     Raises:
@@ -166,7 +166,7 @@ def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901 - one b
     elif name in {"max_attempts", "max_elapsed_ms"}:
         if isinstance(value, bool) or not isinstance(value, int if name == "max_attempts" else (int, float)):
             raise EnvelopeRejected(f"{name} must be a number")
-        RetryPolicy(**{name: value})
+        RetryPolicy(**{name: value})  # type: ignore[arg-type] # checked above
         setattr(call, name, value)
     else:
         raise EnvelopeRejected(f"a call has no option {text_of(name)[:40]!r}")

@@ -133,9 +133,7 @@ def refusal(code: str, message: str) -> ResultError:
 def rejected_call(rejected: EnvelopeRejected, tool_name: str) -> ToolResult:
     """The answer to a call that makes no sense: terminal, and a failure as any other."""
     error = ResultError(code=rejected.code, message=str(rejected), retriable=False, terminal=True)
-    return ToolResult(
-        request_id="", tool_name=tool_name, status=ResultStatus.ERROR, error=error, exception=rejected
-    )
+    return ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.ERROR, error=error, exception=rejected)
 
 
 def refused_envelope(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:

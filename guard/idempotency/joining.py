@@ -1,4 +1,4 @@
-"""Joins calls with the same key: one runs, the others wait for it, or are answered from it (docs/guard.md, Duplicates)."""
+"""Joins calls with the same key: one runs, the others wait for it or are answered from it (docs/guard.md)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys
-from .memory import InMemoryDedupeStore
 from .keeping import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
+from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
 
 if TYPE_CHECKING:
@@ -277,9 +277,7 @@ class Joiner:
                 say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
                 return
 
-    async def _leave(
-        self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True
-    ) -> None:
+    async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True) -> None:
         error = result.error
         keep = self.remembers(call) and (error is None or error.terminal)
         ttl = (self._policy.done_ms if error is None else self._policy.failed_ms) if keep else TRANSIENT_MS
@@ -377,7 +375,9 @@ class Joiner:
         if not record.kept:
             if not self.remembers(call):  # a read: asking again does no harm
                 return await run()
-            message = "the same call is done, but its result was not kept: it cannot be copied, is big, or holds a secret"
+            message = (
+                "the same call is done, but its result was not kept: it cannot be copied, is big, or holds a secret"
+            )
             return self._result(call, ResultStatus.ERROR, error=refusal("result_unavailable", message), cache=hit)
         return self._result(call, ResultStatus.SUCCESS, output=record.payload, cache=hit)
 

@@ -50,7 +50,7 @@ def kept_copy(output: Any) -> Kept:
 
 
 def size_of(value: Any) -> int:
-    """Bytes that a value takes with all that it holds, roughly; more than `MAX_RESULT_BYTES` where it has many parts."""
+    """Bytes that a value takes with all it holds, roughly; above `MAX_RESULT_BYTES` where it has many parts."""
     total, seen, waiting = 0, set(), [value]
     while waiting:
         value = waiting.pop()
@@ -72,7 +72,7 @@ def size_of(value: Any) -> int:
 
 
 def copied_exception(error: BaseException | None) -> BaseException | None:
-    """A copy of an exception without its traceback, which would keep every frame of the tool; None where it has none."""
+    """A copy of an exception without its traceback, which would keep every frame of the tool; None: no copy."""
     if error is None:
         return None
     try:

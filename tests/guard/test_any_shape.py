@@ -129,7 +129,8 @@ RESULTS: list[Callable[[], Any]] = [
 ERRORS: list[Callable[[], BaseException]] = [
     HostileError, StopIteration, lambda: StopIteration(1), StopAsyncIteration, lambda: ValueError("\ud800"),
     lambda: RuntimeError(Hostile()), lambda: KeyError(("a", 2**70)), lambda: OSError(5, "x"), RecursionError,
-    lambda: ExceptionGroup("g", [ValueError("x")]), TimeoutError, lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"),
+    lambda: ExceptionGroup("g", [ValueError("x")]), TimeoutError,
+    lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"),
     lambda: GraphInterrupt(()), ModelRetry, ApprovalRequired, Redirect,
     lambda: ExceptionGroup("g", [ModelRetry()]), asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit,
     lambda: BaseExceptionGroup("g", [KeyboardInterrupt()]), MemoryError, AssertionError, lambda: SyntaxError("\x00"),
@@ -212,8 +213,7 @@ async def ending(made: Any) -> tuple[list[Any], Any]:
     """What a stream gives, and what it returns at last; a plain value is that."""
     seen: list[Any] = []
     if inspect.isasyncgen(made):
-        async for item in made:
-            seen.append(item)
+        seen += [item async for item in made]
         return seen, None
     if inspect.isgenerator(made):
         while True:
@@ -240,7 +240,7 @@ async def through(guard: ToolGuard, tool: Drawn, options: dict[str, Any]) -> tup
     try:
         result = await guard.call("tool", tool.function(), {"n": 1}, **options)
     except BaseException as error:  # noqa: BLE001 - what steers
-        assert isinstance(error, (*STEERING, BaseExceptionGroup))
+        assert isinstance(error, (*STEERING, BaseExceptionGroup))  # noqa: PT017 - any of them, where none need be
         return None, error
     if isinstance(result.exception, StopIteration | StopAsyncIteration):
         return None, result.exception
@@ -254,14 +254,17 @@ async def through(guard: ToolGuard, tool: Drawn, options: dict[str, Any]) -> tup
 
 def same_value(one: Any, other: Any, value: Any) -> bool:
     """Whether two ends are one: what was read on the way, and the very object at the end."""
-    return type(one) is type(other) and one[0][:-1] == other[0][:-1] and type(one[1]) is type(other[1]) and (
-        other[1] is value or other[1] is None
+    return (
+        type(one) is type(other)
+        and one[0][:-1] == other[0][:-1]
+        and type(one[1]) is type(other[1])
+        and (other[1] is value or other[1] is None)
     )
 
 
 @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TOOLS, st.sampled_from([{}, {"idempotency_key": "k"}, {"timeout_ms": 60_000}]), st.booleans())
-def test_a_guarded_call_and_a_bare_call_end_alike(tool: Drawn, options: dict[str, Any], send: bool) -> None:  # noqa: FBT001
+def test_a_guarded_call_and_a_bare_call_end_alike(tool: Drawn, options: dict[str, Any], send: bool) -> None:
     """Drawn tools of every kind: the same items, the very result, the very exception, one run; valid events."""
 
     async def both() -> None:

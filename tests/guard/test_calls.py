@@ -13,7 +13,6 @@ from trustfold.guard.attempts import delay_ms
 from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.tool_envelopes import ResultStatus, ToolCallEnvelope, ToolResultEnvelope
 from trustfold.schemas.vocabulary import Severity
 
@@ -253,7 +252,8 @@ async def test_a_decorated_function_is_called_as_before() -> None:
     "wrong",
     [
         {"tool_name": ""}, {"tool_name": "a\x1fb"}, {"tool_name": "x" * 257}, {"tool_name": None},
-        {"tool_name": "nobody", "function": None}, {"function": 7}, {"args": [1]}, {"session_id": ""}, {"session_id": 7},
+        {"tool_name": "nobody", "function": None}, {"function": 7}, {"args": [1]}, {"session_id": ""},
+        {"session_id": 7},
         {"idempotency_key": ""}, {"idempotency_key": 7}, {"dedupe_mode": "sometimes"}, {"no_such_option": 1},
         {"max_attempts": 0}, {"max_attempts": "many"}, {"timeout_ms": "soon"}, {"timeout_ms": float("nan")},
         {"deadline_ms": []}, {"recursion_depth": -1}, {"scope": "everywhere"}, {"hints": 7},

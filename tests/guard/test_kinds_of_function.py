@@ -31,7 +31,7 @@ def decorate(guard: Any) -> dict[str, Any]:
     @guard.tool
     def generator(n: int) -> Iterator[int]:
         yield from range(n)
-        return n  # noqa: B901 - generators may
+        return n
 
     @guard.tool
     async def async_generator(n: int) -> AsyncIterator[int]:
@@ -126,7 +126,7 @@ WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody
 async def test_sessions_reach_threads() -> None:
     """A tool in a thread finds the session and the context of its caller, and so do the guarded calls it makes."""
     guard = guard_for_tests()
-    inner = guard.tool(lambda: WHO.get(), name="inner")
+    inner = guard.tool(WHO.get, name="inner")
 
     async with guard.session("s9"):
         WHO.set("ann")

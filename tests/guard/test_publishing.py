@@ -17,7 +17,8 @@ from trustfold.schemas.codec import decode_event
 
 HALF = "a\ud800b"
 ODD: list[Any] = [
-    HALF, "\x00", "\x1f", "x" * 5_000, "", 7, 2**70, float("nan"), float("-inf"), {1: "x", None: 2, (1, 2): 3}, {HALF: HALF},
+    HALF, "\x00", "\x1f", "x" * 5_000, "", 7, 2**70, float("nan"), float("-inf"), {1: "x", None: 2, (1, 2): 3},
+    {HALF: HALF},
     [HALF, float("inf"), b"\xff"], object(), b"\xff", True, "ünïcode",
 ]  # fmt: skip
 OPTIONS = (
@@ -43,13 +44,18 @@ def all_are_events(guard: ToolGuard) -> list[dict[str, Any]]:
     st.booleans(),
 )
 def test_every_field_that_a_caller_fills_leaves_as_valid_json(
-    options: dict[str, Any], name: str, session: str, args: dict[str, Any], said: Any, send: bool  # noqa: FBT001
+    options: dict[str, Any],
+    name: str,
+    session: str,
+    args: dict[str, Any],
+    said: Any,
+    send: bool,
 ) -> None:
     """Half a surrogate pair, NaN, keys that are no strings, separators, ids of any type: the events get through."""
 
     async def tool(**_: Any) -> Any:
         if isinstance(said, str):
-            raise RuntimeError(said)
+            raise RuntimeError(said)  # noqa: TRY004 - a tool's own words
         return said
 
     async def run() -> None:
@@ -74,7 +80,7 @@ async def test_sessions_and_reports_leave_as_valid_json(odd: str) -> None:
         session.false_alarm("o1", odd)
         session.report_failure("x", odd, domain=odd or None, context={odd: {1: float("nan"), (2,): object()}})
         session.report_failure("x", {"error": {"message": odd, "code": odd, "type": odd}})
-        guard.on_permission_resolved("x", odd, True, odd, "s1")  # noqa: FBT003
+        guard.on_permission_resolved("x", odd, True, odd, "s1")
         session.end(odd)
     kinds = [event["type"] for event in all_are_events(guard)]
     assert {"failure.reported", "feedback.false_alarm", "permission.resolved", "session.ended"} <= set(kinds)
@@ -129,8 +135,14 @@ def test_text_is_made_valid_unicode() -> None:
 
 @pytest.mark.parametrize(
     ("value", "big"),
-    [("x" * 70_000, True), (list(range(600)), True), ([["x" * 1000] * 10] * 10, True), ({"a": 1}, False), (b"x", False)],
-)  # fmt: skip
+    [
+        ("x" * 70_000, True),
+        (list(range(600)), True),
+        ([["x" * 1000] * 10] * 10, True),
+        ({"a": 1}, False),
+        (b"x", False),
+    ],
+)
 def test_what_counts_as_big(value: Any, *, big: bool) -> None:
     """Much text or many parts, at any depth."""
     assert is_big(value) is big
