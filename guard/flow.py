@@ -453,7 +453,13 @@ def _cost_of(call: Call, made: Attempts) -> float | None:
             return None
     if cost is None and type(made.output) is dict:
         cost = made.output.get("cost_usd")
-    return float(cost) if type(cost) in {int, float} and 0 <= cost < 1e12 else None
+    if not isinstance(cost, int | float) or isinstance(cost, bool):
+        return None
+    try:
+        number = float(cost)
+    except (ArithmeticError, ValueError):  # 10**400
+        return None
+    return number if 0 <= number < 1e12 else None
 
 
 def _resolve(over: asyncio.Future[ToolResult], result: ToolResult) -> None:

@@ -21,6 +21,7 @@ REFUSALS = frozenset(
         "key_conflict",
         "in_flight",
         "result_unavailable",
+        "wrong_loop",
     }
 )
 """Error codes of calls that the guard did not make."""

@@ -13,20 +13,35 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from .blocking import LoopThread, serve
+from .clock import new_id
 from .decorating import guarded
 from .errors import GuardError
 from .guard import ToolGuard
-from .session import CURRENT
+from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
     from .attempts import Function
     from .checking import Decision
     from .result import ToolResult
-    from .session import GuardSession
 
 T = TypeVar("T")
 
 _GUARDS: WeakSet[SyncToolGuard] = WeakSet()
+
+
+class SyncGuardSession(GuardSession):
+    """A session whose calls wait."""
+
+    def __init__(self, guard: SyncToolGuard, session_id: str, **options: Any) -> None:
+        """As `GuardSession`."""
+        super().__init__(guard.guard, session_id, **options)
+        self._waiting = guard
+
+    def call(  # type: ignore[override]
+        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+    ) -> ToolResult:
+        """A guarded call in this session; see `SyncToolGuard.call`."""
+        return self._waiting.call(tool_name, function, args, session_id=self.session_id, **options)
 
 
 class SyncToolGuard:
@@ -134,12 +149,12 @@ class SyncToolGuard:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), home))
 
     @contextmanager
-    def session(self, session_id: str | None = None, **options: Any) -> Iterator[GuardSession]:
+    def session(self, session_id: str | None = None, **options: Any) -> Iterator[SyncGuardSession]:
         """A session of the thread that enters it: `with guard.session(…) as session:`.
 
-        Calls are made with `guard.call`, which finds the session by itself.
+        `guard.call` finds the session by itself; `session.call` waits as it does.
         """
-        session = self.guard.session(session_id, **options).begin()
+        session = SyncGuardSession(self, session_id or new_id(self.guard.clock.now_ms()), **options).begin()
         token = CURRENT.set(session)
         try:
             yield session

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 TRANSIENT_MS = 5_000
 """How long the end of a run that is kept for nobody waits for those who waited for it."""
 
+_WRONG_LOOP = (
+    "calls of this tool are joined through a store whose connections belong to another event loop; "
+    "make the function a coroutine function, or call it in a thread (asyncio.to_thread)"
+)
+
 Run = Callable[[], Awaitable[ToolResult]]
 
 
@@ -51,11 +56,24 @@ class Joiner:
         self._metrics = metrics
         self._threads: dict[str, Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def after_fork(self) -> None:
         """Forget threads and tasks, which stay behind in the parent process."""
+        self._loop = None
         self._threads = {}
         self._tasks = set()
+
+    def _store_is_here(self) -> bool:
+        """Whether the store's connections are this loop's; they become so where the loop they had is gone."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                if self._loop.is_running():
+                    return False
+                self._store.after_fork()
+            self._loop = loop
+        return True
 
     def key_for(self, call: Call, function: Function) -> str | None:
         """Key under which a call is joined with others; None where it runs by itself.
@@ -94,6 +112,9 @@ class Joiner:
 
         Where the store cannot be reached, the call runs by itself: a lost store must not stop the tools.
         """
+        if not self._store.in_process and not self._store_is_here():
+            error = refusal("wrong_loop", _WRONG_LOOP)
+            return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
         record = DedupeRecord(
             key=key,
             tool=call.name,

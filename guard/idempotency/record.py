@@ -110,4 +110,7 @@ class DedupeStore(Protocol):
         """Let go of what the store holds open."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child process: what is held open is the parent's, and so are the calls that run."""
+        """Begin anew in a child process: what is held open is the parent's, and so are the calls that run.
+
+        A store outside of the process is also asked to when the event loop of its connections is gone.
+        """

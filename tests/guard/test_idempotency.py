@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
-from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
+from trustfold.guard import CallNotPermitted, DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
 from trustfold.guard.idempotency.keeping import MAX_RESULT_BYTES
 from trustfold.guard.idempotency.keys import computed_key, params_digest
 from trustfold.guard.privacy import Privacy
@@ -355,6 +356,33 @@ async def test_a_lost_store_does_not_stop_the_tools(redis_url: str) -> None:
     guard = guard_for_tests(store=RedisDedupeStore.from_url("redis://127.0.0.1:1/0"))
     assert (await guard.call("send", Counting().run, {}, session_id="s1", idempotency_key="k")).ok
     await guard.close()
+
+
+async def test_a_plain_function_is_not_joined_through_another_loops_store(redis_url: str) -> None:
+    """On the loop that the store's connections belong to it would wait for itself; from a thread it may be called."""
+    guard = guard_for_tests(store=RedisDedupeStore.from_url(redis_url, prefix()))
+    runs: list[int] = []
+    add = guard.tool(lambda n: runs.append(n) or n, name="add", dedupe=True, scope="global")
+    guard.home = asyncio.get_running_loop()
+    assert await asyncio.to_thread(add, 1) == 1
+    with pytest.raises(CallNotPermitted, match="another event loop"):
+        add(1)
+    assert await asyncio.to_thread(add, 1) == 1
+    assert runs == [1]
+    await guard.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections of loops that are gone
+def test_a_store_follows_loops_that_come_and_go(redis_url: str) -> None:
+    """Programs that run a loop for each call keep their keys."""
+    guard = guard_for_tests(store=RedisDedupeStore.from_url(redis_url, prefix()))
+    tool = Counting()
+    for _ in range(3):
+        assert asyncio.run(guard.call("x", tool.run, {}, session_id="s1", idempotency_key="k")).output == "ok"
+    assert tool.runs == 1
+    asyncio.run(guard.close())
+    del guard
+    gc.collect()
 
 
 async def test_secrets_do_not_reach_the_store(redis_url: str) -> None:
