@@ -103,7 +103,7 @@ class ToolGuard(Checking, Reporting):
         tracing = Tracing(enabled=settings.tracing)
         gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
         self._gate = gate
-        self._joiner = Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics)
+        self._joiner = Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough)
         self._blocking: BlockingCalls | None = None
         self.home: asyncio.AbstractEventLoop | None = None
         self._closed = False

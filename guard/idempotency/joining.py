@@ -14,6 +14,7 @@ from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultS
 from ...schemas.vocabulary import BreakerState
 from ..attempts import attempt_limit_ms, failure_of_thread
 from ..clock import Clock, new_id
+from ..control_flow import Passthrough, steers
 from ..json_view import is_big
 from ..log import say
 from ..metrics import CACHE_SIZE, CACHE_TTL, HITS, Metrics
@@ -45,10 +46,17 @@ Run = Callable[[], Awaitable[ToolResult]]
 class Joiner:
     """Joins the calls of one guard with all who share its store."""
 
-    def __init__(
-        self, store: DedupeStore, policy: DedupePolicy, privacy: Privacy, clock: Clock, metrics: Metrics
+    def __init__(  # noqa: PLR0913 - each is a part of the guard
+        self,
+        store: DedupeStore,
+        policy: DedupePolicy,
+        privacy: Privacy,
+        clock: Clock,
+        metrics: Metrics,
+        passthrough: Passthrough = (),
     ) -> None:
-        """Keep keys in `store`."""
+        """Keep keys in `store`; what steers the program, `passthrough` included, leaves them free."""
+        self._passthrough = passthrough
         self._store = store
         self._policy = policy
         self._privacy = privacy
@@ -245,7 +253,12 @@ class Joiner:
             if claimed.mine:
                 alive = asyncio.create_task(self._give_signs(call, claimed.record))
             outcome = await asyncio.wrap_future(thread)
-            if claimed.mine:
+            if not claimed.mine:
+                return
+            if outcome.error is not None and steers(outcome.error, (*self._passthrough, *call.tool.passthrough)):
+                cancelled = msgspec.structs.replace(claimed.record, state=DedupeState.CANCELLED)
+                await self._finish(call, cancelled, self._policy.failed_ms)
+            else:
                 await self._leave(call, claimed.record, self._late_result(call, outcome))
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._complain(call, "follow", error)

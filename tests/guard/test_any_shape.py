@@ -262,7 +262,7 @@ def same_value(one: Any, other: Any, value: Any) -> bool:
     )
 
 
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TOOLS, st.sampled_from([{}, {"idempotency_key": "k"}, {"timeout_ms": 60_000}]), st.booleans())
 def test_a_guarded_call_and_a_bare_call_end_alike(tool: Drawn, options: dict[str, Any], send: bool) -> None:
     """Drawn tools of every kind: the same items, the very result, the very exception, one run; valid events."""

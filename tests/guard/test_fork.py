@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from kafka_run import settings_for
+from trustfold.streams.kafka.topics import create_topics
 
 CHILD = """
 import asyncio, os, sys, threading, traceback
@@ -96,6 +100,14 @@ def test_a_fork_of_a_guard_over_an_engine(tmp_path: Path) -> None:
 def test_a_fork_of_a_guard_with_redis(redis_url: str) -> None:
     """The child has connections of its own, and the same keys."""
     run("redis", redis_url, f"trustfold-test:{uuid4()}:")
+
+
+def test_a_fork_of_a_guard_over_kafka(broker: Any, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child's clients are its own, on a loop of its own."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=1)
+    asyncio.run(create_topics(settings))
+    monkeypatch.setenv("TRUSTFOLD_TOPIC_PREFIX", settings.topic_prefix)
+    run("kafka", f"kafka://{broker.bootstrap}")
 
 
 HELD = """

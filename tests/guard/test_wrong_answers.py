@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from langgraph.errors import GraphInterrupt
 from pydantic import SecretStr
 from trustfold.guard import SyncToolGuard, ToolGuard
 from trustfold.guard.testing import guard_for_tests, published
@@ -154,6 +155,21 @@ async def test_the_late_end_of_a_keyed_call_is_its_end(guard: ToolGuard) -> None
     await asyncio.sleep(0.01)
     may_go.set()
     assert ((await again).output, runs) == ("receipt", 1)
+
+
+async def test_a_late_interrupt_leaves_the_key_free(guard: ToolGuard) -> None:
+    """What steers is no end of the call, in a thread that was given up either: the next call may be made."""
+    may_go = threading.Event()
+
+    def asks() -> None:
+        may_go.wait(10)
+        raise GraphInterrupt
+
+    first = await guard.call("ask", asks, session_id="s1", idempotency_key="k", timeout_ms=20)
+    assert first.status is ResultStatus.TIMEOUT
+    again = asyncio.create_task(guard.call("ask", lambda: "approved", session_id="s1", idempotency_key="k"))
+    may_go.set()
+    assert (await again).output == "approved"
 
 
 async def test_a_cancelled_wait_does_not_run_a_thread_twice(guard: ToolGuard) -> None:
