@@ -61,14 +61,28 @@ class BlockingCalls:
         """Find or start a loop when the first call is made."""
         self._guard = guard
         self._own: LoopThread | None = None
+        self._blocked = 0
         self._lock = threading.Lock()
 
     def call(
         self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
     ) -> ToolResult:
         """As `ToolGuard.call`."""
-        guard = self._guard
-        return serve(self._loop(), lambda runner: guard.call(tool_name, function, args, runner=runner, **options))
+        guard, home = self._guard, self._guard.home
+
+        def make(runner: Runner) -> Coroutine[Any, Any, ToolResult]:
+            return guard.call(tool_name, function, args, runner=runner, **options)
+
+        if home is None or not home.is_running():
+            return serve(self._own_loop(), make)
+        if _runs_here(home):
+            # It stands still as long as this call takes; other threads that the tool waits for must not wait for it.
+            self._blocked += 1
+            try:
+                return serve(self._own_loop(), make)
+            finally:
+                self._blocked -= 1
+        return serve(self._own_loop() if self._blocked else home, make)
 
     def close(self) -> None:
         """End the loop, if it is of its own."""
@@ -76,10 +90,7 @@ class BlockingCalls:
         if own is not None:
             own.stop()
 
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        home = self._guard.home
-        if home is not None and home.is_running() and not _runs_here(home):
-            return home
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._own is None:
                 self._own = LoopThread()

@@ -121,10 +121,10 @@ class HttpBackend:
 
     def publish(self, record: msgspec.Struct) -> None:
         """Put an event or a command into the buffer."""
-        if not self._threads and self._started and not self._closing:
-            self._begin()
         self.buffer.add(record)
         with self._work:
+            if not self._threads and self._started and not self._closing:
+                self._begin()  # after a fork
             self._work.notify()
 
     async def start(self, wait_s: float) -> None:

@@ -46,7 +46,7 @@ Run = Callable[[], Awaitable[ToolResult]]
 class Joiner:
     """Joins the calls of one guard with all who share its store."""
 
-    def __init__(  # noqa: PLR0913 - each is a part of the guard
+    def __init__(
         self,
         store: DedupeStore,
         policy: DedupePolicy,

@@ -339,6 +339,36 @@ def test_a_twin_has_the_same_end_or_is_refused(make: Callable[[], Any], how: str
     asyncio.run(both())
 
 
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(RESULTS), st.sampled_from(["x", "url", "command", "path", "headers", "password"]),
+    st.sampled_from([{}, {"read_only": True}, {"dedupe": True}]), st.sampled_from([{}, {"idempotency_key": "k"}]),
+    st.sampled_from(["tool", "bash", "http_request"]), st.booleans(),
+)  # fmt: skip
+def test_a_tool_gets_what_it_was_called_with(
+    make: Callable[[], Any], parameter: str, nature: dict[str, Any], options: dict[str, Any], name: str, send: bool
+) -> None:
+    """Arguments of any shape: the very objects, whatever is declared, sent or refused about them."""
+
+    async def run() -> None:
+        guard, seen = guard_for_tests(send_args=send), []
+        guard.register(name, **nature)
+        value = make()
+
+        async def tool(**args: Any) -> str:
+            seen.append(args[parameter])
+            return "ok"
+
+        result = await guard.call(name, tool, {parameter: value}, session_id="s1", **options)
+        assert result.output == "ok"
+        assert len(seen) == 1
+        assert seen[0] is value
+        assert [decode_event(event) for event in guard.memory.published]
+        assert guard.publisher.lost == 0
+
+    asyncio.run(run())
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 

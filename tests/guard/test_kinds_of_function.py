@@ -8,6 +8,7 @@ import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -94,6 +95,22 @@ async def test_a_plain_guarded_function_runs_where_it_is_called() -> None:
     where = guard.tool(threading.get_ident, name="where")
     assert where() == threading.get_ident()
     assert await asyncio.to_thread(lambda: where() == threading.get_ident())
+    await guard.close()
+
+
+async def test_a_blocked_loop_holds_up_nobody_else() -> None:
+    """A plain function on the guard's own loop waits for threads that make guarded calls: they need another loop."""
+    guard = guard_for_tests()
+    guard.home = asyncio.get_running_loop()
+    inner = guard.tool(lambda n: n + 1, name="inner")
+
+    @guard.tool
+    def outer() -> list[int]:
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(inner, range(4), timeout=10))
+
+    assert outer() == [1, 2, 3, 4]
+    assert await asyncio.to_thread(outer) == [1, 2, 3, 4]
     await guard.close()
 
 
