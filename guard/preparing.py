@@ -14,6 +14,7 @@ from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import CallHints, DedupeMode, ToolCallEnvelope
 from .clock import Clock, new_id
 from .errors import EnvelopeRejected
+from .guarantees import amount
 from .json_view import clean_text, text_of
 from .request import Call
 from .settings import SCOPES, GuardSettings, RetryPolicy
@@ -161,6 +162,8 @@ def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR091
             raise EnvelopeRejected(f"dedupe_mode {text_of(value)[:40]!r}: use {', '.join(DedupeMode)}") from None
     elif name == "deadline_ms":
         call.deadline_ms = call.began_ms + _milliseconds(name, value)
+    elif name == "cost_usd":
+        call.cost_usd = amount(value)
     elif name == "timeout_ms":
         call.tool = replace(call.tool, timeout_ms=_milliseconds(name, value))
     elif name in {"max_attempts", "max_elapsed_ms"}:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 
-from ..projections.calls.command_line import read as read_command_line
-from ..projections.calls.keys import CallKey, call_key, given_key, is_shell, shell_command, tool_key
+from ..projections.calls.keys import CallKey, call_key, given_key, read_command, runs, tool_key
 from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..schemas.events import ToolCallStarted
@@ -60,6 +59,7 @@ class Call:
         running: the thread of its latest attempt, if that was a plain function's.
         ended: how it ended, from the moment that the tool has run for the last time.
         stream: done when its result, a generator, has ended; None where the result is another one.
+        cost_usd: US dollars that its caller expects it to cost; None: as its tool is registered.
     """
 
     __slots__ = (
@@ -72,6 +72,7 @@ class Call:
         "began_ms",
         "call_id",
         "correlation_id",
+        "cost_usd",
         "deadline_ms",
         "dedupe_mode",
         "ended",
@@ -113,6 +114,7 @@ class Call:
         self.started_ms = 0
         self.began_ms = 0.0
         self.deadline_ms: float | None = None
+        self.cost_usd: float | None = None
         self.given_key: str | None = None
         self.dedupe_mode: DedupeMode | None = None
         self.max_attempts: int | None = None
@@ -183,19 +185,19 @@ class Call:
     def tool_class(self) -> ToolClass:
         """What its arguments show of its class; a guess, for behaviour only."""
         name = self.tool.name
-        if is_shell(name):
-            return read_command_line(shell_command(self.plain_args)).tool_class
+        if runs(name, self.plain_args) == "shell":
+            return read_command(name, self.plain_args).tool_class
         named = class_by_name(name)
         return class_by_args(self.plain_args) if named is ToolClass.UNKNOWN and self.args else named
 
     @property
     def dangerous(self) -> bool:
-        """Whether it tries what no agent should, by the rules of the folds."""
+        """Whether it tries what no agent should, by the shipped rules of the folds; what is only risky is not."""
         if self._danger is None:
             name = self.tool.name
             path = self.plain_args.get("path") or self.plain_args.get("file_path")
-            if is_shell(name):
-                self._danger = bool(read_command_line(shell_command(self.plain_args)).danger)
+            if runs(name, self.plain_args) == "shell":
+                self._danger = bool(read_command(name, self.plain_args).danger)
             else:
                 acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
                 self._danger = acts and writes_credentials(str(path))

@@ -10,6 +10,7 @@ from ..schemas.errors import ConfigError
 from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import DedupeMode
 from .control_flow import Passthrough
+from .guarantees import amount
 from .settings import SCOPES, RetryPolicy
 
 
@@ -39,7 +40,8 @@ class Tool:
         timeout_ms: milliseconds one attempt may take; None: as long as it wants.
         retry: its own policy; None: the guard's.
         dedupe_mode: its own mode; None: the guard's.
-        cost_usd: US dollars a call costs, or what works that out from its output.
+        cost_usd: US dollars a call costs, checked against the session's limits before each call; or a function that
+            works the cost out from the output, known only afterwards.
         annotations: further MCP hints, sent with every call.
     """
 
@@ -65,7 +67,7 @@ class Tool:
         """Refuse what is no tool.
 
         Raises:
-            ConfigError: naming the field.
+            ConfigError: a scope, a time limit or a cost that is none.
         """
         if self.scope is not None and self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
@@ -73,6 +75,8 @@ class Tool:
         number = isinstance(limit, int | float) and not isinstance(limit, bool)
         if limit is not None and not (number and 0 < limit <= MAX_SPAN_MS):
             raise ConfigError(f"timeout_ms is {limit!r}; use milliseconds above 0, or leave it out")
+        if self.cost_usd is not None and not callable(self.cost_usd):
+            amount(self.cost_usd)
 
     @property
     def joins(self) -> bool:

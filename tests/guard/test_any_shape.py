@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.errors import GraphInterrupt
-from trustfold.guard import SyncToolGuard, ToolGuard
+from trustfold.guard import ExecutionGuarantees, SyncToolGuard, ToolGuard
 from trustfold.guard.testing import guard_for_tests, published
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.tool_envelopes import ResultStatus
@@ -517,6 +517,16 @@ async def test_what_steers_passes_through_and_is_no_failure(error: BaseException
     assert raised.value is error
     assert (await guard.call("ask", ask, session_id="s1", idempotency_key="k")).output == "approved"
     assert [one["status"] for one in published(guard, "tool_call.finished")] == ["cancelled", "success"]
+
+
+async def test_what_steers_gives_back_what_was_reserved_for_it() -> None:
+    """A call that is asked for approval again and again costs its session nothing."""
+    guard = guard_for_tests()
+    async with guard.session("s1", guarantees=ExecutionGuarantees(max_cost_usd=1.0)) as session:
+        for _ in range(5):
+            with pytest.raises(GraphInterrupt):
+                await session.call("ask", lambda: raises(GraphInterrupt(())), cost_usd=0.9)
+        assert (await session.call("ask", lambda: "approved", cost_usd=0.9)).output == "approved"
 
 
 async def test_a_tool_or_a_name_may_add_to_what_steers() -> None:

@@ -238,3 +238,14 @@ def test_a_key_that_failed_long_ago_opens_no_circuit() -> None:
         story.fails("bash", command, with_="crash", times=2)
     story.after(minutes=60).fails("bash", RM, with_="crash", times=10)
     assert story.circuit("tool:bash") == []
+
+
+def test_a_removed_tool_leaves_its_trusted_keys_alone() -> None:
+    """Removing a tool is one change, however many services hold a trusted key of it; restoring it is one, too."""
+    story = Story().works("http_request", API).works("http_request", OTHER_API)
+    story.command("tool.remove", "http_request")
+    story.command("tool.restore", "http_request")
+    assert [(one["key"], one["to"]) for one in story.all("trust.changed")] == [
+        ("http_request", "removed"),
+        ("http_request", "trusted"),
+    ]
