@@ -7,7 +7,7 @@ from typing import Any
 from trustfold.schemas.vocabulary import ModelSwitchStrategy
 
 from . import loop_rules
-from .area import Area
+from .area import Area, reads
 from .case import UnknownWord
 from .loop_rules import LoopRules
 
@@ -56,6 +56,7 @@ class Models(Area):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
+    @reads("model key")
     def op_profile(self, event: dict[str, Any]) -> None:
         """Somebody asks for the profile of a model on a key."""
         self.asked = str(event["model"]), str(event["key"])

@@ -72,9 +72,9 @@ class World:
         self.repeat(record, topic=topic)
         return record
 
-    def repeat(self, record: bytes, *, topic: str = "events") -> None:
+    def repeat(self, record: bytes, *, topic: str = "events", key: bytes | None = None) -> None:
         """Fold a record as it stands."""
-        self._take(self.topology.feed(topic, (record,)))
+        self._take(self.topology.feed(topic, (record,), key=key))
 
     def command(self, kind: str, **fields: Any) -> None:
         """An operator gives an order."""
