@@ -139,6 +139,7 @@ class Loops(Levels):
             return
         try:
             super().play()
+            self._count_episodes()
         except UnknownWord:
             raise
         except Exception as error:
