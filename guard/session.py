@@ -89,7 +89,7 @@ class GuardSession:
             return self
         self._stop = self._guard.backend.decisions.listen(self.session_id, self._hear)
         self._guard.sessions[self.session_id] = self
-        self._event(ev.SessionStarted, settings=self._settings)
+        self._event(ev.SessionStarted, settings=self._settings, reports_turn_ends=True)
         if self.spending is not None:
             self._tell_limits(self.spending.limits, "platform")
         return self

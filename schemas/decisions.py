@@ -75,7 +75,8 @@ class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
         recovery_hint: what leads back to trust, in words.
         notification: ready-made text for the user.
         permission_warning: ready-made text for the next request for permission.
-        silent: the rule asks not to notify the user.
+        silent: the user need not be notified: the rule says so, or it is `part_of` what the user was told.
+        part_of: key of a wider scope whose loss of trust covers this change.
     """
 
     key: str
@@ -94,6 +95,7 @@ class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
     notification: str | None = None
     permission_warning: str | None = None
     silent: bool | None = None
+    part_of: str | None = None
 
 
 class TrustChanged(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.changed"):

@@ -51,7 +51,11 @@ def _output(**fields: Any) -> dict[str, Any]:
 
 
 _INPUTS: dict[str, dict[str, Any]] = {
-    "session.started": _event(settings={"nudge_level": "direct", "recovery_mode": "ask"}),
+    "session.started": _event(
+        settings={"nudge_level": "direct", "recovery_mode": "ask"},
+        reports_turn_ends=True,
+        models=["large-1", "small-1"],
+    ),
     "session.ended": _event(reason="the user closed the window"),
     "session.settings_changed": _event(settings={"nudge_enabled": False, "nudge_level": None}),
     "turn.started": _event(),
@@ -77,7 +81,9 @@ _INPUTS: dict[str, dict[str, Any]] = {
     ),
     "user.message": _event(text_digest="9f86d081884c7d65"),
     "model.text": _event(text="Let me try that once more."),
+    "permission.requested": _event(call_id="call-1", tool_name="http_request"),
     "permission.resolved": _event(call_id="call-1", tool_name="http_request", granted=True, method="user"),
+    "models.available": _event(models=["large-1", "small-1"]),
     "failure.reported": _event(
         tool_name="http_request",
         error={"message": "certificate has expired"},

@@ -17,6 +17,9 @@ TRUST_FIELDS = frozenset(TrustRules.__struct_fields__)
 _IGNORED = frozenset({"version", "persist_across_sessions", "max_history_entries"})
 """Of the seed's file: about its own storage, which the log has taken over."""
 
+_LONGEST_OVERDUE_MS = 86_399_999
+"""Longest `calls.overdue_after_ms`: under its older name, `deadline_ms`, it could be up to a week."""
+
 _LOOKBACK_TURNS = 2
 """How far an older policy looks back when it does not say."""
 
@@ -174,8 +177,20 @@ def _scaled(ladder: Ladder, minor: int) -> dict[str, int]:
     }
 
 
+def _calls(value: Any) -> dict[tuple[str, ...], Any]:
+    old, new = "deadline_ms", "overdue_after_ms"
+    if isinstance(value, Mapping) and old in value:
+        if new in value:
+            raise Misfit(("calls", old), f"says the same as {new}; keep {new}")
+        given = value[old]
+        after = min(given, _LONGEST_OVERDUE_MS) if type(given) is int else given
+        value = {**{name: one for name, one in value.items() if name != old}, new: after}
+    return {("calls",): value}
+
+
 _MOVES: dict[str, Callable[[Any], dict[tuple[str, ...], Any]]] = {
     "enable_auto_recovery": _automatic,
+    "calls": _calls,
     "prerequisite_policies": _policies,
     "pattern_detection": _detection,
 }

@@ -72,6 +72,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         unrecoverable: the reporter says that this failure does not mend itself.
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
+        risky: a security failure of the lesser level: escalates its key, never blocks it.
     """
 
     call_id: str
@@ -96,6 +97,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     model_switch: ModelSwitchStrategy | None = None
     recovery_mode: RecoveryMode | None = None
     unrecoverable: bool = False
+    risky: bool = False
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
@@ -125,11 +127,23 @@ class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, t
     call_id: str
 
 
+class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.order"):
+    """An operator's order for a tool as a whole, passed on to a service that holds fine keys of the tool.
+
+    Attributes:
+        tool_name: the tool.
+        order: type of the command.
+    """
+
+    tool_name: str
+    order: Literal["trust.reset", "trust.recover", "tool.remove", "tool.restore"]
+
+
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
     """Appended by the engine when a probe's lease or a forced opening has ended (design 2, Time and order)."""
 
 
-Outcome = CallOutcome | PatternSeen | ProbeRequest | TimePassed
+Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | TimePassed
 """Everything that can stand on the `outcomes` topic."""
 
 _decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)

@@ -74,6 +74,8 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         most_common_pattern: model: the pattern detected most often.
         nudge_effectiveness: model: nudges that helped by nudges issued, 0 to 1; absent before the first.
         false_alarms: model: nudges and patterns that somebody called wrong, by pattern.
+        window_s: trust: seconds that the count of failures looks back.
+        part_of: trust: key of the wider scope that was not trusted when this key was escalated; its reset reaches both.
     """
 
     kind: StateKind
@@ -121,3 +123,5 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     most_common_pattern: Pattern | None = None
     nudge_effectiveness: float | None = None
     false_alarms: dict[str, int] = {}
+    window_s: float | None = None
+    part_of: str | None = None

@@ -29,12 +29,13 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
     """Pairing of started and finished events (design 2, Time and order).
 
     Attributes:
-        deadline_ms: milliseconds after which an unfinished call is closed as a timeout, where the start names none.
+        overdue_after_ms: milliseconds after which an unfinished call is overdue for `stalled_call`, where its start
+            states no deadline. It stays open and counts as nothing. Older files call it `deadline_ms`.
         security_on_attempt: judge dangerous commands of successful calls too; default: failed calls only.
         security_patterns: own regular expressions over the command or arguments of a failed call.
     """
 
-    deadline_ms: Annotated[int, Meta(ge=1, le=604_800_000)] = 600_000
+    overdue_after_ms: Annotated[int, Meta(ge=1, le=86_399_999)] = 600_000
     security_on_attempt: bool = False
     security_patterns: tuple[str, ...] = ()
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..config import Settings
+from ..projections.calls.keys import tool_of_key
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
 from .orders import ask, envelope, tell
@@ -38,7 +39,7 @@ def reset(
 ) -> None:
     """Give KEY clean trust again, blocked or not, and close its circuit; `all` does it for every key.
 
-    Older failures never count again.
+    The name of a tool stands for the tool and all of its keys. Older failures never count again.
     """
     target = target_of(store, url, bootstrap)
     states = _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
@@ -76,10 +77,11 @@ def recover(
         for one in _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
         if one["kind"] == "trust"
     ]
-    stuck = next((one for one in states if one["key"] == key and one["state"] in {"blocked", "removed"}), None)
-    if stuck is not None:
-        way = f"`trustfold reset '{key}'` unblocks it" if stuck["state"] == "blocked" else "it has to be restored first"
-        raise TrustfoldError(f"{key} is {stuck['state']}; {way}")
+    stuck = [one for one in states if one["state"] in {"blocked", "removed"}]
+    if stuck and len(stuck) == len(states):
+        name, word = stuck[0]["key"], stuck[0]["state"]
+        way = f"`trustfold reset '{name}'` unblocks it" if word == "blocked" else "it has to be restored first"
+        raise TrustfoldError(f"{name} is {word}; {way}")
     tell(target, [TrustRecover(**_envelope(state, reason)) for state in states], as_json=as_json)
 
 
@@ -99,7 +101,7 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     ]
     if key == EVERYTHING:
         return here
-    found = [one for one in here if one["key"] in {key, f"tool:{key}"}]
+    found = [one for one in here if one["key"] in {key, f"tool:{key}"} or tool_of_key(str(one["key"])) == key]
     if not found:
         known = sorted({str(one["key"]) for one in here})
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)

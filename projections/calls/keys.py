@@ -95,9 +95,35 @@ def parse_key(key: str) -> tuple[str, str]:
     return key, ""
 
 
+def tool_of_key(key: str) -> str:
+    """Name of the tool that a trust key is about; the key itself where it names another scope."""
+    return key if has_scope(key) else unescape(parse_key(key)[0])
+
+
 def unescape(text: str) -> str:
     """Undo `escape`."""
     return _ESCAPED.sub(r"\1", text)
+
+
+_SERVICE_PARAM = re.compile(r"\|(?:domain|mcp_server)=((?:\\.|[^|\\])+)")
+
+
+@lru_cache(maxsize=8192)
+def service_of_key(key: str) -> str:
+    """Service (domain or MCP server) that a fine key names; empty if it names none."""
+    found = _SERVICE_PARAM.search(key) if "|" in key else None
+    return found.group(1) if found else ""
+
+
+def scope_of_key(key: str) -> str:
+    """Scope whose state holds a trust or breaker key.
+
+    `bash|command=rm` is held by `tool:bash`, `http_request|domain=api.example.com` by `service:api.example.com`.
+    """
+    if has_scope(key):
+        return key
+    service = service_of_key(key)
+    return f"service:{service}" if service else f"tool:{tool_of_key(key)}"
 
 
 def has_scope(key: str) -> bool:
@@ -235,15 +261,11 @@ def call_key(
     return _one(tool_name, "", "")
 
 
-_DOMAIN = re.compile(r"\|domain=((?:\\.|[^|\\])+)")
-
-
 def given_key(failure_key: str, derived: CallKey) -> CallKey:
     """Key of a call whose publisher keeps its arguments private and derived the fine key itself.
 
     An HTTP tool's domain stands in that key; without it the call would count for no service.
     """
-    domain = _DOMAIN.search(failure_key) if not derived.service and "|domain=" in failure_key else None
-    if domain is not None:
-        return CallKey(failure_key, domain.group(1), "domain")
+    if not derived.service and "|domain=" in failure_key and (domain := service_of_key(failure_key)):
+        return CallKey(failure_key, domain, "domain")
     return derived._replace(fine=failure_key)

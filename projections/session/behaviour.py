@@ -26,7 +26,7 @@ from . import (
     talk,
     text_loop,
 )
-from .calls import Args, is_our_timeout
+from .calls import Args, is_our_finish
 from .paging import paging_loop
 from .patterns import Sighting
 from .state import ActivePattern, Done, OpenCall, SessionState
@@ -57,7 +57,6 @@ def call_begun(
         if rules.policies:
             sightings += prerequisites.call_started(state, call.tool_name, event.id, rules)
         if isinstance(event, ev.ToolCallStarted):
-            call.deadline_stated = bool(event.deadline_ms)
             paging = paging_loop(state, event.id, call, args, limits)
             if paging is not None:
                 sightings.append(paging)
@@ -140,7 +139,7 @@ def _seen_in(
         seen.append(failures.same_error_loop(state, call, verdict, event.id, limits))
     if verdict.failed:
         seen.append(failures.unknown_tool(state, event, call, limits))
-        if is_our_timeout(event):
+        if is_our_finish(event):
             seen.append(stalls.overdue(state, call, event.id, limits))
     return [sighting for sighting in seen if sighting is not None] if seen else []
 

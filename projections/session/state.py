@@ -36,6 +36,12 @@ MAX_TOOLS = 64
 MAX_NAMED_TOOLS = 8
 MAX_POLICIES = 256
 MAX_OVERDUE = 16
+MAX_ASKED = 16
+"""Calls that wait for a person and have not started."""
+
+MAX_AGENTS = 16
+"""Agents of a session whose streaks are kept beside those of the agent that acted last."""
+
 MAX_SAID = 64
 """Text blocks remembered, as digests."""
 
@@ -51,8 +57,14 @@ class OpenCall(msgspec.Struct, array_like=True):
     """A call that has started and not finished, with all its finish will need.
 
     Attributes:
+        deadline_ms: when it is overdue, milliseconds, without the time it has waited for a person.
+        deadline_stated: the publisher stated the deadline: the call is closed then as timed out.
         dangerous: if it fails, it failed at something that no agent should do.
         suspect: the same, if its failure says so.
+        waiting_since: since when it waits for a person's permission, milliseconds; 0 it does not.
+        waited_ms: how long it has waited so far.
+        overdue_seen: its deadline was not stated and has passed; `stalled_call` has seen it.
+        agent_id: the agent that made it; empty: the main one.
     """
 
     call_id: str
@@ -73,6 +85,10 @@ class OpenCall(msgspec.Struct, array_like=True):
     scenario: str = ""
     deadline_stated: bool = False
     suspect: bool = False
+    waiting_since: int = 0
+    waited_ms: int = 0
+    overdue_seen: bool = False
+    agent_id: str = ""
 
 
 class Done(msgspec.Struct, array_like=True):
@@ -192,9 +208,10 @@ class Prerequisite(msgspec.Struct, array_like=True):
 
 
 class OverdueCall(msgspec.Struct, array_like=True):
-    """A call that was closed at its deadline and whose real finish may still come.
+    """A call that is past its deadline and whose real finish may still come.
 
     Attributes:
+        started_ms: when it started, milliseconds; later by the time it waited for a person.
         multiple: multiples of its deadline told so far.
     """
 
@@ -205,6 +222,7 @@ class OverdueCall(msgspec.Struct, array_like=True):
     started_ms: int
     deadline_ms: int
     multiple: int = 0
+    agent_id: str = ""
 
 
 class IssuedNudge(msgspec.Struct, array_like=True):
@@ -247,16 +265,18 @@ class SessionState(KeyState):
         said: digests of text blocks and how often each was said since the last news, latest said last.
         text_loop: digest of the block that the latest message repeated; 0 none.
         tools: tools called in this session and how often in this turn; those that do not exist are left out.
-        ends_turns: the publisher ends its turns, so a message does not mean that the turn may be over.
-        leaves_turns_open: a turn began while another was open: that a turn is open means nothing here.
+        next_deadline: when the next call in flight falls due (`calls.due_of`), milliseconds; 0 none.
+        ends_turns: the publisher is known to end its turns: it has ended one, or has said that it does.
+        leaves_turns_open: no longer read.
         silent_since: since when the model owes a sign of life, milliseconds; 0 it owes none.
         silence_told: multiples of the longest silence told so far.
         turn_since: when the open turn began, milliseconds.
         turn_told: multiples of the longest turn told so far.
-        user_at: when the user last spoke or a turn began or ended, milliseconds: calls begun earlier were cut off.
+        user_at: calls begun before this time (milliseconds) were cut off: the user spoke, a turn began or ended.
         stall_due: when the next silence, turn or overdue call is to be told, milliseconds; 0 nothing is.
         muted: patterns and fingerprints judged false alarms; not nudged again.
         turn_stalled: a pattern was seen in the turn under way.
+        asked: calls that wait for a person and have not started: id, and since when (milliseconds).
     """
 
     workspace_id: str = ""
@@ -330,3 +350,4 @@ class SessionState(KeyState):
     turn_stalled: bool = False
     overrides: str = ""
     explores: bool = True
+    asked: list[tuple[str, int]] = []

@@ -18,7 +18,7 @@ from ..emit import Emitter
 from .state import OpenCall, SessionState
 
 _NO_ERROR = ErrorInfo()
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -106,6 +106,9 @@ def tell_tools(
         scopes.append(("service", call.service))
     if call.tier:
         scopes.append(("tier", call.tier))
+    duration = event.duration_ms
+    if duration is not None and call.waited_ms:  # the publisher may have measured the wait for a person, too
+        duration = min(duration, max(0, emit.at - call.started_ms - call.waited_ms))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
     for kind, name in scopes:
@@ -127,7 +130,7 @@ def tell_tools(
             http_status=verdict.http_status,
             expected=verdict.expected,
             started_ms=call.started_ms,
-            duration_ms=event.duration_ms,
+            duration_ms=duration,
             plugin_name=call.plugin_name,
             domain=call.service if call.kind == "domain" else "",
             service=call.service if call.kind == "mcp" else "",

@@ -273,3 +273,12 @@ def test_faults_speak_of_values_and_not_of_types(text: str, said: str) -> None:
     """What may stand there and what stands there, in words that a person who writes rules uses."""
     assert said in fault(text, "r.toml")
     assert "`" not in fault(text, "r.toml")
+
+
+def test_the_older_name_of_when_a_call_is_overdue() -> None:
+    """`calls.deadline_ms` loads as `calls.overdue_after_ms`, a week as a day; both together are one too many."""
+    assert Document("old.toml", "[calls]\ndeadline_ms = 60000\n").over(Rules()).calls.overdue_after_ms == 60_000
+    week = Document("old.toml", "[calls]\ndeadline_ms = 604800000\n").over(Rules())
+    assert week.calls.overdue_after_ms == 86_399_999
+    with pytest.raises(ConfigError, match=r"old.toml:3: calls.deadline_ms: says the same as overdue_after_ms"):
+        Document("old.toml", "[calls]\noverdue_after_ms = 1000\ndeadline_ms = 60000\n")

@@ -341,7 +341,7 @@ def test_detection_can_be_switched_off_for_a_session() -> None:
     story.event("session.settings_changed", settings={"pattern_detection_enabled": False})
     story.fails("bash", {"command": "x"}, times=6)
     assert story.patterns() == []
-    assert story.moves("bash") == [("trusted", "escalated")]
+    assert story.moves("bash|command=x") == [("trusted", "escalated")]
 
 
 @pytest.mark.parametrize("last", ["success", "cancelled"])
