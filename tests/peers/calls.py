@@ -8,6 +8,7 @@ to the earliest bare start of its tool, or stands alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,9 @@ ERROR_CLASSES = {
     **dict.fromkeys(("auth", "forbidden", "unauthorized"), "permission"),
 }  # fmt: skip
 """Classes of errors by which a peer names what is one of our severities."""
+
+CALLS_APART = timedelta(milliseconds=1)
+"""Calls follow each other in time; only those that one burst begins together do not."""
 
 _REFUSALS = frozenset({"blocked", "denied", "refused", "rejected", "vetoed"})
 _STATUS = {"ok": "success", "failed": "error", "failure": "error", "canceled": "cancelled", "aborted": "cancelled"}
@@ -251,6 +255,7 @@ class Calls:
 
     def _start(self, event: dict[str, Any], *, call_id: str | None = None) -> tuple[str, bytes]:
         world = self.world
+        world.now += CALLS_APART
         self.made += 1
         call_id = call_id or str(event.get("call_id") or f"c{self.made}")
         world.session = str(event.get("run", event.get("session", world.session)))

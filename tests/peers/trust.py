@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import structs
 from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, recovery_hint
 from trustfold.projections.calls.keys import parse_key
 from trustfold.projections.tool.layers import resolve
-from trustfold.projections.tool.trust import effective_failures
-from trustfold.schemas.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.projections.tool.trust import decay
+from trustfold.schemas.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.vocabulary import RecoveryMode
 
 from .area import reads, refuse_fields
@@ -202,26 +201,13 @@ class Trust(TrustViews):
                 "is_escalated": must_ask(held) or is_refused(held),
                 "state": str(held.state),
                 "progress": f"{successes}/{needed}" if needed else None,
-                "hint": recovery_hint(held.record),
+                "hint": recovery_hint(held),
             }
 
     @reads("age_s sessions_crossed")
     def op_effective_weight(self, event: dict[str, Any]) -> None:
-        """What one failure of full weight counts at this age, and after so many later sessions in which its key worked.
-
-        It is let happen in a world of its own, in which nothing escalates and no window ends.
-        """
-        age, crossed = float(event.get("age_s", 0)), int(event.get("sessions_crossed", 0))
-        rule = structs.replace(self.rules.trust.default_rule, count_threshold=None, window_seconds=10 * age + 86_400)
-        trial = Trust(self.case._replace(config={}, given=[]))
-        trial.rules = structs.replace(Rules(), trust=TrustRules(default_rule=rule))
-        trial.world.topology.source.rebase(trial.rules)
-        trial.calls.call({"tool": "t", "ok": False, "severity": "server_error"})
-        trial.world.pass_time(age)
-        for number in range(crossed):
-            trial.calls.call({"tool": "t", "ok": True, "session": f"later {number}"})
-        record = trial.world.trust_records()["t"]
-        self.weights.append(effective_failures(record, trial._rule(), trial.world.now_ms))
+        """What one failure of full weight counts at this age, and after so many later sessions in which its key worked."""
+        self.weights.append(decay(round(1000 * event.get("age_s", 0)), int(event.get("sessions_crossed", 0))))
 
     @reads("mode value")
     def op_recovery_mode(self, event: dict[str, Any]) -> None:
@@ -233,7 +219,7 @@ class Trust(TrustViews):
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
         named = [str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")]
-        self.resolved = resolve(self.rules.trust, *named, for_service=bool(event.get("for_service")))
+        self.resolved = resolve(self.rules.trust, "service" if event.get("for_service") else "key", *named)
 
     @reads("key")
     def op_parse_key(self, event: dict[str, Any]) -> None:

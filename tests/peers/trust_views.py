@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from trustfold.projections.calls.keys import is_shell, parse_key, shell_command
+from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool import trust as fold
 from trustfold.projections.tool.layers import resolve
@@ -48,22 +48,16 @@ class TrustViews(Area):
                 "failures": sum(failure.at >= since for failure in record.failures),
                 "consecutive": record.consecutive,
                 "effective": fold.effective_failures(record, self._rule(), self.world.now_ms),
-                "successes": self._worked(key),
+                "successes": record.worked,
                 "denials": record.denials,
             }
         return found
-
-    def _worked(self, key: str) -> int:
-        """Calls of a key that worked, also while it is trusted."""
-        scope = f"tool:{parse_key(key)[0]}"
-        told = (one for one in self.world.outcomes() if one["scope"] == scope and one["fine_key"] == key)
-        return sum(one["verdict"] == "success" for one in told)
 
     def see_aggregate(self) -> dict[str, str]:
         """State of each scope asked for: `mcp:NAME` is a server as a whole, a bare name a tool as a whole."""
         named = ((name, name.partition(":")) for name in self.expected["aggregate"])
         return {
-            name: str(self._state_of(rest if kind == "tool" else f"service:{rest}" if rest else name))
+            name: str(self.world.scope_state(f"service:{rest}" if rest and kind != "tool" else f"tool:{rest or name}"))
             for name, (kind, _, rest) in named
         }
 
@@ -218,7 +212,7 @@ class TrustViews(Area):
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return resolve(self.rules.trust, "", "", "", "")
+        return resolve(self.rules.trust, "key", "", "", "", "")
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:
