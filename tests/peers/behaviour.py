@@ -12,16 +12,32 @@ from trustfold.projections.calls.fingerprints import digest
 from trustfold.projections.session import behaviour
 from trustfold.projections.session.patterns import Sighting
 from trustfold.schemas.levels import Level
-from trustfold.schemas.rules import Ladder
+from trustfold.schemas.rules import Ladder, Rules
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
 
 from .area import reads
 from .calls import nth_word
 from .case import UnknownWord
 from .loops import Loops
-from .world import SEVERITIES
+from .world import SEVERITIES, World
 
 _FIELDS = frozenset("type severity tool count times policy_id prerequisite_tool key".split())
+
+
+def sight(  # noqa: PLR0913 - what a detector reports
+    world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, count: int = 1, tool: str = "tool",
+    required_tool: str = "",
+) -> None:  # fmt: skip
+    """Report a pattern to the fold as its own detectors do, with the event that was folded last."""
+    state, emit = world.session_state(), world.processor("session")._emit
+    emit.outputs = []
+    emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
+    seen = Sighting(
+        pattern, severity, digest(repeats.encode()), count, [tool], [emit.cause], required_tool=required_tool
+    )
+    behaviour.conclude(state, world.session, [seen], [], rules, emit)
+    for output in emit.outputs:
+        world.topology._pass_on(output, world.outputs)
 
 
 class Behaviour(Loops):
@@ -100,22 +116,10 @@ class Behaviour(Loops):
         if name not in set(Pattern):
             raise UnknownWord(f"pattern {name!r}")
         self._other_call()
-        processor = self.world.processor("session")
-        state, emit = self.world.session_state(), processor._emit
-        emit.outputs = []
-        emit.begin(f"sighting {self.others}", self.world.now_ms)
         tool = str(event.get("tool", "tool"))
-        sighting = Sighting(
-            Pattern(name),
-            severity,
-            digest(str(event.get("key", event.get("policy_id", tool))).encode()),
-            int(event.get("count", 1)),
-            [tool],
-            [emit.cause],
-            **({"required_tool": str(event["prerequisite_tool"])} if "prerequisite_tool" in event else {}),
-        )
-        behaviour.conclude(state, self.world.session, [sighting], [], self.rules, emit)
-        self.world.outputs += emit.outputs
+        repeats = str(event.get("key", event.get("policy_id", tool)))
+        required = str(event.get("prerequisite_tool", ""))
+        sight(self.world, self.rules, Pattern(name), severity, repeats, int(event.get("count", 1)), tool, required)
 
     @reads("seconds minutes hours")
     def event_advance_clock(self, event: dict[str, Any]) -> None:

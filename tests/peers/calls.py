@@ -250,8 +250,7 @@ class Calls:
 
     def again(self, event: dict[str, Any]) -> None:
         """The call of a tool with these arguments, coming out as it came out last."""
-        known = self._last_result.get(_signature(event))
-        self.call({**known, "ev": "tool_call"} if known else {**event, "ev": "tool_call", "ok": True})
+        self.call({"ok": True, **self._last_result.get(_signature(event), {}), **event, "ev": "tool_call"})
 
     def _start(self, event: dict[str, Any], *, call_id: str | None = None) -> tuple[str, bytes]:
         world = self.world

@@ -16,7 +16,6 @@ from trustfold.guard.idempotency.keys import computed_key
 from trustfold.guard.idempotency.memory import MAX_KEYS
 from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.request import Call
-from trustfold.guard.tools import Tool
 from trustfold.schemas.tool_envelopes import DedupeMode
 
 from .area import reads
@@ -60,13 +59,14 @@ class Idempotency(IdempotencyViews):
         for event in case.given:
             if event.get("ev") in {"op", "tool_call"}:
                 name = str(event.get("tool", "tool"))
-                self.guard.register(name, read_only=bool(event.get("read_only", self.read_only)))
+                self.guard.register(name, read_only=bool(event.get("read_only", self.read_only)), **self.nature)
 
     def prepare(self) -> None:
         """Nobody has asked yet; a tool changes something unless the case says that it reads."""
         self.policy: dict[str, Any] = {}
         self.max_keys = MAX_KEYS
         self.read_only = False
+        self.nature: dict[str, Any] = {}
         self.asked: list[Asking] = []
         self.running: list[Asking] = []
         self.executions = 0
@@ -115,6 +115,10 @@ class Idempotency(IdempotencyViews):
     def config_read_only(self, value: bool) -> None:
         """Whether the tools of the case only read."""
         self.read_only = value
+
+    def config_volatile(self, value: list[str]) -> None:
+        """Parameters by which two calls of a tool do not differ."""
+        self.nature["volatile_params"] = tuple(value)
 
     def config_scope(self, value: str) -> None:
         """Keys are of their session."""
@@ -235,7 +239,7 @@ class Idempotency(IdempotencyViews):
     def op_derive_key(self, event: dict[str, Any]) -> None:
         """Which key a call has that brings none."""
         args = dict(event.get("params", event.get("args")) or {})
-        call = Call(Tool(name=str(event.get("tool", "tool"))), args, str(event.get("session", "s1")), "w1")
+        call = Call(self.guard.tools.get(str(event.get("tool", "tool"))), args, str(event.get("session", "s1")), "w1")
         call.namespace, call.actor_id = str(event.get("namespace", "tools")), str(event.get("actor", "agent"))
         self.keys.append(computed_key(call, self.guard.privacy))
 

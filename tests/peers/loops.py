@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
@@ -176,7 +175,7 @@ class Loops(Levels):
     def after(self, event: dict[str, Any]) -> None:
         """Messages can be loops too; turns are told apart."""
         self._count_episodes()
-        if event.get("ev") in {"turn_end", "turn_start"} and self.world.outputs:
+        if event.get("ev") in {"turn_end", "turn_start"}:
             self._turn_over(event)
 
     def _look(self) -> None:
@@ -211,16 +210,16 @@ class Loops(Levels):
     def op_admit(self, event: dict[str, Any]) -> None:
         """A call is about to be made: the answer is about the loops that it would go on with.
 
-        Which these are is seen in a copy of everything, where it is made and comes out as it did last.
+        Which these are is seen in a world where everything before has happened, and the call is made as it came out last.
         """
         self.world.session = str(event.get("run", self.world.session))
         known = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
-        trial = copy.deepcopy(self)
+        given = self.case.given[: next(place for place, one in enumerate(self.case.given) if one is event)]
+        trial = type(self)(self.case._replace(given=[one for one in given if one.get("name") != "admit"]))
+        trial.play()
         step = trial.world.session_state().step
-        trial.calls.again({name: value for name, value in event.items() if name != "name"})
-        gone_on = {
-            (one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step
-        }
+        trial.op_evaluate(event)
+        gone_on = {(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step}
         worst = max((known[one] for one in gone_on & known.keys()), default=0)
         self.answers.append((worst, frozenset(one[0] for one in gone_on & known.keys() if known[one] == worst)))
 
