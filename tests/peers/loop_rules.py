@@ -67,7 +67,9 @@ class LoopRules:
                 if name not in ladders and name not in there:
                     ladders[name] = structs.replace(getattr(rules.behaviour, name), enabled=False)
         limit = self.window or MAX_WINDOW
-        for name in self.scaled & ladders.keys():
+        ours = ("repetitive_calls", "poll_no_progress") if self.window else ()
+        ladders = {name: getattr(rules.behaviour, name) for name in ours} | ladders
+        for name in (self.scaled | set(ours) - self.ladders.keys()) & ladders.keys():
             most = limit // 2 if name == "alternating_loop" else limit
             steps = (getattr(ladders[name], step) for step in ("minor", "moderate", "severe"))
             minor, *higher = steps
