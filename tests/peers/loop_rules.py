@@ -50,6 +50,7 @@ class LoopRules:
         self.policies: list[Any] = []
         self.tools = tools
         self.window: int | None = None
+        self.same_name: int | None = None
         self.scaled: set[str] = set()
         self.volatile_args: tuple[str, ...] = ()
         self.tool_fields: dict[str, Any] = {}
@@ -188,9 +189,9 @@ def cold_start_exempt(to: LoopRules, value: bool) -> None:
     to.fields["cold_start_exempt"] = value
 
 
-def no_detector_of_names(_to: LoopRules, value: int) -> None:
-    """The same tool in a row with other arguments is work until the results say otherwise: no detector of its own."""
-    _whole("threshold", value)
+def no_detector_of_names(to: LoopRules, value: int) -> None:
+    """The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector."""
+    to.same_name = _whole("threshold", value)
 
 
 def window(to: LoopRules, value: int) -> None:
@@ -215,7 +216,7 @@ def stateful(to: LoopRules, value: list[str]) -> None:
 
 def volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> None:
     """Arguments by which two calls do not differ, of all tools of the case or by tool."""
-    by_tool = value if isinstance(value, dict) else dict.fromkeys(to.tools, value)
+    by_tool = value if isinstance(value, dict) else dict.fromkeys(to.tools, _names("volatile_args", value))
     named = {tool: tuple(_names("volatile_args", names)) for tool, names in by_tool.items()}
     to.tool_fields["volatile_args"] = named
     to.volatile_args = tuple(dict.fromkeys(name for names in named.values() for name in names))

@@ -34,7 +34,8 @@ DETECTORS: dict[str, frozenset[str]] = {
         "ping_pong": _CYCLE,
         "unknown_tool_repeat": "unknown_tool",
         "argument_churn": "paging_loop same_error_loop",
-        "identical_call_streak no_progress idempotent_no_progress": _REPETITIVE,
+        "identical_call_streak no_progress idempotent_no_progress idempotent_consecutive": _REPETITIVE,
+        "no_progress_loop": f"{_REPETITIVE} {_CYCLE} {_RETRY}",
         "identical_cycle": _CYCLE,
         "exact_failure repeated_exact_failure same_call_failure": _RETRY,
         "same_tool_failure": "same_error_loop",
@@ -50,16 +51,22 @@ DETECTORS: dict[str, frozenset[str]] = {
 }
 """What peers call their detectors → our patterns."""
 
-_ENDINGS = ("_warning", "_warn", "_notice", "_block", "_halt", "_critical", "_stop", "_detected")
+_ENDINGS = ("_warning", "_warn", "_notice", "_block", "_halt", "_halted", "_critical", "_stop", "_detected")
 """What peers add to a detector's name for what they do about it."""
 
-_ANY_LOOP = frozenset({"loop", "stuck", "guardrail", "tool_guardrail", "tool-loop", "tool_loop"})
+_ANY_LOOP = frozenset("loop stuck guardrail guardrail_turn tool_guardrail tool-loop tool_loop".split())
 """Names that say no more than that it is a loop."""
 
-_ATTENDED = frozenset("attended interactive cli tui desktop ide vscode terminal chat web repl".split())
-_UNATTENDED = frozenset(
-    "unattended headless batch cron ci api api_server server webhook daemon background scheduled subagent gateway".split()
+_ATTENDED = frozenset(
+    "attended interactive cli tui desktop ide vscode terminal chat web repl telegram discord slack whatsapp signal".split()
 )
+_UNATTENDED = frozenset(
+    """unattended headless batch cron ci api api_server server webhook msgraph_webhook daemon background scheduled subagent
+    single_query oneshot gateway""".split()
+)
+_COMPACTION_GUARD = 3
+"""Calls after a compaction that a peer watches; if all are the same, with the same result, it ends the run."""
+
 _GUARDED_FIELDS = frozenset("ev tool args result ok error times run session".split())
 _ACTIONS = ("allow", "notice", "notice", "block")
 _LEVELS = (None, "warning", "warning", "critical")
@@ -92,16 +99,17 @@ class Loops(Levels):
         asked = any(event.get("name") == "evaluate" and "tool" in event for event in self.case.given)
         tools = dict.fromkeys(str(event["tool"]) for event in self.case.given if "tool" in event)
         self.thresholds = LoopRules(counts_before=asked, tools=tuple(tools))
-        self.guards_compaction = any(event.get("name") == "compaction" for event in self.case.given) and not (
-            self.case.config.keys() & loop_rules.WORDS.keys() - loop_rules.WINDOWS
-        )
-        if self.guards_compaction:
-            self.thresholds.ladder(("repetitive_calls",), 3, 3, 3)
-        self.refused = ""
         config = self.case.config
+        compacted = any(event.get("name") == "compaction" for event in self.case.given)
+        self.guards_compaction = compacted and not config.keys() & loop_rules.WORDS.keys() - loop_rules.WINDOWS
+        self.guarded_calls = 0
+        if self.guards_compaction:
+            size = next(iter(config.values()), _COMPACTION_GUARD)
+            self.thresholds.ladder(("repetitive_calls",), size, size, size)
+        self.refused = ""
         try:
             for name, value in config.items():
-                if name in loop_rules.WORDS:
+                if name in loop_rules.WORDS and not self.guards_compaction:
                     loop_rules.WORDS[name](self.thresholds, value)
             self.rules = self.thresholds.apply(self.rules)
         except ValueError as error:
@@ -183,6 +191,10 @@ class Loops(Levels):
         if self.first is None and self.by_call[-1]:
             self.first = len(self.by_call)
         self._count_episodes()
+        if self.guarded_calls:
+            self.guarded_calls -= 1
+            if not self.guarded_calls:
+                self._set_detection(on=False)
 
     def _seen_now(self) -> int:
         return max((active.severity for active in self.world.active()), default=0)
@@ -237,6 +249,7 @@ class Loops(Levels):
         if self.guards_compaction:
             self._set_detection(on=True)
             self.calls.take({"ev": "user_message", "text": ""})
+            self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
 
     @reads("platform")
     def op_defaults(self, event: dict[str, Any]) -> None:
@@ -473,8 +486,10 @@ class Loops(Levels):
         return SEVERITIES[self._seen_now()]
 
     def see_evidence(self) -> list[str]:
-        """Signs that are no alarm by themselves; none is told on its own."""
-        return []
+        """Signs that are no alarm by themselves: calls of one tool in a turn, whatever the arguments, are counted."""
+        least = self.thresholds.same_name
+        counted = self.world.session_state().tools.values()
+        return ["same_name_streak"] if least is not None and max(counted, default=0) >= least else []
 
     # --- detections ---------------------------------------------------------------------------------------------------
 
