@@ -9,9 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 from ..projections.calls.command_line import read as read_command_line
-from ..projections.calls.keys import CallKey, call_key, is_shell, shell_command, tool_key
+from ..projections.calls.keys import CallKey, call_key, given_key, is_shell, shell_command, tool_key
 from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
+from ..schemas.events import ToolCallStarted
 from ..schemas.tool_envelopes import (
     CallControl,
     CallHints,
@@ -81,8 +82,10 @@ class Call:
         "workspace_id",
     )  # fmt: skip
 
-    def __init__(self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str) -> None:
-        """Begin with what every call has; the guard fills in the rest."""
+    def __init__(
+        self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str, key: CallKey | None = None
+    ) -> None:
+        """Begin with what every call has; the guard fills in the rest. `key`: where it is known already."""
         self.tool = tool
         self.args: dict[str, Any] = args if isinstance(args, dict) else dict(args)
         self.session_id = session_id
@@ -108,7 +111,7 @@ class Call:
         self.scenario: str | None = None
         self.notes: dict[str, Any] = {}
         self.settled_scopes: list[str] = []
-        self._key: CallKey | None = None
+        self._key = key
         self._danger: bool | None = None
 
     @property
@@ -218,6 +221,19 @@ def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
 def scopes_of(tool_name: str, key: CallKey) -> list[str]:
     """Circuits of a call that is not recursive."""
     return [f"tool:{tool_name}", f"service:{key.service}"] if key.service else [f"tool:{tool_name}"]
+
+
+def recorded_call(event: ToolCallStarted, args: Mapping[str, Any], workspace_id: str, user_id: str | None) -> Call:
+    """The call that a started event reports, with the keys and circuits it had; private args by their failure key."""
+    key = safe_key(event.tool_name, args, event.service or "")
+    if event.failure_key:
+        key = given_key(event.failure_key, key)
+    call = Call(Tool(name=event.tool_name, service=event.service), args, event.session_id, workspace_id, key)
+    call.call_id = event.call_id
+    call.user_id = user_id
+    call.model_tier = event.model_tier
+    call.recursion_depth = event.recursion_depth or 0
+    return call
 
 
 def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> ToolCallEnvelope:

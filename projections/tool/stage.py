@@ -304,7 +304,8 @@ class ToolStage:
         is_tool = state.scope.startswith("tool:")
         if record.mode != "disabled" and not (is_tool and outcome.kind):  # a service's circuit counts its calls alone
             leased = record.lease
-            changes = breaker.fold_call(record, outcome, policy, at)
+            key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
+            changes = breaker.fold_call(record, outcome, policy, at, key=key)
             for change in changes:
                 breaker_changed(state, change, (outcome.cause,), emit)
             if changes or record.lease is not leased:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
@@ -65,12 +65,19 @@ class Replay:
         self.topology = LocalTopology(rules)
         self.lines = 0
 
-    def run(self, names: list[str], *, progress: Callable[[int], None] = lambda _bytes: None) -> Iterator[Output]:
+    def run(
+        self,
+        names: list[str],
+        *,
+        progress: Callable[[int], None] = lambda _bytes: None,
+        feed: Callable[[str, tuple[bytes, ...]], Iterable[Output]] | None = None,
+    ) -> Iterator[Output]:
         """Fold every line of every file in order, then what is due at the largest time seen.
 
         A line that is a record of `settings` changes the settings from there on. `progress` is told the bytes of each
-        line as it is read.
+        line as it is read. `feed` stands in for the topology's own, for whoever adds to what each line causes.
         """
+        feed = feed or self.topology.feed
         for name in names:
             with open_lines(name) as lines:
                 for line in lines:
@@ -78,5 +85,5 @@ class Replay:
                     value = line.strip()
                     if value:
                         self.lines += 1
-                        yield from self.topology.feed(_topic_of(value), (value,))
+                        yield from feed(_topic_of(value), (value,))
         yield from self.topology.tick(self.topology.stream_time)

@@ -217,3 +217,24 @@ def test_a_dangerous_command_is_blocked_where_there_is_no_room_for_its_key() -> 
     story = Story(rules=Rules(trust=TrustRules(max_fine_keys=1)))
     story.fails("bash", RM, times=3).fails("bash", GIT, with_="security")
     assert story.moves("bash") == [("trusted", "blocked")]
+
+
+# --- circuits --------------------------------------------------------------------------------------------------------
+
+
+def test_one_crashing_command_never_opens_the_shell() -> None:
+    """Ten crashes of one command in a row: the circuit of the tool stays closed; with three commands it opens."""
+    story = Story().works("bash", GIT).fails("bash", RM, with_="crash", times=10)
+    assert story.circuit("tool:bash") == []
+    for command in (GIT, LS):
+        story.fails("bash", command, with_="crash")
+    assert story.circuit("tool:bash") == [("closed", "open")]
+
+
+def test_a_key_that_failed_long_ago_opens_no_circuit() -> None:
+    """Two keys failed an hour ago; the third is alone now."""
+    story = Story()
+    for command in (GIT, LS):
+        story.fails("bash", command, with_="crash", times=2)
+    story.after(minutes=60).fails("bash", RM, with_="crash", times=10)
+    assert story.circuit("tool:bash") == []
