@@ -18,13 +18,11 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
         classes: tool name → class; beats annotations and names.
         key_by: `family` (default) or `args` for a key per distinct arguments.
         expected_failures: tools whose failures are informational and never count.
-        volatile_args: tool → arguments by which two of its calls do not differ, such as renumbered page elements.
     """
 
     classes: dict[str, ToolClass] = {}
     key_by: Annotated[str, Meta(pattern="^(family|args)$")] = "family"
     expected_failures: frozenset[str] = frozenset()
-    volatile_args: dict[str, tuple[str, ...]] = {}
 
 
 class CallRules(RulesBase, kw_only=True, frozen=True):

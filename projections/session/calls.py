@@ -43,21 +43,13 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
-def compared_args(args: Args, tool_name: str, rules: Rules) -> Args:
-    """Arguments by which two calls of a tool differ: all but those that the rules call volatile."""
-    volatile = rules.tools.volatile_args
-    if not volatile or tool_name not in volatile:
-        return args
-    return {name: value for name, value in args.items() if name not in volatile[tool_name]}
-
-
 def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
     """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
     name = event.tool_name
     line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
     key = keys.call_key(name, args, event.service or "", line)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(compared_args(args, name, rules))
+        canonical = fingerprints.canonical(args)
     else:
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()

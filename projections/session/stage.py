@@ -37,7 +37,6 @@ from .calls import (
     append_lost,
     args_of,
     close_call,
-    compared_args,
     denial_of,
     is_our_finish,
     open_call,
@@ -153,7 +152,7 @@ def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rul
     args = args_of(event)
     call = open_call(state, event, args, at, rules)
     if call is not None:
-        behaviour.call_begun(state, event, call, compared_args(args, event.tool_name, rules), rules, emit)
+        behaviour.call_begun(state, event, call, args, rules, emit)
         if event.recursion_depth or state.guarantees is not None or rules.guarantees.sessions == "all":
             guarantees.call_started(state, event, at, rules, emit)
 

@@ -217,9 +217,9 @@ def stateful(to: LoopRules, value: list[str]) -> None:
 def volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> None:
     """Arguments by which two calls do not differ, of all tools of the case or by tool."""
     by_tool = value if isinstance(value, dict) else dict.fromkeys(to.tools, _names("volatile_args", value))
-    named = {tool: tuple(_names("volatile_args", names)) for tool, names in by_tool.items()}
+    named = {tool: frozenset(_names("volatile_args", names)) for tool, names in by_tool.items()}
     to.tool_fields["volatile_args"] = named
-    to.volatile_args = tuple(dict.fromkeys(name for names in named.values() for name in names))
+    to.volatile_args = tuple(sorted(frozenset().union(*named.values())))
 
 
 def _names(word: str, value: Any) -> list[str]:

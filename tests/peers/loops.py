@@ -173,7 +173,7 @@ class Loops(Levels):
 
         self.world.session = session
         for _ in range(int(event.get("times", 1))):
-            made = args if isinstance(args, dict) else {"value": args}
+            made = args if isinstance(args, dict) and all(isinstance(name, str) for name in args) else {"value": args}
             answer = asyncio.run(guard.call(str(event["tool"]), tool, made, session_id=session))
             check_taken(guard)
             if event.get("ok", True) and (not answer.ok or answer.output is not result):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules, ToolRules
+from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
 
@@ -398,25 +398,3 @@ def test_a_second_end_of_a_turn_is_no_silent_turn() -> None:
     for _ in range(3):
         story.event("turn.ended", turn_index=2)
     assert [severity for severity, _ in found(story, "announce_no_action")] == ["minor", "moderate"]
-
-
-def test_volatile_arguments_make_no_other_call() -> None:
-    """The numbers of page elements change with every look at the page; what is clicked is the same."""
-    rules = Rules(tools=ToolRules(volatile_args={"click": ("ref",)}))
-    story = Story(rules=rules)
-    for number in range(20):
-        story.works("click", {"ref": number, "text": "Next"}, result="same page")
-    story.works("click", {"ref": 1, "text": "Back"}, result="same page")
-    assert story.patterns() == [
-        ("repetitive_calls", "minor", 3),
-        ("repetitive_calls", "moderate", 4),
-        ("repetitive_calls", "severe", 6),
-    ]
-
-
-def test_arguments_are_volatile_by_tool() -> None:
-    """What is volatile for one tool says what another one does."""
-    story = Story(rules=Rules(tools=ToolRules(volatile_args={"click": ("ref",)})))
-    for number in range(6):
-        story.works("open", {"ref": number * number}, result="same page")
-    assert story.found("repetitive_calls") == []
