@@ -59,7 +59,8 @@ class Idempotency(IdempotencyViews):
         for event in case.given:
             if event.get("ev") in {"op", "tool_call"}:
                 name = str(event.get("tool", "tool"))
-                self.guard.register(name, read_only=bool(event.get("read_only", self.read_only)), **self.nature)
+                read_only = bool(event.get("read_only", self.read_only))
+                self.guard.register(name, read_only=read_only, dedupe=not read_only, **self.nature)
 
     def prepare(self) -> None:
         """Nobody has asked yet; a tool changes something unless the case says that it reads."""

@@ -226,14 +226,15 @@ class Trust(TrustViews):
         """Take a key apart."""
         self.parsed = parse_key(event["key"])
 
-    @reads("tool times")
+    @reads("tool args times")
     def op_decline(self, event: dict[str, Any]) -> None:
         """A user refuses a call."""
-        self.calls.take({"ev": "permission", "tool": event["tool"], "granted": False, "times": event.get("times", 1)})
+        told = {name: event[name] for name in ("tool", "args", "times") if name in event}
+        self.calls.take({"ev": "permission", "granted": False, **told})
 
     op_deny = op_user_denies = op_decline
 
-    @reads("tool times")
+    @reads("tool args times")
     def event_permission_denied(self, event: dict[str, Any]) -> None:
         """A user refuses a call."""
         self.op_decline(event)
