@@ -24,7 +24,7 @@ from .world import SEVERITIES, World
 _FIELDS = frozenset("type severity tool count times policy_id prerequisite_tool key".split())
 
 
-def sight(  # noqa: PLR0913 - what a detector reports
+def sight(
     world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, count: int = 1, tool: str = "tool",
     required_tool: str = "",
 ) -> None:  # fmt: skip

@@ -100,7 +100,7 @@ class Guarantees(Area):
 
     @reads("estimate usd override")
     def op_check(self, event: dict[str, Any]) -> None:
-        """Somebody asks about the next operation, which costs so much; a person may have confirmed it, and it is made."""
+        """Somebody asks about the next operation and what it costs; a person may have confirmed that it may go beyond."""
         if event.get("override"):
             self.session.allow_once(*LIMITS, confirmed_by="somebody")
         self._ask(float(event.get("estimate", event.get("usd", 0.0))))
@@ -148,7 +148,8 @@ class Guarantees(Area):
         found = [(str(one.kind), one.overridden) for one in self.session.spending.violations]
         expected = [_logged(one) for one in wanted]
         alike = len(found) == len(expected) and all(
-            kind == theirs and over in {None, ours} for (kind, over), (theirs, ours) in zip(expected, found, strict=True)
+            kind == theirs and over in {None, ours}
+            for (kind, over), (theirs, ours) in zip(expected, found, strict=True)
         )
         return "" if alike else f"log is {found!r}, not {wanted!r}"
 

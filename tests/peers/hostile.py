@@ -11,7 +11,8 @@ _SPEAKS_OF = (
     (re.compile(r"\b-?inf(?:inity)?\b", re.IGNORECASE), float("inf")),
     (
         re.compile(
-            r"keys? that (?:are|is) (?:no|not)|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?|(?:int(?:eger)?|numeric)[- ]keys?",
+            r"keys? that (?:are|is) (?:no|not)|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?"
+            r"|(?:int(?:eger)?|numeric)[- ]keys?",
             re.IGNORECASE,
         ),
         {1: "one", None: "none", (2, 3): "pair"},

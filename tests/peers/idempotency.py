@@ -33,9 +33,7 @@ _CONFLICTS = {
     **dict.fromkeys(("reject", "conflict", "error", "refuse"), "reject"),
     **dict.fromkeys(("independent", "execute", "separate", "new"), "independent"),
 }
-_ASKED = frozenset(
-    "key session params args tool actor namespace mode dedupe times read_only caller request_id".split()
-)
+_ASKED = frozenset("key session params args tool actor namespace mode dedupe times read_only caller request_id".split())
 _ENDED = frozenset("key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
 _CALLERS = ("callers", "count", "n", "times")
@@ -298,4 +296,3 @@ class Idempotency(IdempotencyViews):
             raise ValueError(f"nobody began {place[2]!r} in session {place[0]!r}")
         mine = [one for one in self.running if one.place == place and caller in {None, one.caller}]
         return mine[-1] if mine else None
-

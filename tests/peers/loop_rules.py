@@ -88,7 +88,7 @@ class LoopRules:
         self.scaled -= set(names)
 
     def scale(self, names: tuple[str, ...], first: int, moderate: int = 1, severe: int = 3) -> None:
-        """Set detectors to begin where the peer's alarm begins and to rise so far above it, as far as its window goes."""
+        """Set detectors to begin where the peer's alarm begins, and to rise so far above it as its window goes."""
         self.ladder(names, first, first + moderate, first + severe)
         self.scaled |= set(names)
 

@@ -58,11 +58,11 @@ _ANY_LOOP = frozenset("loop stuck guardrail guardrail_turn tool_guardrail tool-l
 """Names that say no more than that it is a loop."""
 
 _ATTENDED = frozenset(
-    "attended interactive cli tui desktop ide vscode terminal chat web repl telegram discord slack whatsapp signal".split()
+    "attended interactive cli tui desktop ide vscode terminal chat web repl telegram discord slack".split()
 )
 _UNATTENDED = frozenset(
-    """unattended headless batch cron ci api api_server server webhook msgraph_webhook daemon background scheduled subagent
-    single_query oneshot gateway""".split()
+    """unattended headless batch cron ci api api_server server webhook msgraph_webhook daemon background scheduled
+    subagent single_query oneshot gateway""".split()
 )
 _COMPACTION_GUARD = 3
 """Calls after a compaction that a peer watches; if all are the same, with the same result, it ends the run."""
@@ -222,7 +222,7 @@ class Loops(Levels):
     def op_admit(self, event: dict[str, Any]) -> None:
         """A call is about to be made: the answer is about the loops that it would go on with.
 
-        Which these are is seen in a world where everything before has happened, and the call is made as it came out last.
+        Which these are is seen in a world of its own, where the same has happened and the call comes out as it did last.
         """
         self.world.session = str(event.get("run", self.world.session))
         known = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}

@@ -18,7 +18,6 @@ from .calls import CALL_FIELDS
 from .case import UnknownWord
 from .guarded import check_taken, guard_over
 
-
 _MARK = "tool severity scenario error times"
 _PUBLISHED = {"type": "state.updated", "schema_version": "1.0", "id": "as the case says"}
 
