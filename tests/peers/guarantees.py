@@ -100,7 +100,7 @@ class Guarantees(Area):
 
     @reads("estimate usd override")
     def op_check(self, event: dict[str, Any]) -> None:
-        """Somebody asks about the next operation and what it costs; a person may have confirmed that it may go beyond."""
+        """Somebody asks about the next operation, at a cost; a person may have confirmed that it may go beyond."""
         if event.get("override"):
             self.session.allow_once(*LIMITS, confirmed_by="somebody")
         self._ask(float(event.get("estimate", event.get("usd", 0.0))))

@@ -20,7 +20,7 @@ from .area import Area, reads
 from .case import UnknownWord
 
 _SAVED = {Level.USER: "user:u1", Level.WORKSPACE: "workspace:w1"}
-_OTHER_NAMES = {"nudges_enabled": "nudge_enabled"}
+OTHER_NAMES = {"nudges_enabled": "nudge_enabled"}
 """Settings as peers name them → our names."""
 
 POLICY_FIELDS = "policy_id prerequisite_tool gated_tools lookback_turns severity_thresholds enabled"
@@ -32,7 +32,7 @@ def setting_named(name: str) -> str:
     Raises:
         UnknownWord: there is none of this name.
     """
-    ours = _OTHER_NAMES.get(name, name)
+    ours = OTHER_NAMES.get(name, name)
     if ours not in SettingsOverrides.__struct_fields__:
         raise UnknownWord(f"setting {name!r}")
     return ours

@@ -9,7 +9,7 @@ from trustfold.schemas.levels import SETTINGS, Level, set_by, table
 
 from .area import reads
 from .case import UnknownWord
-from .levels import Levels, setting_named
+from .levels import OTHER_NAMES, Levels, setting_named
 
 _LEVELS = {"env": Level.ENVIRONMENT, "project": Level.WORKSPACE, "global": Level.USER}
 
@@ -55,7 +55,7 @@ class Settings(Levels):
     def op_env(self, event: dict[str, Any]) -> None:
         """A variable of the environment is set."""
         variable = str(event.get("variable", event.get("key", ""))).lower()
-        name = next((name for name in SETTINGS if variable.endswith(name)), None)
+        name = next((name for name in (*SETTINGS, *OTHER_NAMES) if variable.endswith(name)), None)
         if name is None:
             raise UnknownWord(f"variable {variable!r}")
         value = event["value"]
