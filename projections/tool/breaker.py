@@ -9,7 +9,7 @@ longer.
 Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
 found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
 
-The circuit of a tool that has fine keys opens only while `SPREAD` of them fail: one command that crashes again and again
+The circuit of a tool that has fine keys opens only while `SPREAD` of them fail: one command that crashes all the time
 says nothing about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
 """
 
