@@ -222,7 +222,7 @@ class Loops(Levels):
     def op_admit(self, event: dict[str, Any]) -> None:
         """A call is about to be made: the answer is about the loops that it would go on with.
 
-        Which these are is seen in a world of its own: the same has happened there, and the call comes out as it did last.
+        Which these are is seen in a world of its own: the same has happened there, and the call ends as it did last.
         """
         self.world.session = str(event.get("run", self.world.session))
         known = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
