@@ -249,8 +249,9 @@ class Calls:
         return call_id
 
     def again(self, event: dict[str, Any]) -> None:
-        """The call of a tool with these arguments, coming out as it came out last."""
-        self.call({"ok": True, **self._last_result.get(_signature(event), {}), **event, "ev": "tool_call"})
+        """The call of a tool with these arguments, coming out as it did last; a new one as the tool's last call did."""
+        known = self._last_result.get(_signature(event)) or self._last_result.get(str(event["tool"]), {})
+        self.call({"ok": True, **known, **event, "ev": "tool_call"})
 
     def _start(self, event: dict[str, Any], *, call_id: str | None = None) -> tuple[str, bytes]:
         world = self.world
@@ -284,7 +285,7 @@ class Calls:
     def _end(self, call_id: str, event: dict[str, Any]) -> bytes:
         status, error, result = ending(event)
         if status != "cancelled":
-            self._last_result[_signature(event)] = event
+            self._last_result[_signature(event)] = self._last_result[str(event["tool"])] = event
         duration = event.get("duration_ms", 1000 * event.get("duration_s", 0))
         record = self.world.event(
             "tool_call.finished",
