@@ -44,6 +44,7 @@ def import_logs(
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.redaction import redact, secrets_in
+    from ..schemas.redaction import redact_record
     from ..history.importers import Defaults, InOrderOfTime, Run
 
     files = log_files(names)
@@ -71,7 +72,7 @@ def import_logs(
                     raise
                 run.skipped.add(file.name, 0, str(error).removeprefix(f"{file.name}: "))
         for event in events:
-            sink.write(event + b"\n")
+            sink.write((event if keep_secrets else redact_record(event)) + b"\n")
         sink.flush()
         total = len(events)
     _tell(run.skipped)

@@ -11,6 +11,7 @@ from ..history.recorder import Recorder
 from ..projections.emit import Output
 from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..schemas.errors import ConfigError
+from ..schemas.redaction import redact_record
 from ..schemas.rules import Rules
 from ..streams.embedded.replay import STDIN, open_lines
 from ..streams.embedded.topology import LocalTopology
@@ -52,7 +53,7 @@ def record_files(
 
     for value in _lines(names):
         _add(recorder, places, "events", 0, None, value)
-        keep(topology.feed("events", (value,)))
+        keep(topology.feed("events", (redact_record(value),)))
         advance(len(value) + 1)
         if recorder.full:
             recorder.flush()

@@ -18,6 +18,7 @@ import orjson
 from ...projections.emit import Output
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.rule_source import RuleSource
+from ...schemas.redaction import redact_record
 from ...schemas.rules import Rules
 from .topology import LocalTopology
 
@@ -78,5 +79,5 @@ class Replay:
                     value = line.strip()
                     if value:
                         self.lines += 1
-                        yield from self.topology.feed(_topic_of(value), (value,))
+                        yield from self.topology.feed(_topic_of(value), (redact_record(value),))
         yield from self.topology.tick(self.topology.stream_time)
