@@ -3,8 +3,9 @@
     python -m trustfold.guard.mcp_server kafka://localhost:9092
 
 `reliability_status` and `reliability_history` read; `reliability_reset` gives a tool its trust back and closes its
-circuit, which needs the operator's token (`TRUSTFOLD_OPERATOR_TOKEN` of this server): a model must not be able to
-acquit itself.
+circuit. That takes the operator's token in this server's own environment (`TRUSTFOLD_OPERATOR_TOKEN`), never as an
+argument, and the user's approval, which the client asks for (MCP elicitation): a model must not be able to acquit
+itself. See docs/guard.md, MCP server.
 """
 
 from __future__ import annotations
@@ -71,16 +72,14 @@ def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict
     return rows
 
 
-def reset(guard: ToolGuard, tool_name: str, token: str, expected: str) -> dict[str, Any]:
-    """Order that a tool be trusted again and its circuit be closed.
+class Approval(BaseModel):
+    """What the user is asked before a reset."""
 
-    Raises:
-        PermissionError: the token is not the operator's, or the server has none.
-    """
-    if not expected:
-        raise PermissionError("this server has no operator token; set TRUSTFOLD_OPERATOR_TOKEN where it runs")
-    if not hmac.compare_digest(token.encode(), expected.encode()):
-        raise PermissionError("resetting needs the operator's token; ask the user for approval")
+    approve: bool
+
+
+def reset(guard: ToolGuard, tool_name: str) -> dict[str, Any]:
+    """Order that a tool be trusted again and its circuit be closed."""
     guard.order(cmd.TrustReset, key=tool_name, reason="reliability_reset over MCP")
     guard.order(cmd.BreakerClose, key=scope_of_key(tool_name), reason="reliability_reset over MCP")
     return {"ordered": ["trust.reset", "breaker.close"], "key": tool_name}
@@ -109,12 +108,18 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
         return history(guard, tool_name, limit)
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True))
-    async def reliability_reset(tool_name: str, operator_token: str) -> dict[str, Any]:
-        """Reset the reliability state of a tool (requires the operator's token, so: the user's approval)."""
+    async def reliability_reset(tool_name: str, context: Context) -> dict[str, Any]:
+        """Reset the reliability state of a tool; the user is asked for approval."""
+        if not expected:
+            raise ToolError("this server has no operator token; set TRUSTFOLD_OPERATOR_TOKEN where it runs")
+        instead = f"an operator can run `trustfold reset {tool_name}`"
         try:
-            made = reset(guard, tool_name, operator_token, expected)
-        except PermissionError as refused:
-            raise ToolError(str(refused)) from refused
+            answer = await context.elicit(f"Trust {tool_name} again and close its circuit?", Approval)
+        except Exception as error:
+            raise ToolError(f"this client cannot ask the user for approval; {instead}") from error
+        if answer.action != "accept" or not answer.data.approve:
+            raise ToolError(f"the user did not approve; {instead}")
+        made = reset(guard, tool_name)
         made["delivered"] = await guard.flush(5.0)
         return made
 

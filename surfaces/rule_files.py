@@ -19,7 +19,7 @@ from .scopes import place_of, scope_options
 from .targets import rules_options, target_of, target_options
 from .words import counted
 
-_SECRETS = frozenset({"TRUSTFOLD_TOKEN"})
+_SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 
 
 @click.group()

@@ -117,6 +117,11 @@ class InMemoryDedupeStore:
     async def close(self) -> None:
         """Nothing is held open."""
 
+    def forget(self, key: str) -> None:
+        """Forget one key."""
+        if self._records.pop(key, None) is not None:
+            self._wake(key)
+
     def sweep(self) -> int:
         """Forget what has expired; gives back how many records."""
         now = self._clock.now_ms()

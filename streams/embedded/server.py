@@ -42,7 +42,7 @@ from ...schemas.levels import Levels, set_by, table
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.rules import Rules
 from ..reload import Files
-from .access import Access
+from .access import Access, Roles
 from .bodies import read_body, records_of
 from .engine import EmbeddedEngine, Receipt, Request
 from .views import DEAD_LETTERS, StoredOutput, Views
@@ -106,7 +106,9 @@ class Service:
             self._views.close()
 
 
-def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "", files: Files | None = None) -> Starlette:
+def make_app(
+    engine: EmbeddedEngine, path: str | Path, *, roles: Roles = Roles(), files: Files | None = None
+) -> Starlette:
     """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
 
     `files` are watched: rules that change in them take effect between two batches.
@@ -133,7 +135,7 @@ def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "", files
             Route("/v1/dead-letters/republish", _republish, methods=["POST"]),
             Route("/healthz", _health),
         ],
-        middleware=[Middleware(Access, token=token)],
+        middleware=[Middleware(Access, roles=roles)],
         exception_handlers={HTTPException: _http_error, TrustfoldError: _our_error},
         lifespan=lifespan,
     )
