@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hmac
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -72,12 +71,6 @@ def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict
     return rows
 
 
-class Approval(BaseModel):
-    """What the user is asked before a reset."""
-
-    approve: bool
-
-
 def reset(guard: ToolGuard, tool_name: str) -> dict[str, Any]:
     """Order that a tool be trusted again and its circuit be closed."""
     guard.order(cmd.TrustReset, key=tool_name, reason="reliability_reset over MCP")
@@ -87,9 +80,10 @@ def reset(guard: ToolGuard, tool_name: str) -> dict[str, Any]:
 
 def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
     """The server over a guard; `token` is the operator's, by default `TRUSTFOLD_OPERATOR_TOKEN`."""
-    from mcp.server.mcpserver import MCPServer  # extra `mcp`
+    from mcp.server.mcpserver import Elicit, ElicitationResult, MCPServer, Resolve  # extra `mcp`
     from mcp.server.mcpserver.exceptions import ToolError  # as above
     from mcp.types import ToolAnnotations  # as above
+    from pydantic import create_model  # comes with it
 
     expected = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "") if token is None else token
     server: MCPServer = MCPServer(
@@ -107,21 +101,26 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
         """List the latest changes of trust, circuits and quality, newest first."""
         return history(guard, tool_name, limit)
 
-    @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True))
-    async def reliability_reset(tool_name: str, context: Context) -> dict[str, Any]:
-        """Reset the reliability state of a tool; the user is asked for approval."""
+    approval = create_model("Approval", approve=(bool, ...))
+
+    def asked(tool_name: str) -> Any:
         if not expected:
             raise ToolError("this server has no operator token; set TRUSTFOLD_OPERATOR_TOKEN where it runs")
-        instead = f"an operator can run `trustfold reset {tool_name}`"
-        try:
-            answer = await context.elicit(f"Trust {tool_name} again and close its circuit?", Approval)
-        except Exception as error:
-            raise ToolError(f"this client cannot ask the user for approval; {instead}") from error
+        return Elicit(f"Trust {tool_name} again and close its circuit?", approval)
+
+    async def reliability_reset(tool_name: str, answer: Any) -> dict[str, Any]:
+        """Reset the reliability state of a tool; the user is asked for approval."""
         if answer.action != "accept" or not answer.data.approve:
-            raise ToolError(f"the user did not approve; {instead}")
+            raise ToolError(f"the user did not approve; an operator can run `trustfold reset {tool_name}`")
         made = reset(guard, tool_name)
         made["delivered"] = await guard.flush(5.0)
         return made
+
+    # Annotations of this module are texts, and these types are not known before the import.
+    asked.__annotations__["return"] = Elicit[approval]  # type: ignore[valid-type]
+    reliability_reset.__annotations__["answer"] = Annotated[ElicitationResult[approval], Resolve(asked)]  # type: ignore[valid-type]
+    changes = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
+    server.tool(annotations=changes)(reliability_reset)
 
     return server
 

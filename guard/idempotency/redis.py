@@ -139,7 +139,11 @@ class RedisDedupeStore:
         async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500):
             if tool is not None:
                 reading: Any = self._client.hget(name, "record")
-                if _tool_of(await reading) != tool:
+                try:
+                    known = _tool_of(await reading)
+                except self._refused:
+                    continue
+                if known != tool:
                     continue
             gone += await self._client.delete(name)
         return gone

@@ -254,7 +254,9 @@ async def _republish(request: HttpRequest) -> Response:
     try:
         offsets = orjson.loads(await read_body(request))["offsets"]
         chosen = [int(offset) for offset in offsets]
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        if not all(0 <= offset < 1 << 63 for offset in chosen):
+            raise ValueError
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise HTTPException(400, 'send {"offsets": [...]} with offsets of dead letters') from error
     outputs = await _service(request).writer.republish(chosen)
     again = sum(output.topic == DEAD_LETTERS for output in outputs)
