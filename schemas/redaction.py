@@ -36,7 +36,6 @@ from .secret_patterns import (
     Shape,
     iban_length,
     is_card,
-    is_placeholder,
     labelled_secret,
     looks_random,
 )

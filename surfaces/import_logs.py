@@ -44,8 +44,8 @@ def import_logs(
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.redaction import redact, secrets_in
-    from ..schemas.redaction import redact_record
     from ..history.importers import Defaults, InOrderOfTime, Run
+    from ..schemas.redaction import redact_record
 
     files = log_files(names)
     run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)

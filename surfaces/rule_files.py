@@ -14,7 +14,7 @@ from ..schemas.errors import ConfigError
 from ..schemas.levels import table
 from ..schemas.overlay import leaves, plain
 from ..schemas.rules import Rules
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .scopes import place_of, scope_options
 from .targets import rules_options, target_of, target_options
 from .words import counted
@@ -44,13 +44,13 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
         write_json({"files": files, "environment": environment, "rules": plain(rules)})
         return
     for line in (*[f"file {name}" for name in files], *[f"{name}={value}" for name, value in environment.items()]):
-        click.echo(f"# {line}")
+        echo(f"# {line}")
     shipped = leaves(plain(Rules()))
     shown = 0
     for path, value in leaves(plain(rules)).items():
         if everything or path not in shipped or shipped[path] != value:
             name = ".".join(_toml_key(step) for step in path)
-            click.echo(f"# {name}: off" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}")
+            echo(f"# {name}: off" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}")
             shown += 1
     if not shown:
         note("every rule is as shipped; --all prints them")
@@ -66,7 +66,7 @@ def check(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "rules": [".".join(path) for path in named]})
         return
-    click.echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
+    echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
 
 
 @click.group()
@@ -106,9 +106,9 @@ def validate(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "policies": {name: plain(policy) for name, policy in found.items()}})
         return
-    click.echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
+    echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
     for name, policy in sorted(found.items()):
-        click.echo(f"    - {name}: {in_words(plain(policy))}")
+        echo(f"    - {name}: {in_words(plain(policy))}")
 
 
 @policies.command()
@@ -122,7 +122,7 @@ def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json
     if done.fault is not None:
         raise ConfigError(f"{done.fault}; the rules read before go on to hold")
     if not as_json:
-        click.echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
+        echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
 
 
 def _show_policies(found: list[dict[str, Any]]) -> None:

@@ -66,7 +66,9 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
                 spans = list(read(body, kind))
                 events = [event for span in spans for event in both(span, guard.settings, guard.privacy)]
             except (ValueError, OverflowError, OSError, TypeError, AttributeError, RecursionError) as error:
-                raise _Refused(400, f"a span cannot be read: {type(error).__name__}; check its times and ids") from error
+                raise _Refused(
+                    400, f"a span cannot be read: {type(error).__name__}; check its times and ids"
+                ) from error
             for event in events if guard.settings.enabled else ():
                 guard.publisher.send(event)
         except _Refused as refused:

@@ -87,7 +87,9 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or say why not."""
-        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope)) if scope["type"] == "http" else None
+        refusal = (
+            self._refusal(scope["method"], scope["path"], Headers(scope=scope)) if scope["type"] == "http" else None
+        )
         if refusal is None:
             await self._app(scope, receive, send)
             return

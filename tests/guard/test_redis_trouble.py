@@ -92,7 +92,9 @@ async def test_a_stopped_redis_makes_no_call_run_twice(redis: LocalRedis) -> Non
     await other.close()
 
 
-@pytest.mark.parametrize("value", [b"rubbish", {"record": b"{}"}, {"record": b"\xff", "version": b"x", "created": b"y"}])
+@pytest.mark.parametrize(
+    "value", [b"rubbish", {"record": b"{}"}, {"record": b"\xff", "version": b"x", "created": b"y"}]
+)
 async def test_rubbish_in_redis_never_raises(redis: LocalRedis, value: Any) -> None:
     """What is no record of ours counts as none."""
     store = RedisDedupeStore.from_url(redis.url, "t:")

@@ -91,9 +91,7 @@ class Up:
 
 
 @contextmanager
-def up(
-    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, orders: bool = True
-) -> Iterator[Up]:
+def up(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, orders: bool = True) -> Iterator[Up]:
     """Start `trustfold up` on a free port, by default with orders from this machine; gone when the block is left."""
     allowed = ["--allow-local-orders"] if orders else []
     with subprocess.Popen(

@@ -54,14 +54,16 @@ def test_who_may_publish_and_who_may_give_orders(
 
 
 def test_the_command_line_gives_orders_with_the_operators_token(tmp_path: Path) -> None:
-    """`reset` over a held store is refused, with what to do; with the operator's token it is taken; unheld it works."""
+    """An order to a server is refused, with what to do; with the operator's token it is taken; a store at rest is open."""
     with up(cwd=tmp_path, env={"TRUSTFOLD_OPERATOR_TOKEN": "operators"}, orders=False) as server:
-        refused = trustfold("reset", "bash", "--url", server.url, "--yes", cwd=tmp_path)
+        order = ("settings", "save", "nudge_level=direct", "--workspace", "w")
+        refused = trustfold(*order, "--url", server.url, cwd=tmp_path)
         assert refused.returncode != 0
         assert b"TRUSTFOLD_OPERATOR_TOKEN" in refused.stderr
         env = {"TRUSTFOLD_OPERATOR_TOKEN": "operators"}
-        assert trustfold("reset", "bash", "--url", server.url, "--yes", cwd=tmp_path, env=env).returncode == 0
-    assert trustfold("reset", "bash", "--yes", cwd=tmp_path).returncode == 0
+        taken = trustfold(*order, "--url", server.url, cwd=tmp_path, env=env)
+        assert taken.returncode == 0, taken.stderr
+    assert trustfold(*order, cwd=tmp_path).returncode == 0
 
 
 def test_half_a_request_is_cut(tmp_path: Path) -> None:
