@@ -112,7 +112,7 @@ bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 	@$(BIN)/python tests/bench $(ARGS)
 
 .PHONY: quality
-quality: $(VENV)/dev ## Measure: how good detection is, on recorded runs of real agents
+quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, on recorded runs of real agents
 	@$(BIN)/python tests/quality $(ARGS)
 
 .PHONY: peers

@@ -10,7 +10,7 @@ recovered tool closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..schemas.events import BreakerProbeRequested
@@ -26,6 +26,8 @@ from .view import Circuit
 if TYPE_CHECKING:
     from .backends.base import Backend
 
+_FORCED = BreakerState.FORCED_OPEN
+
 LOCAL_PAUSE_MS = 30_000.0
 """Pause after a failed probe that nobody could be asked about."""
 
@@ -36,6 +38,25 @@ class Refused(NamedTuple):
     scope: str
     state: BreakerState
     message: str
+
+
+def circuits_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Iterator[tuple[str, Circuit]]:
+    """Circuits of a call that are not closed; of a call to a service its tool's only if an operator opened it."""
+    scopes = tuple(scopes)
+    bound = any(scope.startswith("service:") for scope in scopes)
+    for scope in scopes:
+        circuit = circuit_of(scope)
+        if circuit is None or (bound and scope.startswith("tool:") and circuit.state is not _FORCED):
+            continue
+        yield scope, circuit
+
+
+def standing_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Refused | None:
+    """The first open circuit of a call; a half-open one lets a probe through and is none."""
+    for scope, circuit in circuits_in(scopes, circuit_of):
+        if circuit.state is not BreakerState.HALF_OPEN:
+            return _refusal(scope, circuit)
+    return None
 
 
 class BreakerGate:
@@ -69,11 +90,10 @@ class BreakerGate:
 
     def standing_at(self, workspace: str, scopes: Iterable[str]) -> Refused | None:
         """The same, for the circuits of a call that there is no need to make up."""
-        for scope in scopes:
-            circuit = self._look(workspace, scope)
-            if circuit is not None and circuit.state is not BreakerState.HALF_OPEN:
-                return _refusal(scope, circuit)
-        return None
+        return standing_in(scopes, lambda scope: self._look(workspace, scope))
+
+    def _circuits(self, workspace: str, scopes: Iterable[str]) -> Iterator[tuple[str, Circuit]]:
+        return circuits_in(scopes, lambda scope: self._look(workspace, scope))
 
     def is_open(self, call: Call) -> bool:
         """Whether a further attempt would meet an open circuit; the probe itself meets its own half-open one."""
@@ -84,10 +104,7 @@ class BreakerGate:
         if self._backend.view.untroubled:
             return None
         half_open = []
-        for scope in call.scopes:
-            circuit = self._look(call.workspace_id, scope)
-            if circuit is None:
-                continue
+        for scope, circuit in self._circuits(call.workspace_id, call.scopes):
             if circuit.state is not BreakerState.HALF_OPEN:
                 return _refusal(scope, circuit)
             half_open.append((scope, circuit))

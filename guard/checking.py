@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..schemas.vocabulary import TrustState
+from .breaker import Refused, standing_in
 from .clock import Clock
 from .permission import is_refused, must_ask, refusal_message
 from .request import NO_SESSION, Call, safe_key, scopes_of, trust_keys
 from .settings import GuardSettings
 from .tools import ToolBook
-from .view import Trust
+from .view import StateView, Trust
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -38,6 +39,33 @@ class Decision(NamedTuple):
 
 
 ALLOWED = Decision(allowed=True)
+
+
+def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
+    """Decide about a call by its trust and its circuits: refused, fast-failed, to be approved or allowed."""
+    if trust is not None and is_refused(trust):
+        return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
+    if standing is not None:
+        return Decision(shadow, code="circuit_open", message=standing.message)
+    if trust is not None and must_ask(trust):
+        return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
+    return ALLOWED
+
+
+def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, str]:
+    """Decide about a call of a recording as a guard with this view would have done at that time.
+
+    Returns:
+        The decision, and the trust key or circuit behind it; of a call that is allowed, its own key.
+    """
+    if view.untroubled:
+        return ALLOWED, call.key.fine
+    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
+    standing = standing_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
+    decision = decide(call.name, trust, standing)
+    if standing is not None and decision.code == "circuit_open":
+        return decision, standing.scope
+    return decision, trust.record.key if trust is not None and decision is not ALLOWED else call.key.fine
 
 
 class Checking:
@@ -71,15 +99,8 @@ class Checking:
             trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
         else:
             trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
-        if trust is not None and is_refused(trust):
-            return Decision(self.settings.shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
         scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        standing = self._gate.standing_at(workspace, scopes)
-        if standing is not None:
-            return Decision(self.settings.shadow, code="circuit_open", message=standing.message)
-        if trust is not None and must_ask(trust):
-            return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
-        return ALLOWED
+        return decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
 
     def trust_of(
         self,

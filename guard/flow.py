@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas.events import PermissionResolved
+from ..schemas.events import GuaranteeOverridden, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import BreakerState, Status
 from .attempts import Attempts, Executor, Function, Runner
@@ -85,8 +85,9 @@ class CallFlow:
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
             if call.notes:
                 result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
-            if spending is not None and "reserved" in call.notes and result.attempts == 0:
-                spending.recursive_calls -= 1
+            if spending is not None and "reserved" in call.notes:
+                spending.reserved_usd -= call.notes["reserved"]
+                spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
             self._account(call, result)
             if span is not None:
                 error = result.error
@@ -138,30 +139,40 @@ class CallFlow:
     # --- refusals -----------------------------------------------------------------------------------------------------
 
     def _within_limits(self, call: Call, spending: Spending) -> ResultError | None:
-        now = self._clock.monotonic_ms()
-        breach = spending.breach(now, recursive=bool(call.recursion_depth))
-        if breach is None:
-            if call.recursion_depth:
-                spending.recursive_calls += 1  # taken back if the call is not made: others may be asking meanwhile
-                call.notes["reserved"] = True
+        cost = _expected_cost(call)
+        checked = spending.check(self._clock.monotonic_ms(), cost_usd=cost, recursive=bool(call.recursion_depth))
+        for one in checked.violations:
+            say(
+                logging.WARNING,
+                "guarantee_violated",
+                requestId=call.request_id,
+                toolName=call.name,
+                sessionKey=call.session_id,
+                guarantee=one.limit,
+                kind=one.kind,
+                used=one.used,
+                limit=one.allowed,
+                overridden=one.overridden,
+            )
+        if checked.allowed or self._shadowed(call, "guarantee_exceeded"):
+            spending.reserved_usd += cost  # given back when the call has ended: others may be checked meanwhile
+            spending.recursive_calls += bool(call.recursion_depth)
+            call.notes["reserved"] = cost
+            if checked.overridden:
+                self._publisher.event(
+                    GuaranteeOverridden,
+                    call.session_id,
+                    workspace_id=call.workspace_id,
+                    user_id=call.user_id,
+                    **spending.last_override(),
+                )
             until = spending.deadline_ms()
-            call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
+            overtime = any(one.limit == "max_duration_seconds" for one in checked.violations)
+            if until is not None and not overtime and not self._settings.shadow:
+                call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
             return None
-        say(
-            logging.WARNING,
-            "guarantee_violated",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
-            guarantee=breach.limit,
-            used=breach.used,
-            limit=breach.allowed,
-        )
-        if self._shadowed(call, "guarantee_exceeded"):
-            return None
-        call.notes["plan"] = breach.plan
-        error = refusal("guarantee_exceeded", breach.message)
-        return msgspec.structs.replace(error, terminal=True)
+        call.notes["plan"] = checked.plan
+        return msgspec.structs.replace(refusal("guarantee_exceeded", checked.message), terminal=True)
 
     async def _permitted(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Ask trust, and the permission plugin where there is one."""
@@ -369,16 +380,26 @@ def _status_of(made: Attempts) -> ResultStatus:
     return ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
 
 
+def _expected_cost(call: Call) -> float:
+    """US dollars that a call is expected to cost: as its caller says, else as its tool is registered."""
+    if call.cost_usd is not None:
+        return call.cost_usd
+    own = call.tool.cost_usd
+    return float(own) if isinstance(own, int | float) else 0.0
+
+
 def _cost_of(call: Call, made: Attempts) -> float | None:
-    """US dollars that a call has cost: what its tool says, or what the result says of itself."""
+    """US dollars that a call has cost: what its tool works out, what its result says, or what was expected of it."""
     cost: Any = call.tool.cost_usd
     if callable(cost):
         try:
             cost = cost(made.output)
         except Exception as error:  # noqa: BLE001 - a tool's own reckoning must not break its call
             say(logging.ERROR, "cost_failed", toolName=call.name, errorCode=type(error).__name__)
-            return None
+            return call.cost_usd
+    elif call.cost_usd is not None:
+        cost = None
     if cost is None and isinstance(made.output, dict):
         cost = made.output.get("cost_usd")
     good = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e12
-    return float(cost) if good else None
+    return float(cost) if good else call.cost_usd

@@ -309,7 +309,7 @@ class ToolGuard(Checking, Reporting):
             options: about this call alone: `call_id`, `request_id`, `idempotency_key`, `dedupe_mode`, `workspace_id`,
                 `namespace`, `actor_id`, `user_id`, `tenant_id`, `agent_id`, `correlation_id`, `model`, `model_tier`,
                 `recursion_depth`, `scenario`, `timeout_ms`, `deadline_ms` (milliseconds from now), `max_attempts`,
-                `max_elapsed_ms`, `hints`, `trace`.
+                `max_elapsed_ms`, `cost_usd` (expected, for the session's limits), `hints`, `trace`.
 
         Raises:
             EnvelopeRejected: the call makes no sense; nothing was called and nothing noted.

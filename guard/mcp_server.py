@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ..projections.calls.keys import has_scope
-from ..projections.tool.stage import scope_of_key
+from ..projections.calls.keys import scope_of_key, tool_of_key
 from ..schemas import commands as cmd
 from ..schemas.outcomes import US
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import StateKind, TrustState
 from .permission import recovery_hint
+from .view import Trust
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -127,7 +127,7 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
 
 def _is_about(key: str, tool_name: str) -> bool:
     """Whether a key is a tool's own, or that of one of its targets."""
-    return key == tool_name or scope_of_key(key) == (tool_name if has_scope(tool_name) else f"tool:{tool_name}")
+    return key in {tool_name, f"tool:{tool_name}"} or tool_of_key(key) == tool_name
 
 
 def _row(record: StateUpdated) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _row(record: StateUpdated) -> dict[str, Any]:
     if record.tags:
         row["tags"] = list(record.tags)
     if record.kind == StateKind.TRUST and record.state != TrustState.TRUSTED:
-        row["recovery_hint"] = recovery_hint(record)
+        row["recovery_hint"] = recovery_hint(Trust(TrustState(record.state or ""), record))
     plain: dict[str, Any] = msgspec.to_builtins(row)
     return plain
 

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import TrustState
 from .view import Trust
 
@@ -78,27 +77,46 @@ def escalation_context(trust: Trust) -> dict[str, Any]:
         "reason": record.reason or "",
         "failure_count": _count(record.failures),
         "threshold": _count(record.threshold),
-        "window": record.reason.rpartition(" in ")[2] if record.reason and " in " in record.reason else "",
+        "window": in_words(record.window_s) if record.window_s else "",
         "expires_at": record.expires_at,
-        "recovery_hint": recovery_hint(record),
+        "recovery_hint": recovery_hint(trust),
     }
 
 
-def recovery_hint(record: StateUpdated) -> str:
-    """What leads back to trust, in words."""
+def in_words(seconds: float) -> str:
+    """A duration in words: `90 seconds`, `5 minutes`, `1 hour`, `2 hours 30 minutes`."""
+    whole = round(seconds)
+    if whole < 60 or (whole < 120 and whole % 60):
+        return _units(whole, "second")
+    hours, minutes = divmod(whole // 60, 60)
+    return " ".join(part for part in (_units(hours, "hour"), _units(minutes, "minute")) if part)
+
+
+def _units(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}" if count else ""
+
+
+def recovery_hint(trust: Trust) -> str:
+    """What leads back to trust, in words, with the orders that really make the call run again."""
+    record = trust.record
     needed = record.successes_needed or 1
-    match record.state:
+    keys = trust.resets or (record.key,)
+    reset = " and ".join(f"`trustfold reset '{key}'`" for key in keys)
+    match trust.state:
+        case TrustState.ESCALATED if record.scope == "user":
+            return "it ends by itself, or with `trustfold reset` of the tool in the workspaces where it fails"
         case TrustState.ESCALATED:
             after = f" after {record.recovery_at[11:19]} UTC" if record.recovery_at else " after the cooldown"
-            return f"{needed} successful calls{after} restore trust"
+            return f"{needed} successful calls{after} restore trust; {reset} at once"
         case TrustState.RECOVERING if record.recovery_pending:
-            return f"ready: `trustfold recover '{record.key}'` restores trust"
+            orders = " and ".join(f"`trustfold recover '{key}'`" for key in keys)
+            return f"ready: {orders} restores trust"
         case TrustState.RECOVERING:
             return f"{max(0, needed - (record.successes or 0))} more successful calls restore trust"
         case TrustState.BLOCKED:
-            return f"manual reset required: `trustfold reset '{record.key}'`"
+            return f"manual reset required: {reset}"
         case TrustState.REMOVED:
-            return "an operator took the tool away; the command tool.restore brings it back"
+            return f"an operator took the tool away; `trustfold restore '{record.key}'` brings it back"
     return ""
 
 
@@ -123,7 +141,7 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 def refusal_message(tool_name: str, trust: Trust) -> str:
     """Why a blocked or removed tool is not called, for the model and its user."""
     why = f" - {trust.record.reason}" if trust.record.reason else ""
-    return f"tool '{tool_name}' is {trust.state}{why}; {recovery_hint(trust.record)}"
+    return f"tool '{tool_name}' is {trust.state}{why}; {recovery_hint(trust)}"
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]

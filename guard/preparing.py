@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..schemas.errors import ConfigError
 from ..schemas.tool_envelopes import DedupeMode, ToolCallEnvelope
 from .clock import Clock, new_id
 from .errors import EnvelopeRejected
+from .guarantees import amount
 from .request import Call
 from .settings import GuardSettings, RetryPolicy
 from .tools import Tool
@@ -108,6 +110,11 @@ def _apply(call: Call, given: dict[str, Any]) -> None:
                 raise EnvelopeRejected(f"dedupe_mode {value!r}: use {', '.join(DedupeMode)}") from None
         elif name == "deadline_ms":
             call.deadline_ms = call.began_ms + float(value)
+        elif name == "cost_usd":
+            try:
+                call.cost_usd = amount(value)
+            except ConfigError as error:
+                raise EnvelopeRejected(str(error)) from None
         elif name == "timeout_ms":
             call.tool = replace(call.tool, timeout_ms=float(value))
         elif name in {"max_attempts", "max_elapsed_ms"}:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..projections.calls.command_line import read as read_command_line
-from ..projections.calls.keys import CallKey, call_key, is_shell, shell_command, tool_key
+from ..projections.calls.keys import CallKey, call_key, given_key, read_command, runs, tool_key
 from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
+from ..schemas.events import ToolCallStarted
 from ..schemas.tool_envelopes import (
     CallControl,
     CallHints,
@@ -46,6 +46,7 @@ class Call:
         started_ms: when it came, since the epoch.
         began_ms: the same on the clock that never runs backwards.
         deadline_ms: when nobody waits any more, on that clock; None: never.
+        cost_usd: US dollars that its caller expects it to cost; None: as its tool is registered.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Call:
         "began_ms",
         "call_id",
         "correlation_id",
+        "cost_usd",
         "deadline_ms",
         "dedupe_mode",
         "given_key",
@@ -81,8 +83,10 @@ class Call:
         "workspace_id",
     )  # fmt: skip
 
-    def __init__(self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str) -> None:
-        """Begin with what every call has; the guard fills in the rest."""
+    def __init__(
+        self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str, key: CallKey | None = None
+    ) -> None:
+        """Begin with what every call has; the guard fills in the rest. `key`: where it is known already."""
         self.tool = tool
         self.args: dict[str, Any] = args if isinstance(args, dict) else dict(args)
         self.session_id = session_id
@@ -91,6 +95,7 @@ class Call:
         self.started_ms = 0
         self.began_ms = 0.0
         self.deadline_ms: float | None = None
+        self.cost_usd: float | None = None
         self.given_key: str | None = None
         self.dedupe_mode: DedupeMode | None = None
         self.max_attempts: int | None = None
@@ -108,7 +113,7 @@ class Call:
         self.scenario: str | None = None
         self.notes: dict[str, Any] = {}
         self.settled_scopes: list[str] = []
-        self._key: CallKey | None = None
+        self._key = key
         self._danger: bool | None = None
 
     @property
@@ -140,19 +145,19 @@ class Call:
     def tool_class(self) -> ToolClass:
         """What its arguments show of its class; a guess, for behaviour only."""
         name = self.tool.name
-        if is_shell(name):
-            return read_command_line(shell_command(self.args)).tool_class
+        if runs(name, self.args) == "shell":
+            return read_command(name, self.args).tool_class
         named = class_by_name(name)
         return class_by_args(self.args) if named is ToolClass.UNKNOWN and self.args else named
 
     @property
     def dangerous(self) -> bool:
-        """Whether it tries what no agent should, by the rules of the folds."""
+        """Whether it tries what no agent should, by the shipped rules of the folds; what is only risky is not."""
         if self._danger is None:
             name = self.tool.name
             path = self.args.get("path") or self.args.get("file_path")
-            if is_shell(name):
-                self._danger = bool(read_command_line(shell_command(self.args)).danger)
+            if runs(name, self.args) == "shell":
+                self._danger = bool(read_command(name, self.args).danger)
             else:
                 acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
                 self._danger = acts and writes_credentials(str(path))
@@ -218,6 +223,19 @@ def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
 def scopes_of(tool_name: str, key: CallKey) -> list[str]:
     """Circuits of a call that is not recursive."""
     return [f"tool:{tool_name}", f"service:{key.service}"] if key.service else [f"tool:{tool_name}"]
+
+
+def recorded_call(event: ToolCallStarted, args: Mapping[str, Any], workspace_id: str, user_id: str | None) -> Call:
+    """The call that a started event reports, with the keys and circuits it had; private args by their failure key."""
+    key = safe_key(event.tool_name, args, event.service or "")
+    if event.failure_key:
+        key = given_key(event.failure_key, key)
+    call = Call(Tool(name=event.tool_name, service=event.service), args, event.session_id, workspace_id, key)
+    call.call_id = event.call_id
+    call.user_id = user_id
+    call.model_tier = event.model_tier
+    call.recursion_depth = event.recursion_depth or 0
+    return call
 
 
 def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> ToolCallEnvelope:

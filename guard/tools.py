@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..schemas.tool_envelopes import DedupeMode
+from .guarantees import amount
 from .settings import RetryPolicy
 
 
@@ -30,7 +31,8 @@ class Tool:
         timeout_ms: milliseconds one attempt may take; None: as long as it wants.
         retry: its own policy; None: the guard's.
         dedupe_mode: its own mode; None: the guard's.
-        cost_usd: US dollars a call costs, or what works that out from its output.
+        cost_usd: US dollars a call costs, checked against the session's limits before each call; or a function that
+            works the cost out from the output, known only afterwards.
         annotations: further MCP hints, sent with every call.
     """
 
@@ -47,6 +49,15 @@ class Tool:
     dedupe_mode: DedupeMode | None = None
     cost_usd: float | Callable[[Any], float] | None = None
     annotations: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a cost that is none.
+
+        Raises:
+            ConfigError: the cost is NaN, negative, infinite, or no number.
+        """
+        if self.cost_usd is not None and not callable(self.cost_usd):
+            amount(self.cost_usd)
 
     @property
     def may_repeat(self) -> bool:

@@ -33,10 +33,16 @@ MAX_HISTORY = 500
 
 
 class Trust(NamedTuple):
-    """A key that is not trusted."""
+    """A key that is not trusted.
+
+    Attributes:
+        resets: keys whose reset makes the call run again, for other keys of the call may not be trusted either; empty
+            where it is the record's own.
+    """
 
     state: TrustState
     record: StateUpdated
+    resets: tuple[str, ...] = ()
 
 
 class Circuit(NamedTuple):
@@ -101,19 +107,26 @@ class StateView:
         return record
 
     def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:
-        """The strictest state of a call's keys; None where all are trusted.
+        """The strictest state of a call's keys, narrowest first; None where all are trusted.
 
-        What holds for a user in all workspaces holds where the workspace itself has no state.
+        What holds for a user in all workspaces holds where the workspace itself has no state. A record of scope `key`
+        holds for calls of just that key, also where it is the key of their tool.
         """
-        found: Trust | None = None
+        found: list[Trust] = []
         place = workspace + US
-        for key in keys:
+        for wider, key in enumerate(keys):
             here = self._trust.get(place + key)
+            if here is not None and wider and here.record.scope == "key":
+                here = None
             if here is None and user is not None:
                 here = self._trust.get(f"user:{user}{US}{key}")
-            if here is not None and (found is None or STRICTNESS[here.state] > STRICTNESS[found.state]):
-                found = here
-        return found
+            if here is not None:
+                found.append(here)
+        if len(found) < 2:
+            return found[0] if found else None
+        strictest = max(found, key=lambda one: STRICTNESS[one.state])
+        # The reset of a tool or a service reaches its fine keys.
+        return strictest._replace(resets=tuple(one.record.key for one in found if one.record.scope != "key"))
 
     def circuit(self, workspace: str, scope: str, now_ms: int) -> Circuit | None:
         """A circuit that is open or half-open at a time; None where traffic flows."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args
 import msgspec
 
 from ..projections.calls.classify import Failure, classify
-from ..projections.session.calls import args_of, describe, is_our_timeout, start_of
+from ..projections.session.calls import args_of, describe, is_our_finish, start_of
 from ..projections.session.state import OpenCall
 from ..projections.session.verdicts import judge
 from ..schemas import events as ev
@@ -176,7 +176,7 @@ class EventReader:
 
     def _closes(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> OpenCall | None:
         """The call that a finish belongs to, as the folds pair them; None where its start was not seen."""
-        ours = is_our_timeout(event)
+        ours = is_our_finish(event)
         if ours:
             row["appended"] = True
         known = session.calls.get(event.call_id)

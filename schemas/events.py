@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from .event_base import ErrorInfo, EventBase, epoch_ms, json_of
-from .fields import Count, DeadlineMs, Depth, LongName, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds
+from .fields import Count, DeadlineMs, Depth, LongName, ModelNames, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds
 from .settings import SettingsOverrides
 from .vocabulary import Severity, Status, SynthesisStrategy, ToolClass
 
@@ -27,6 +27,8 @@ __all__ = [
     "GuaranteeLimits",
     "GuaranteeOverridden",
     "ModelText",
+    "ModelsAvailable",
+    "PermissionRequested",
     "PermissionResolved",
     "SessionEnded",
     "SessionSettingsChanged",
@@ -50,9 +52,14 @@ class SessionStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, t
 
     Attributes:
         settings: overrides for this session.
+        reports_turn_ends: whether this publisher sends `turn.ended` for every turn; only then can silence in an open
+            turn be reported as `stalled_turn` before the first turn has ended.
+        models: models that may be suggested in this session. Absent: not stated.
     """
 
     settings: SettingsOverrides | None = None
+    reports_turn_ends: bool | None = None
+    models: ModelNames | None = None
 
 
 class SessionEnded(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.ended"):
@@ -129,7 +136,8 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
     Attributes:
         call_id: of the call that ended: the latest open one of this id.
         tool_name: again, so that a lone finish is usable.
-        status: how it ended; `circuit_open` means that it was never made, `cancelled` is neither good nor bad.
+        status: how it ended. `circuit_open`: it was never made; `cancelled`: neither good nor bad; `lost`: nobody
+            knows how it ended, which is neither good nor bad.
         plugin_name: what provides the tool.
         service: MCP server behind it, if any.
         duration_ms: milliseconds, as measured by the publisher.
@@ -187,13 +195,27 @@ class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="m
     thought: bool | None = None
 
 
+class PermissionRequested(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.requested"):
+    """A call waits for a person's permission: its deadline stops until `permission.resolved`.
+
+    May be published before the call's `tool_call.started` or after it.
+
+    Attributes:
+        call_id: of the call that waits.
+        tool_name: the tool it wants to call.
+    """
+
+    call_id: Name
+    tool_name: Name
+
+
 class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.resolved"):
-    """A request for permission was answered.
+    """A request for permission was answered: granted, the deadline of the call runs on; denied, the call is closed.
 
     Attributes:
         call_id: of the call that asked.
         tool_name: the tool it wanted.
-        granted: the answer. A refusal is counted for the key, never as a failure.
+        granted: the answer. A denial is counted for the key, never as a failure.
         method: how it was resolved, in the platform's words, e.g. `user`, `policy`, `whitelist`.
     """
 
@@ -201,6 +223,16 @@ class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
     tool_name: Name
     granted: bool
     method: Name | None = None
+
+
+class ModelsAvailable(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="models.available"):
+    """The models that may be suggested in this session are now these; they replace the earlier ones.
+
+    Attributes:
+        models: names of models; empty: none may be suggested.
+    """
+
+    models: ModelNames
 
 
 class FailureReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="failure.reported"):
@@ -363,7 +395,9 @@ Event = (
     | ToolCallFinished
     | UserMessage
     | ModelText
+    | PermissionRequested
     | PermissionResolved
+    | ModelsAvailable
     | FailureReported
     | SuccessReported
     | BreakerProbeRequested

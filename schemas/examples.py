@@ -51,7 +51,11 @@ def _output(**fields: Any) -> dict[str, Any]:
 
 
 _INPUTS: dict[str, dict[str, Any]] = {
-    "session.started": _event(settings={"nudge_level": "direct", "recovery_mode": "ask"}),
+    "session.started": _event(
+        settings={"nudge_level": "direct", "recovery_mode": "ask"},
+        reports_turn_ends=True,
+        models=["large-1", "small-1"],
+    ),
     "session.ended": _event(reason="the user closed the window"),
     "session.settings_changed": _event(settings={"nudge_enabled": False, "nudge_level": None}),
     "turn.started": _event(),
@@ -77,7 +81,9 @@ _INPUTS: dict[str, dict[str, Any]] = {
     ),
     "user.message": _event(text_digest="9f86d081884c7d65"),
     "model.text": _event(text="Let me try that once more."),
+    "permission.requested": _event(call_id="call-1", tool_name="http_request"),
     "permission.resolved": _event(call_id="call-1", tool_name="http_request", granted=True, method="user"),
+    "models.available": _event(models=["large-1", "small-1"]),
     "failure.reported": _event(
         tool_name="http_request",
         error={"message": "certificate has expired"},
@@ -149,6 +155,8 @@ _PATTERN = _output(
     fingerprint="9f86d081884c7d65",
     duration_ms=4200,
     model="large-1",
+    agent_id="researcher",
+    turn_index=3,
 )
 _PROBE = _output(
     breaker_key="tool:http_request", holder="host-7/4242", call_id="call-9", lease_until="2026-01-31T12:01:02.500Z"
@@ -184,6 +192,10 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
         severity="minor",
         pattern_id=_OUTPUT["id"],
         lane="context_hint",
+        duration_ms=4200,
+        model="large-1",
+        agent_id="researcher",
+        turn_index=3,
     ),
     "nudge.judged": _output(nudge_id=_OUTPUT["id"], effective=True),
     "model_switch.suggested": _output(

@@ -52,6 +52,9 @@ DeadlineMs = Annotated[int, Meta(ge=0, le=MAX_SPAN_MS)]
 ShortText = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 """A name that never becomes part of a key: 1 to 256 characters of any kind."""
 
+ModelNames = Annotated[tuple[ShortText, ...], Meta(max_length=256)]
+"""Names of models, at most 256."""
+
 LongName = Annotated[str, Meta(min_length=1, max_length=1024, extra_json_schema={"pattern": "^[^\\x00\\x1f]+$"})]
 """A key made of a name and parameters: 1 to 1024 characters."""
 

@@ -70,8 +70,10 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
         model_switch: what the session wants done about a better model, where it overrides the rules.
         unrecoverable: the reporter says that this failure does not mend itself.
+        models: of a failure, models that its session has declared available; None: it has declared none.
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
+        risky: a security failure of the lesser level: escalates its key, never blocks it.
     """
 
     call_id: str
@@ -96,6 +98,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     model_switch: ModelSwitchStrategy | None = None
     recovery_mode: RecoveryMode | None = None
     unrecoverable: bool = False
+    risky: bool = False
+    models: tuple[str, ...] | None = None
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
@@ -108,6 +112,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         pattern: what it did.
         model_switch: as in `CallOutcome`.
         user_id: user of the session.
+        models: as in `CallOutcome`.
     """
 
     tool_name: str
@@ -116,6 +121,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     pattern: Pattern
     model_switch: ModelSwitchStrategy | None = None
     user_id: str = ""
+    models: tuple[str, ...] | None = None
 
 
 class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.request"):
@@ -125,11 +131,23 @@ class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, t
     call_id: str
 
 
+class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.order"):
+    """An operator's order for a tool as a whole, passed on to a service that holds fine keys of the tool.
+
+    Attributes:
+        tool_name: the tool.
+        order: type of the command.
+    """
+
+    tool_name: str
+    order: Literal["trust.reset", "trust.recover", "tool.remove", "tool.restore"]
+
+
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
     """Appended by the engine when a probe's lease or a forced opening has ended (design 2, Time and order)."""
 
 
-Outcome = CallOutcome | PatternSeen | ProbeRequest | TimePassed
+Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | TimePassed
 """Everything that can stand on the `outcomes` topic."""
 
 _decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)

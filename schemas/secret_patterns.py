@@ -222,7 +222,7 @@ def _is_value_given(match: re.Match[bytes], text: bytes) -> bool:
 
 
 STRUCTURES = tuple(
-    _shape(kind, needles, pattern, *check, gates=gates)
+    _shape(kind, needles, pattern, check[0] if check else None, gates)
     for kind, gates, needles, pattern, *check in (
         ("private key", "-----begin", "PRIVATE KEY",
          r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END[^-]*-----|\Z)"),
@@ -380,7 +380,9 @@ def is_header_value(value: bytes) -> bool:
     return not is_placeholder(secret) and not (_CODE.fullmatch(secret) and secret.lower() == secret)
 
 
-def labelled_secret(match: re.Match[bytes], text: bytes) -> tuple[int, int] | None:
+def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early returns
+    match: re.Match[bytes], text: bytes
+) -> tuple[int, int] | None:
     """Place of the secret in a match of one of `LABELLED`; None where the value is none. `text` is in its own case."""
     label, separator = match.group(1), match.group(2)
     group = match.lastindex or 0

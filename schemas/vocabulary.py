@@ -15,6 +15,7 @@ class Status(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    LOST = "lost"
 
 
 class Severity(StrEnum):
@@ -150,12 +151,13 @@ class ToolClass(StrEnum):
 
 
 class TrustTrigger(StrEnum):
-    """What moved trust (design 3, Trust)."""
+    """What moved trust (docs/trust.md)."""
 
     COUNT = "count"
     CONSECUTIVE = "consecutive"
     RATE = "rate"
     SECURITY = "security"
+    RISKY = "risky"
     REPEATED_AUTH = "repeated_auth"
     EXHAUSTED = "exhausted"
     RECOVERY_STARTED = "recovery_started"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from ..projections.calls.keys import scope_of_key
 from ..projections.rule_source import RuleSource
-from ..projections.tool.stage import scope_of_key
 from ..schemas.codec import encode
 from ..schemas.commands import Command
 from ..schemas.errors import ConfigError, TrustfoldError

@@ -103,7 +103,13 @@ def rank(
     candidates |= dict(_named(tool) for tool in tools)
     if not candidates:
         raise ConfigError("there is no tool to rank; name some with --tool NAME=WHAT, or in the rules file")
-    public = [msgspec.convert(state, StateUpdated) for state in states]
+    here = _only_workspace(states)
+    circuits = [
+        state
+        for state in target.overview().states
+        if state["kind"] == "breaker" and (workspace or here) in {None, state.get("workspace_id")}
+    ]
+    public = [msgspec.convert(state, StateUpdated) for state in (*states, *circuits)]
     ranked = rank_tools(scenario, candidates, public, datetime.now(UTC), rules, similarity)
     if as_json:
         write_json({"source": target.name, "scenario": scenario, "tools": [one._asdict() for one in ranked]})

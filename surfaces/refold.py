@@ -101,4 +101,4 @@ def told_rules(kept: bytes | None) -> RulesInForce:
 
 def fall_due_alike(*rules: Rules) -> bool:
     """Whether calls fall due at the same times under all of them."""
-    return len({one.calls.deadline_ms for one in rules}) <= 1
+    return len({one.calls.overdue_after_ms for one in rules}) <= 1

@@ -21,6 +21,7 @@ from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from ..streams.embedded.topology import LogRecord
+from .checks import CHECKS, Checker, Verdict, check_of, summary
 from .output import console, data, note, note_any, side_console
 from .replay_view import Progress, RowPrinter
 from .targets import rules_options
@@ -71,6 +72,7 @@ class _WithOptionalSpeed(click.Command):
     metavar="[SPEED]",
     help="Wait as long as the events did, SPEED times faster.",
 )
+@click.option("--checks", is_flag=True, help="Also print what a guard would have done with each call.")
 @click.option(
     "--dead-letters", "dead_letters_file", metavar="FILE", help="Write what could not be processed here, as NDJSON."
 )
@@ -81,6 +83,7 @@ def replay(
     topics: str,
     limit: int | None,
     realtime: float | None,
+    checks: bool,
     dead_letters_file: str | None,
     **rules_from: str | None,
 ) -> None:
@@ -88,7 +91,7 @@ def replay(
 
     A bad line becomes a dead letter, never a stop. The summary goes to standard error.
     """
-    wanted = _topics(topics)
+    wanted = _topics(topics) | {CHECKS}
     check_files(files)
     folding = Replay(_source(**rules_from))
     at_most = (None if as_json else SHOWN) if limit is None else (limit or None)
@@ -97,8 +100,12 @@ def replay(
         progress = stack.enter_context(Progress(side_console(), files, quiet=sys.stdout.isatty()))
         show: Any = _print_json(flush=STDIN in files or realtime is not None) if as_json else RowPrinter(console())
         counts = _Counts()
-        for output in _paced(_reading(folding.run(list(files), progress=progress.advance)), folding, realtime):
+        feed = Checker(folding.topology).feed if checks else None
+        outputs = folding.run(list(files), progress=progress.advance, feed=feed)
+        for output in _paced(_reading(outputs), folding, realtime):
             counts.add(output)
+            if output.topic == CHECKS and not as_json and check_of(output).decision is Verdict.ALLOW:
+                continue
             if output.topic == DEAD_LETTERS and letters is not None:
                 letters.write((output.value or b"") + b"\n")
             if output.topic not in wanted or output.value is None:
@@ -226,6 +233,7 @@ class _Counts:
         self.shown = self.hidden = 0
         self._decisions: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
+        self._checks: Counter[Verdict] = Counter()
         self._first = ""
         self._began = time.perf_counter()
 
@@ -236,6 +244,8 @@ class _Counts:
             letter = orjson.loads(output.value or b"{}")
             self._first = self._first or f"record {letter['offset'] + 1}, {letter['path']}: {letter['message']}"
             self._reasons[letter["reason"]] += 1
+        elif output.topic == CHECKS:
+            self._checks[check_of(output).decision] += 1
 
     def summarise(self, events: int) -> None:
         """Totals on standard error."""
@@ -244,6 +254,8 @@ class _Counts:
             note(f"... and {self.hidden:,} more decisions (--limit 0 shows all)")
         note(f"{counted(events, 'event')} in {elapsed:.2f} s ({events / max(elapsed, 1e-9):,.0f} events/s)")
         note(f"{counted(self._decisions.total(), 'decision')}{_listed(self._decisions)}")
+        if self._checks:
+            note(summary(self._checks))
         if self._reasons:
             note(f"{counted(self._reasons.total(), 'dead letter')}{_listed(self._reasons)}; first {self._first}")
 

@@ -139,6 +139,18 @@ def _state(decision: Decision) -> Line:
     return Line("·", f"{kind} state of {decision['key']}", why, QUIET)
 
 
+def _check(decision: Decision) -> Line:
+    mark, word, style = _CHECKS.get(decision["decision"], ("·", "allowed", QUIET))
+    return Line(mark, f"{decision['tool_name']} {word}", decision["reason"], style)
+
+
+_CHECKS = {
+    "ask": ("?", "would ask", WARN),
+    "deny": ("✕", "would be refused", BAD),
+    "circuit_open": ("✕", "would fail fast", BAD),
+}
+
+
 def _dead_letter(decision: Decision) -> Line:
     return Line("✕", f"dead letter ({decision['reason']})", f"{decision['path']}: {decision['message']}", BAD)
 
@@ -159,4 +171,5 @@ _LINES: dict[str, Callable[[Decision], Line]] = {
     "confidence.low": _told,
     "state.updated": _state,
     "dead_letter": _dead_letter,
+    "check": _check,
 }

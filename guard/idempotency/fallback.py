@@ -116,8 +116,6 @@ class FallbackDedupeStore:
         try:
             while not waiting.done():
                 await asyncio.wait({waiting}, timeout=5 * self._patience_ms / 1000)
-                if self.down:
-                    return None
                 if not waiting.done():  # the store is asked beside it: a wait may be long and says nothing meanwhile
                     await self._ask(lambda: self._shared.get(key))
             return waiting.result()

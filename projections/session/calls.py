@@ -1,8 +1,9 @@
-"""Pairing: which finish belongs to which start, and what is neither (design 2, Time and order).
+"""Pairing: which finish belongs to which start, and when a call without a finish is closed (docs/events.md).
 
 Call ids are not unique in a session, finishes may come alone, twice or never, and starts of a parallel batch
-interleave. A finish belongs to the latest open start of its id; a start that is never finished is closed at its
-deadline by an appended event of our own.
+interleave. A finish belongs to the latest open start of its id. A call that is never finished is closed by an appended
+event of our own: at the deadline that its publisher stated, as timed out; without one after a day, or at the end of
+its session, as lost. While a call waits for a person its deadline stands still.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from typing import Any
 from msgspec import UNSET
 
 from ...schemas.envelope import output_id
-from ...schemas.events import ToolCallFinished, ToolCallStarted, epoch_ms, json_of
+from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.rules import Rules
+from ...schemas.rules_calls import CallRules
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import command_line, fingerprints, keys, security, tool_class
+from ..calls import fingerprints, keys, security, tool_class
 from ..calls.command_line import CommandLine
 from ..emit import Emitter
+from .agents import act_as
 from .repetition import close_step
-from .state import MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
+from .state import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
 
-TIMEOUT_TYPE = "tool_call.finished"
+FINISHED_TYPE = "tool_call.finished"
+LOST_AFTER_MS = 86_400_000
+"""A call without a stated deadline that has not finished a day after its start is closed as lost."""
+
 MAX_LONE_CALLS = 16
 MAX_SCENARIO = 200
 """Characters kept of a call's scenario."""
@@ -39,13 +45,21 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
+def telling(tool_name: str, args: Args, rules: Rules) -> Args:
+    """The arguments by which two calls of a tool differ: all but those that the rules call volatile."""
+    volatile = rules.tools.volatile_args.get(tool_name)
+    return {name: value for name, value in args.items() if name not in volatile} if volatile else args
+
+
 def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
     """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
     name = event.tool_name
-    line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
-    key = keys.call_key(name, args, event.service or "", line)
+    families = rules.tools.families
+    runs = keys.runs(name, args, families)
+    line = keys.read_command(name, args) if runs == "shell" else None
+    key = keys.call_key(name, args, event.service or "", line, families)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(args)
+        canonical = fingerprints.canonical(telling(name, args, rules) if rules.tools.volatile_args else args)
     else:
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()
@@ -54,12 +68,14 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
+    dangerous, risky, suspect = _security(name, args, line, rules.calls) if args else _HARMLESS
     return OpenCall(
         call_id=event.call_id,
         event_id=event.id,
         tool_name=name,
         started_ms=at,
-        deadline_ms=at + int(event.deadline_ms or rules.calls.deadline_ms),
+        deadline_ms=at + int(event.deadline_ms or rules.calls.overdue_after_ms),
+        deadline_stated=bool(event.deadline_ms),
         step=0,
         fingerprint=fingerprints.call_fingerprint(name, canonical),
         fine_key=key.fine,
@@ -67,11 +83,15 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
-        dangerous=bool(args) and _is_dangerous(name, args, line, rules),
+        dangerous=dangerous,
         plugin_name=event.plugin_name or "",
         tier=(event.model_tier or "") if event.recursion_depth else "",
         scenario=(event.scenario or "")[:MAX_SCENARIO],
-        suspect=line is not None and line.suspect,
+        agent_id=event.agent_id or "",
+        suspect=suspect,
+        risky=risky,
+        runs=runs,
+        command=(line.word or key.fine.partition("|command=")[2]) if line is not None else "",
     )
 
 
@@ -86,7 +106,30 @@ def start_of(event: ToolCallFinished) -> ToolCallStarted:
         tool_name=event.tool_name,
         plugin_name=event.plugin_name,
         service=event.service,
+        agent_id=event.agent_id,
     )
+
+
+def denial_of(event: PermissionResolved) -> ToolCallFinished:
+    """The finish that a denied permission stands for: the call is not made."""
+    return ToolCallFinished(
+        schema_version=event.schema_version,
+        id=event.id,
+        time=event.time,
+        session_id=event.session_id,
+        turn_index=event.turn_index,
+        workspace_id=event.workspace_id,
+        user_id=event.user_id,
+        agent_id=event.agent_id,
+        model=event.model,
+        call_id=event.call_id,
+        tool_name=event.tool_name,
+        status=Status.ERROR,
+        error=_DENIED,
+    )
+
+
+_DENIED = ErrorInfo(type="DeniedByUser")
 
 
 def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rules: Rules) -> tuple[ToolClass, bool]:
@@ -106,18 +149,31 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
     return named, False
 
 
-def _is_dangerous(tool_name: str, args: Args, line: CommandLine | None, rules: Rules) -> bool:
-    own = rules.calls.security_patterns
+_HARMLESS = (False, False, False)
+
+
+def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallRules) -> tuple[bool, bool, bool]:
+    """Whether a call is dangerous, risky, or dangerous if its failure says so."""
     if line is not None:
-        return bool(line.danger) or (bool(own) and security.matches_any(keys.shell_command(args), own))
-    path = args.get("path") or args.get("file_path")
-    if isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION:
-        return security.writes_credentials(path)
-    return bool(own) and security.matches_any(fingerprints.canonical(args).decode(), own)
+        dangerous, risky, suspect = line.danger != "", line.risk != "", line.suspect
+    else:
+        path = args.get("path") or args.get("file_path")
+        acts = isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION
+        dangerous, risky, suspect = acts and security.writes_credentials(str(path)), False, False
+    if rules.security_patterns or rules.risky_patterns or rules.security_allow:
+        text = keys.shell_command(args) if line is not None else fingerprints.canonical(args).decode()
+        if security.matches_any(text, rules.security_allow):
+            return _HARMLESS
+        dangerous = dangerous or security.matches_any(text, rules.security_patterns)
+        risky = risky or security.matches_any(text, rules.risky_patterns)
+    return dangerous, risky and not dangerous, suspect
 
 
 def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall | None:
-    """Remember a started call; None when it is a repeated start, or a late one whose finish came first."""
+    """Remember a started call; None when it is a repeated start, or a late one whose finish came first.
+
+    A call whose permission was asked for before it started, and not answered yet, starts waiting.
+    """
     for lone in state.lone_calls:
         if lone[0] == event.call_id and epoch_ms(event.time) <= lone[1]:
             state.lone_calls.remove(lone)  # its finish came first and has been folded as both
@@ -126,6 +182,8 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
+    if call.agent_id != state.agent:
+        act_as(state, call.agent_id)
     if state.step_sealed:
         close_step(state)  # what is still open of the step before says nothing any more
         state.step += 1
@@ -133,15 +191,72 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
         state.step_sealed = False
     call.step = state.step
     state.step_open += 1
+    if state.asked and _forget_asked(state, call.call_id):
+        call.waiting_since = at
     state.open_calls.append(call)
     if len(state.open_calls) > MAX_OPEN_CALLS:
         forgotten = state.open_calls.pop(0)
         state.step_open -= forgotten.step == state.step
-        if forgotten.deadline_ms == state.next_deadline:
-            state.next_deadline = min(other.deadline_ms for other in state.open_calls)
-    if not state.next_deadline or call.deadline_ms < state.next_deadline:
-        state.next_deadline = call.deadline_ms
+        schedule(state)
+    due = due_of(call)
+    if not state.next_deadline or due < state.next_deadline:
+        state.next_deadline = due
     return call
+
+
+def due_of(call: OpenCall) -> int:
+    """When an open call next falls due, milliseconds: timed out or overdue at its deadline, lost after a day."""
+    if call.waiting_since:
+        return call.waiting_since + LOST_AFTER_MS
+    return call.started_ms + call.waited_ms + LOST_AFTER_MS if call.overdue_seen else call.deadline_ms
+
+
+def ends_when_due(call: OpenCall) -> bool:
+    """Whether an open call is closed when it falls due; otherwise it is only overdue then."""
+    return call.deadline_stated or call.overdue_seen or bool(call.waiting_since)
+
+
+def schedule(state: SessionState) -> None:
+    """Work out anew when the next open call falls due."""
+    calls = state.open_calls
+    state.next_deadline = min([due_of(call) for call in calls]) if calls else 0
+
+
+def wait_begins(state: SessionState, call_id: str, at: int) -> None:
+    """A person is asked about a call: the deadline of an open call stops; another call is about to start."""
+    call = _latest(state, call_id)
+    if call is None:
+        _forget_asked(state, call_id)
+        state.asked = [*state.asked[1 - MAX_ASKED :], (call_id, at)]
+        closed = fingerprints.digest(call_id.encode())
+        state.closed_calls = [one for one in state.closed_calls if one != closed]
+    elif not call.waiting_since:
+        call.waiting_since = at
+        schedule(state)
+
+
+def wait_ends(state: SessionState, call_id: str, at: int) -> None:
+    """A person has answered: the deadline of a waiting call moves by the time it has waited."""
+    _forget_asked(state, call_id)
+    call = _latest(state, call_id)
+    if call is not None and call.waiting_since:
+        waited = at - call.waiting_since
+        call.waited_ms += waited
+        call.deadline_ms += waited
+        call.waiting_since = 0
+        schedule(state)
+
+
+def _latest(state: SessionState, call_id: str) -> OpenCall | None:
+    return next((call for call in reversed(state.open_calls) if call.call_id == call_id), None)
+
+
+def _forget_asked(state: SessionState, call_id: str) -> bool:
+    """Whether a person was asked about a call that had not started; forgotten now."""
+    asked = len(state.asked)
+    if asked:
+        state.asked = [one for one in state.asked if one[0] != call_id]
+    return len(state.asked) < asked
 
 
 def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rules) -> OpenCall | None:
@@ -150,21 +265,27 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
     A finish without a start is folded as both.
     """
     calls = state.open_calls
-    ours = is_our_timeout(event)
+    ours = is_our_finish(event)
     for position in range(len(calls) - 1, -1, -1):
         call = calls[position]
-        if call.call_id != event.call_id or (ours and timeout_id(call.event_id) != event.id):
+        if call.call_id != event.call_id or (ours and finish_id(call.event_id) != event.id):
             continue
         del calls[position]
-        if call.deadline_ms == state.next_deadline:
-            state.next_deadline = min(other.deadline_ms for other in calls) if calls else 0
+        if calls:
+            schedule(state)
+        else:
+            state.next_deadline = 0
         _remember_closed(state, call.call_id)
+        if call.agent_id != state.agent:
+            act_as(state, call.agent_id)
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
+    _forget_asked(state, event.call_id)
     call = describe(start_of(event), {}, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
+    act_as(state, call.agent_id)
     close_step(state)
     state.step += 1
     state.step_open, state.step_sealed = 1, True
@@ -180,47 +301,62 @@ def _remember_closed(state: SessionState, call_id: str) -> None:
     del state.closed_calls[:-MAX_CLOSED_CALLS]
 
 
-def timeout_id(started_id: str) -> str:
-    """Id of the finish that we append when a call's deadline passes; derived from its start."""
-    return output_id(started_id, TIMEOUT_TYPE, 0)
+def finish_id(started_id: str) -> str:
+    """Id of the finish that we append for a call that has none; derived from its start."""
+    return output_id(started_id, FINISHED_TYPE, 0)
 
 
-def is_our_timeout(event: ToolCallFinished) -> bool:
+def is_our_finish(event: ToolCallFinished) -> bool:
     """Whether we appended this finish: it names its start, and its id follows from that.
 
     Read back, it closes exactly that call, or nothing if the call is closed already; however much later it comes.
     """
     started = event.correlation_id
-    return event.status is Status.TIMEOUT and started is not None and event.id == timeout_id(started)
+    return event.status in _OURS and started is not None and event.id == finish_id(started)
 
 
-def timeout_of(state: SessionState, session_id: str, call: OpenCall) -> ToolCallFinished:
-    """The finish that closes a call at its deadline."""
+_OURS = frozenset({Status.TIMEOUT, Status.LOST})
+
+
+def _finish_of(state: SessionState, session_id: str, call: OpenCall, at: int, status: Status) -> ToolCallFinished:
     return ToolCallFinished(
         schema_version="1.0",
-        id=timeout_id(call.event_id),
-        time=_EPOCH + timedelta(milliseconds=call.deadline_ms),
+        id=finish_id(call.event_id),
+        time=_EPOCH + timedelta(milliseconds=at),
         session_id=session_id,
         correlation_id=call.event_id,
         workspace_id=state.workspace_id or None,
         user_id=state.user_id or None,
+        agent_id=call.agent_id or None,
         model=state.model or None,
-        turn_index=state.turn_index,
+        turn_index=state.turn_index if state.turn_known else None,
         call_id=call.call_id,
         tool_name=call.tool_name,
         plugin_name=call.plugin_name or None,
-        status=Status.TIMEOUT,
-        duration_ms=float(call.deadline_ms - call.started_ms),
+        status=status,
+        duration_ms=float(at - call.started_ms - call.waited_ms) if status is Status.TIMEOUT else None,
     )
 
 
-def append_timeouts(state: SessionState, session_id: str, now: int, emit: Emitter) -> list[ToolCallFinished]:
-    """Emit onto the log, oldest deadline first, the finish of every call whose deadline has passed."""
-    late = sorted((c for c in state.open_calls if c.deadline_ms <= now), key=lambda c: (c.deadline_ms, c.event_id))
-    appended = []
-    for call in late:
-        event = timeout_of(state, session_id, call)
-        emit.begin(event.id, call.deadline_ms)
-        emit.record("events", session_id, event, event.id, own_partition=True)
-        appended.append(event)
-    return appended
+def append_finishes(state: SessionState, session_id: str, now: int, emit: Emitter) -> list[ToolCallFinished]:
+    """Emit onto the log, first due first, the finish of every call that has timed out or is lost by now."""
+    due = sorted(
+        (call for call in state.open_calls if ends_when_due(call) and due_of(call) <= now),
+        key=lambda call: (due_of(call), call.event_id),
+    )
+    return [_append(state, session_id, call, due_of(call), emit) for call in due]
+
+
+def append_lost(state: SessionState, session_id: str, at: int, emit: Emitter) -> list[ToolCallFinished]:
+    """Emit onto the log that every open call is lost: the session has ended."""
+    return [_append(state, session_id, call, at, emit, lost=True) for call in state.open_calls]
+
+
+def _append(
+    state: SessionState, session_id: str, call: OpenCall, at: int, emit: Emitter, *, lost: bool = False
+) -> ToolCallFinished:
+    timed_out = call.deadline_stated and not (lost or call.waiting_since)
+    event = _finish_of(state, session_id, call, at, Status.TIMEOUT if timed_out else Status.LOST)
+    emit.begin(event.id, at)
+    emit.record("events", session_id, event, event.id, own_partition=True)
+    return event

@@ -13,24 +13,38 @@ from typing import Any
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.fields import LARGEST_COUNT
-from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome, ProbeRequest
+from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
 from ...schemas.rules import Rules
+from ...schemas.vocabulary import Status
 from ..calls.keys import has_scope
 from ..emit import Emitter
 from ..rule_source import session_overrides
 from . import (
+    agents,
     announcements,
     behaviour,
     budget,
     feedback,
     guarantees,
     patterns,
+    prerequisites,
     profile,
     repetition,
     stalls,
     talk,
 )
-from .calls import append_timeouts, args_of, close_call, is_our_timeout, open_call
+from .agents import act_as
+from .calls import (
+    append_finishes,
+    append_lost,
+    args_of,
+    close_call,
+    denial_of,
+    is_our_finish,
+    open_call,
+    wait_begins,
+    wait_ends,
+)
 from .identity import mark_of, remember, seen_before
 from .reports import reported_outcomes
 from .state import SessionState
@@ -70,14 +84,17 @@ class SessionStage:
         deadline, stall = state.next_deadline, state.stall_due
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
-        if event.workspace_id:
-            state.workspace_id = event.workspace_id
-        if event.user_id:
-            state.user_id = event.user_id
-        if event.model:
-            state.model = event.model
-        if event.turn_index is not None:
-            state.turn_index = event.turn_index
+        if event.correlation_id is None or not _is_echo(event):  # what we appended says only what was known then
+            if event.workspace_id:
+                state.workspace_id = event.workspace_id
+            if event.user_id:
+                state.user_id = event.user_id
+            if event.model:
+                state.model = event.model
+            if event.turn_index is not None:
+                state.turn_index, state.turn_known = event.turn_index, True
+            if event.correlation_id is not None:
+                emit.correlation_id = event.correlation_id
         kind = type(event)
         alive = kind in stalls.SIGNS_OF_LIFE
         if alive and state.silence_told:
@@ -103,20 +120,15 @@ class SessionStage:
         Both are folded when they are read back.
         """
         del rules
-        append_timeouts(state, key, now, emit)
+        append_finishes(state, key, now, emit)
         stalls.append_due(state, key, now, emit)
 
     def _fall_due(self, state: SessionState, session_id: str, at: int, rules: Rules, emit: Emitter) -> None:
         """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
         while (due := self.due_at(state)) is not None and due <= at:
-            finishes = append_timeouts(state, session_id, due, emit)
-            for finish in finishes:
-                remember(state, mark_of(finish.id))
-                emit.begin(finish.id, ev.epoch_ms(finish.time))
-                _finished(state, finish, emit.at, rules, emit)
-                if state.turn_open or state.overdue:
-                    stalls.watch(state, finish, emit.at, rules.behaviour)
+            finishes = append_finishes(state, session_id, due, emit)
+            _fold_ours(state, finishes, rules, emit)
             passed = None if finishes else stalls.append_due(state, session_id, due, emit)
             if passed is not None:
                 remember(state, mark_of(passed.id))
@@ -124,10 +136,20 @@ class SessionStage:
         emit.begin(cause, now, traceparent)
 
 
+def _fold_ours(state: SessionState, finishes: list[ev.ToolCallFinished], rules: Rules, emit: Emitter) -> None:
+    """Fold the finishes that we have just appended; when they are read back they are duplicates."""
+    for finish in finishes:
+        remember(state, mark_of(finish.id))
+        emit.begin(finish.id, ev.epoch_ms(finish.time))
+        _finished(state, finish, emit.at, rules, emit)
+        if state.turn_open or state.overdue:
+            stalls.watch(state, finish, emit.at, rules.behaviour)
+
+
 def _is_echo(event: ev.Event) -> bool:
     """Whether we appended this event: it says itself what has fallen due, so nothing need be revealed."""
     if isinstance(event, ev.ToolCallFinished):
-        return is_our_timeout(event)
+        return is_our_finish(event)
     return isinstance(event, ev.TimePassed) and stalls.is_due_event(event)
 
 
@@ -142,10 +164,9 @@ def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rul
 
 def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter) -> None:
     call = close_call(state, event, at, rules)
+    if state.overdue:
+        _arrived(state, event, rules, emit, late=call is None)
     if call is None:
-        if state.overdue:
-            stalls.arrived(state, event.call_id)
-            behaviour.break_out(state, event.session_id, [], rules, emit)
         return
     verdict = judge(event, call, rules)
     tell_tools(state, event, call, verdict, rules, emit)
@@ -162,38 +183,54 @@ def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: R
         behaviour.call_finished(state, event, call, verdict, rules, emit, step_done=step_done)
 
 
+def _arrived(
+    state: SessionState, event: ev.ToolCallFinished, rules: Rules, emit: Emitter, *, late: bool = False
+) -> None:
+    """A call past its deadline is over: nobody waits for it. One that was closed may still have done what it should."""
+    if stalls.arrived(state, event.call_id):
+        if late and event.status is Status.SUCCESS and rules.behaviour.enabled:
+            prerequisites.call_succeeded(state, event.tool_name, rules)
+        behaviour.break_out(state, event.session_id, [], rules, emit)
+
+
 def _text(state: SessionState, event: ev.ModelText, at: int, rules: Rules, emit: Emitter) -> None:
-    del at
+    act_as(state, event.agent_id or "")
     if state.overdue:
-        state.overdue = []  # the model has stopped waiting
-    sightings = talk.heard(state, event, rules.behaviour) if rules.behaviour.enabled else []
+        stalls.moved_on(state)
+    sightings = talk.heard(state, event, at, rules.behaviour) if rules.behaviour.enabled else []
     behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
 def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Rules, emit: Emitter) -> None:
+    if event.agent_id:
+        act_as(state, event.agent_id)
     if state.turn_open:
-        state.leaves_turns_open = True
         _turn_over(state, event, at, rules, emit)
+    announcements.turn_begun(state)
     state.turn_open = True
     state.turn_stalled = False
     if event.turn_index is None and state.turn_index < LARGEST_COUNT:
         state.turn_index += 1  # a publisher that does not count its turns
+        state.turn_known = True
     stalls.turn_started(state, event.id, at)
 
 
 def _turn_ended(state: SessionState, event: ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
     state.ends_turns = True
+    if event.agent_id:
+        act_as(state, event.agent_id)
     if state.turn_open:
         _turn_over(state, event, at, rules, emit)
     state.turn_open = False
 
 
 def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
-    stalls.turn_over(state, at)
+    if isinstance(event, ev.TurnEnded):
+        stalls.turn_over(state, at)
     budget.turn_over(state)
     sighting = None
     if rules.behaviour.enabled:
-        sighting = announcements.silent_turn(state, event.id, rules.behaviour)
+        sighting = announcements.turn_over(state, event.id, at, rules.behaviour)
     behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
     if rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=bool(getattr(event, "stalled", False)))
@@ -201,24 +238,33 @@ def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: in
 
 def _time_passed(state: SessionState, event: ev.TimePassed, at: int, rules: Rules, emit: Emitter) -> None:
     """Tell the stall that is due now; an event that comes when it has been told, or is over, tells nothing."""
-    if state.stall_due != at or not stalls.is_due_event(event):
+    if at not in {state.stall_due, state.next_deadline} or not stalls.is_due_event(event):
         return
-    sightings = stalls.fall_due(state, event.id, at, rules.behaviour)
-    if rules.behaviour.enabled:
-        behaviour.break_out(state, event.session_id, sightings, rules, emit)
+    for agent_id, sightings in stalls.fall_due(state, event.id, at, rules.behaviour).items():
+        if rules.behaviour.enabled:
+            act_as(state, agent_id)
+            behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
 def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emit: Emitter) -> None:
-    """A user message ends every streak; nudges whose effect was open stay unjudged."""
+    """A user message ends every streak of every agent; nudges whose effect was open stay unjudged."""
     del rules
     stalls.cut_off(state, at)
+    if state.active or state.agents:
+        for _ in agents.each(state):
+            patterns.clear(state, event.session_id, list(state.active), emit)
+        state.agents = {}
     state.pending_nudges = []
-    patterns.clear(state, event.session_id, list(state.active), emit)
     state.nudged = []
     behaviour.forget_streaks(state)
 
 
 def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
+    if state.open_calls:
+        cause, traceparent, correlation_id = emit.cause, emit.traceparent, emit.correlation_id
+        _fold_ours(state, append_lost(state, event.session_id, at, emit), rules, emit)
+        emit.begin(cause, at, traceparent)
+        emit.correlation_id = correlation_id
     _user(state, event, at, rules, emit)  # type: ignore[arg-type]
     if state.turn_open and rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=False)
@@ -231,9 +277,20 @@ def _settings(
     state: SessionState, event: ev.SessionSettingsChanged | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
 ) -> None:
     """Session overrides, replaced as a whole; they hold from the next event on. A start without any keeps them."""
-    del at, emit
+    if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
+        state.ends_turns = True
     if event.settings is not None:
         state.overrides = session_overrides(event.settings, rules)
+    if isinstance(event, ev.SessionStarted) and event.models is not None:
+        _models_available(state, event, at, rules, emit)
+
+
+def _models_available(
+    state: SessionState, event: ev.ModelsAvailable | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
+) -> None:
+    """Remember which models may be suggested in the session from now on."""
+    del at, rules, emit
+    state.models = event.models
 
 
 def _probe_requested(
@@ -264,30 +321,22 @@ def _reported(
         emit.record("outcomes", outcome.key, outcome, outcome.id)
 
 
-def _permission(state: SessionState, event: ev.PermissionResolved, at: int, rules: Rules, emit: Emitter) -> None:
-    """A denial is counted for the key ("the user declines this often"), never as a failure."""
-    del rules
+def _permission_requested(
+    state: SessionState, event: ev.PermissionRequested, at: int, rules: Rules, emit: Emitter
+) -> None:
+    wait_begins(state, event.call_id, at)
+    if state.overdue and stalls.arrived(state, event.call_id):  # it is not the tool that takes so long
+        behaviour.break_out(state, event.session_id, [], rules, emit)
+
+
+def _permission_resolved(
+    state: SessionState, event: ev.PermissionResolved, at: int, rules: Rules, emit: Emitter
+) -> None:
+    """The wait is over. A denial closes the call; it is counted for the key, never as a failure."""
     if event.granted:
-        return
-    workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
-    call = next((open_ for open_ in reversed(state.open_calls) if open_.call_id == event.call_id), None)
-    outcome = CallOutcome(
-        id=f"{event.id}/tool",
-        time_ms=at,
-        workspace_id=workspace,
-        scope=f"tool:{event.tool_name}",
-        session_id=event.session_id,
-        cause=event.id,
-        origin_partition=emit.origin_partition,
-        origin=emit.next_origin(),
-        call_id=event.call_id,
-        tool_name=event.tool_name,
-        fine_key=call.fine_key if call else event.tool_name,
-        verdict="neutral",
-        denied=True,
-        user_id=event.user_id or state.user_id,
-    )
-    emit.record("outcomes", outcome.key, outcome, outcome.id)
+        wait_ends(state, event.call_id, at)
+    else:
+        _finished(state, denial_of(event), at, rules, emit)
 
 
 def _feedback(state: SessionState, event: ev.FeedbackFalseAlarm, at: int, rules: Rules, emit: Emitter) -> None:
@@ -307,10 +356,12 @@ _HANDLERS: dict[type, _Handler] = {
     ev.SessionStarted: _settings,
     ev.SessionEnded: _session_ended,
     ev.SessionSettingsChanged: _settings,
+    ev.ModelsAvailable: _models_available,
     ev.BreakerProbeRequested: _probe_requested,
     ev.FailureReported: _reported,
     ev.SuccessReported: _reported,
-    ev.PermissionResolved: _permission,
+    ev.PermissionRequested: _permission_requested,
+    ev.PermissionResolved: _permission_resolved,
     ev.GuaranteeOverridden: guarantees.overridden,
     ev.SynthesisCompleted: synthesis_completed,
     ev.FeedbackFalseAlarm: _feedback,

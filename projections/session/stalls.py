@@ -1,15 +1,16 @@
-"""Detectors of stalls: silence, turns that take too long, calls past their deadline (design 3).
+"""Detectors of stalls: silence, turns that take too long, calls past their deadline (docs/detection.md).
 
 They are driven by time. What falls due is told at its due time, whether the session's own next event reveals it or a
 tick does: either way a `time.passed` event is appended to the log, and its id, from which the ids of the outputs
 follow, derives from the session and the due time (design 2, Time and order; decision 0011).
 
-The model owes a sign of life while a turn is open and no call is: after the turn's start, after a result. After a
-message the word may be with the user, so a message is followed by silence only where the publisher ends its turns.
-Where it is seen to leave them open, an open turn means nothing: the session may just be over.
+The model owes a sign of life while a turn is open, no call is, and no person is asked; but only where the publisher is
+known to end its turns. Otherwise an open turn means nothing: the session, or the recording of it, may just be over.
 
-Only a deadline that the publisher states is a promise. The default one closes a call for the books; a call without a
-deadline of its own may wait for a person, or be another agent at work.
+A call is overdue at the deadline that its publisher stated, and is closed then; without one it is overdue after
+`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turns are
+published, a call without a stated deadline is reported only if their ends are, too: elsewhere most of them were just
+left open.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern, Status
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
-from .calls import is_our_timeout
+from .agents import act_as
+from .calls import ends_when_due, is_our_finish, schedule
 from .patterns import Sighting
 from .state import MAX_OVERDUE, OpenCall, OverdueCall, SessionState
 
@@ -38,6 +40,7 @@ SIGNS_OF_LIFE: frozenset[type] = frozenset(
         ev.UserMessage,
         ev.TurnStarted,
         ev.TurnEnded,
+        ev.PermissionRequested,
         ev.PermissionResolved,
         ev.SessionEnded,
     }
@@ -54,13 +57,11 @@ def watch(state: SessionState, event: ev.Event, at: int, rules: BehaviourRules) 
     if state.open_calls and not state.overdue and rules.max_turn_duration_seconds is None:
         state.silent_since = state.stall_due = 0  # a call is open, and nothing else is watched: the usual case
         return
-    owes = state.turn_open and not state.open_calls and not state.overdue
-    if owes and state.leaves_turns_open and not state.ends_turns:
-        owes = False
-    elif owes and isinstance(event, ev.ModelText):
-        owes = state.ends_turns or bool(event.thought)
-    elif owes and isinstance(event, ev.ToolCallFinished):
+    owes = state.turn_open and state.ends_turns and not (state.open_calls or state.overdue or state.asked)
+    if owes and isinstance(event, ev.ToolCallFinished):
         owes = _was_answered(event)
+    elif owes and isinstance(event, ev.PermissionResolved):
+        owes = event.granted
     state.silent_since = at if owes else 0
     state.stall_due = _next_due(state, at, rules)
 
@@ -73,7 +74,7 @@ def _was_answered(event: ev.ToolCallFinished) -> bool:
     error = event.error
     if error is not None and error.type and neutral_reason(error.type):
         return False
-    return event.status is not Status.CANCELLED and not is_our_timeout(event)
+    return event.status is not Status.CANCELLED and not is_our_finish(event)
 
 
 def turn_started(state: SessionState, event_id: str, at: int) -> None:
@@ -88,30 +89,44 @@ def turn_over(state: SessionState, at: int) -> None:
     """No turn is open any more."""
     state.turn_since = 0
     state.turn_told = 0
-    cut_off(state, at)
+    cut_off(state, at + 1)
 
 
 def cut_off(state: SessionState, at: int) -> None:
-    """Whatever is still in flight was cut off by the user or by the end of the turn; nobody waits for it."""
+    """Whatever began before this time was cut off by the user or by the end of the turn; nobody waits for it."""
     state.user_at = at
     state.overdue = []
+    state.asked = []
 
 
 def overdue(state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules) -> Sighting | None:
-    """A call has been closed at its deadline. Unless the model has moved on, its real finish is waited for."""
-    if not call.deadline_stated or call.started_ms <= state.user_at or state.step > call.step or state.spoken:
+    """A call is past its deadline. Unless the model has moved on, its real finish is waited for."""
+    if call.started_ms < state.user_at or state.step > call.step or state.spoken:
+        return None
+    if state.turn_open and not (call.deadline_stated or state.ends_turns):
         return None
     late = OverdueCall(
-        call.call_id, call.event_id, call.tool_name, call.fingerprint, call.started_ms, call.deadline_ms, multiple=1
-    )
+        call.call_id, call.event_id, call.tool_name, call.fingerprint, call.started_ms + call.waited_ms,
+        call.deadline_ms, multiple=1, agent_id=call.agent_id,
+    )  # fmt: skip
     state.overdue.append(late)
     del state.overdue[:-MAX_OVERDUE]
     return _late_call(late, event_id, rules)
 
 
-def arrived(state: SessionState, call_id: str) -> None:
-    """The real finish of a call came after its deadline."""
+def arrived(state: SessionState, call_id: str) -> bool:
+    """Whether a call that has finished, or that a person is asked about, was waited for past its deadline."""
+    waited_for = next((late for late in state.overdue if late.call_id == call_id), None)
+    if waited_for is None:
+        return False
     state.overdue = [late for late in state.overdue if late.call_id != call_id]
+    act_as(state, waited_for.agent_id)
+    return True
+
+
+def moved_on(state: SessionState) -> None:
+    """The agent that acts does not wait for its overdue calls any more."""
+    state.overdue = [late for late in state.overdue if late.agent_id != state.agent]
 
 
 def is_due_event(event: ev.TimePassed) -> bool:
@@ -120,8 +135,9 @@ def is_due_event(event: ev.TimePassed) -> bool:
 
 
 def append_due(state: SessionState, session_id: str, now: int, emit: Emitter) -> ev.TimePassed | None:
-    """Emit onto the log that the time of the next stall has come, if it has."""
-    due = state.stall_due
+    """Emit onto the log that the time of the next stall or overdue call has come, if it has."""
+    overdue_at = min((call.deadline_ms for call in state.open_calls if not ends_when_due(call)), default=0)
+    due = _earlier(state.stall_due, overdue_at)
     if not due or due > now:
         return None
     event = ev.TimePassed(
@@ -136,8 +152,8 @@ def append_due(state: SessionState, session_id: str, now: int, emit: Emitter) ->
     return event
 
 
-def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules) -> list[Sighting]:
-    """Everything that is due by this time, each a step further than when it was last told."""
+def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules) -> dict[str, list[Sighting]]:
+    """Everything that is due by this time, each a step further than when it was last reported, by agent."""
     seen: list[Sighting | None] = []
     if 0 < _silence_due(state, rules) <= at:
         state.silence_told = rules.stalled_turn.rung_after(state.silence_told)
@@ -145,12 +161,24 @@ def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules)
     if 0 < _turn_due(state, rules) <= at:
         state.turn_told = rules.stalled_turn.rung_after(state.turn_told)
         seen.append(_stalled_turn(state, DURATION, state.turn_told, event_id, rules))
+    found = {state.agent: [sighting for sighting in seen if sighting is not None]}
+    late_calls: list[tuple[str, Sighting | None]] = []
     for late in state.overdue:
         if 0 < _call_due(late, rules) <= at:
             late.multiple = rules.stalled_call.rung_after(late.multiple)
-            seen.append(_late_call(late, event_id, rules))
+            late_calls.append((late.agent_id, _late_call(late, event_id, rules)))
+    if 0 < state.next_deadline <= at:
+        for call in state.open_calls:
+            if call.deadline_ms <= at and not ends_when_due(call):
+                call.overdue_seen = True
+                act_as(state, call.agent_id)
+                late_calls.append((call.agent_id, overdue(state, call, event_id, rules)))
+        schedule(state)
     state.stall_due = _next_due(state, at, rules)
-    return [sighting for sighting in seen if sighting is not None]
+    for agent_id, sighting in late_calls:
+        if sighting is not None:
+            found.setdefault(agent_id, []).append(sighting)
+    return found
 
 
 def _due_id(session_id: str, due: int) -> str:

@@ -34,9 +34,11 @@ _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─�
 _SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 
 
-def text_loop(state: SessionState, event: ModelText, rules: BehaviourRules) -> Sighting | None:
+def text_loop(state: SessionState, event: ModelText, at: int, rules: BehaviourRules) -> Sighting | None:
     """The block that the message repeats most often, counting the messages since the last news."""
     said = state.said
+    if not said:
+        state.said_since = at
     worst = most = 0
     for block, times in _blocks(event):
         count = said.pop(block, 0) + times
@@ -53,7 +55,10 @@ def text_loop(state: SessionState, event: ModelText, rules: BehaviourRules) -> S
     state.text_loop = worst if severity else 0
     if not severity:
         return None
-    return Sighting(Pattern.TEXT_LOOP, severity, worst, most, (), state.said_ids, "say something new or act")
+    return Sighting(
+        Pattern.TEXT_LOOP, severity, worst, most, (), state.said_ids, "say something new or act",
+        since_ms=state.said_since,
+    )  # fmt: skip
 
 
 def forget_texts(state: SessionState) -> None:

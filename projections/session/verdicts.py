@@ -12,13 +12,21 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Severity, Status
 from ..calls import fingerprints
-from ..calls.classify import Failure, classify, failure_in_result, speaks_of_security
+from ..calls.classify import (
+    MAX_MESSAGE_CHARS,
+    Failure,
+    Runs,
+    classify,
+    exit_code_in,
+    failure_in_result,
+    speaks_of_security,
+)
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
 from .state import OpenCall, SessionState
 
 _NO_ERROR = ErrorInfo()
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +40,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         denied: a user refused it.
         failed: the word is failure.
         neutral: the word is neutral.
+        risky: a security failure of the lesser level.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -42,6 +51,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     denied: bool = False
     failed: bool = False
     neutral: bool = False
+    risky: bool = False
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
@@ -63,16 +73,24 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
         danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        risky = danger is not None and not call.dangerous
         if event.from_cache:
-            return Verdict("neutral", danger, None, result, neutral=True)
-        return Verdict("success", danger, None, result)
-    failure = failure or Failure()
-    reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type)
+            return Verdict("neutral", danger, None, result, neutral=True, risky=risky)
+        return Verdict("success", danger, None, result, risky=risky)
+    failure = failure or Failure(message=_text_of(raw, parsed))
+    reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
         return Verdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
+    override = (error.severity or None) if error else None
+    runs: Runs = call.runs  # type: ignore[assignment]
     severity = classify(
-        failure, status=str(status), dangerous=dangerous, override=(error.severity or None) if error else None
+        failure,
+        status=str(status),
+        dangerous=dangerous or call.risky,
+        override=override,
+        runs=runs,
+        command=call.command,
     )
     if error is None and raw:
         digest = fingerprints.result_fingerprint(raw, parsed)
@@ -80,12 +98,31 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         digest = fingerprints.error_fingerprint(
             str(status), failure.type, failure.http_status, failure.code, failure.message
         )
-    expected = bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
-    return Verdict("failure", severity, failure.http_status, digest, expected=expected, failed=True)
+    expected = (
+        bool(event.expected_failure)
+        or call.tool_name in rules.tools.expected_failures
+        or (bool(rules.tools.answer_exit_codes) and _is_answer(failure, call, runs, rules.tools.answer_exit_codes))
+    )
+    risky = override is None and severity is Severity.SECURITY and not dangerous
+    return Verdict("failure", severity, failure.http_status, digest, expected=expected, failed=True, risky=risky)
 
 
 def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
-    return Severity.SECURITY if call.dangerous and rules.calls.security_on_attempt else None
+    return Severity.SECURITY if (call.dangerous or call.risky) and rules.calls.security_on_attempt else None
+
+
+def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:
+    """Whether the exit code of a failure is one by which its tool or command answers."""
+    codes = declared.get(call.command) or declared.get(call.tool_name)
+    code = exit_code_in(failure, runs) if codes else ""
+    return bool(code) and int(code) in (codes or ())
+
+
+def _text_of(raw: bytes, parsed: Any) -> str:
+    """What a failed call gave in place of an error, as text."""
+    if raw[:1] == b'"':
+        return str(json_of(msgspec.Raw(raw)))[:MAX_MESSAGE_CHARS]
+    return raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
 
 
 def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
@@ -106,6 +143,9 @@ def tell_tools(
         scopes.append(("service", call.service))
     if call.tier:
         scopes.append(("tier", call.tier))
+    duration = event.duration_ms
+    if duration is not None and call.waited_ms:  # the publisher may have measured the wait for a person, too
+        duration = min(duration, max(0, emit.at - call.started_ms - call.waited_ms))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
     for kind, name in scopes:
@@ -127,7 +167,7 @@ def tell_tools(
             http_status=verdict.http_status,
             expected=verdict.expected,
             started_ms=call.started_ms,
-            duration_ms=event.duration_ms,
+            duration_ms=duration,
             plugin_name=call.plugin_name,
             domain=call.service if call.kind == "domain" else "",
             service=call.service if call.kind == "mcp" else "",
@@ -139,6 +179,8 @@ def tell_tools(
             denied=verdict.denied,
             scenario=call.scenario if kind == "tool" else "",
             model_switch=rules.models.strategy if state.overrides else None,
+            models=state.models if verdict.failed else None,
             recovery_mode=rules.trust.recovery_mode if state.overrides else None,
+            risky=verdict.risky,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

@@ -11,6 +11,9 @@ from ..emit import Emitter
 from . import breaker, texts, trust
 from .state import ToolState, TrustRecord
 
+MAX_FAILURE_TIMES = 20
+"""Latest failures whose times a public state lists."""
+
 
 def _when(ms: int) -> str | None:
     return rfc3339(ms) if ms else None
@@ -23,11 +26,22 @@ def trust_changed(
     rule: EscalationRule,
     outcome: CallOutcome,
     emit: Emitter,
+    wider: TrustRecord | None = None,
 ) -> None:
-    """Emit a transition of trust, or that recovery waits for the operator, with evidence and ready-made texts."""
+    """Emit a transition of trust, or that recovery waits for the operator, with evidence and ready-made texts.
+
+    `wider`: the record of the tool or service that a fine key belongs to. While that one is not trusted, users know of
+    the outage, and changes of the key are silent until it is trusted again; that a key is blocked is news all the same.
+    """
     why = texts.reason(change, rule)
     if change.after in {TrustState.ESCALATED, TrustState.BLOCKED}:
         record.reason = why
+    covered = wider is not None and wider.state is not TrustState.TRUSTED
+    order_key = wider.key if wider is not None and covered else record.key
+    if TrustState.BLOCKED in {change.before, change.after}:
+        record.part_of = ""
+    elif covered:
+        record.part_of = order_key
     record_key = f"{state.workspace_id}{US}{record.key}"
     emit.decision(
         "escalations",
@@ -51,21 +65,42 @@ def trust_changed(
         expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
         successes=record.successes,
         successes_needed=record.successes_needed,
-        recovery_hint=texts.recovery_hint(record, rule) or None,
-        notification=texts.notification(record, change, why, rule),
-        permission_warning=texts.permission_warning(record, change, why, rule),
-        silent=not rule.notify_user,
+        recovery_hint=texts.recovery_hint(record, rule, order_key) or None,
+        notification=texts.notification(record, change, why, rule, order_key),
+        permission_warning=texts.permission_warning(record, change, why, rule, order_key),
+        silent=not rule.notify_user or bool(record.part_of),
+        part_of=record.part_of or None,
     )
     if change.after is TrustState.TRUSTED:
-        record.reason = ""
+        record.reason = record.part_of = ""
         record.evidence = []
 
 
 def trust_state(state: ToolState, record: TrustRecord, rule: EscalationRule, at: int, emit: Emitter) -> None:
-    """Publish a key's whole public state; a tombstone once it is back to its default."""
+    """Publish a key's whole public state; a tombstone once it is back to its default.
+
+    Calls without a fine key, of a tool that has fine keys, have a record of their own under the tool's key: the tool
+    as a whole is published there while it is not trusted, else that record is.
+    """
+    whole = state.trust
+    own = state.fine.get(whole.key) if whole is not None else None
+    if whole is None or own is None or record.key != own.key:
+        _publish_trust(state, record, rule, at, emit)
+        return
+    shown = own if whole.state is TrustState.TRUSTED and _is_away(own) else whole
+    shown.published = whole.published or own.published
+    _publish_trust(state, shown, rule, at, emit)
+    whole.published = own.published = shown.published
+
+
+def _is_away(record: TrustRecord) -> bool:
+    return record.state is not TrustState.TRUSTED or bool(record.failures or record.denials)
+
+
+def _publish_trust(state: ToolState, record: TrustRecord, rule: EscalationRule, at: int, emit: Emitter) -> None:
     key = f"trust:{state.workspace_id}{US}{record.key}"
     failures = trust.effective_failures(record, rule, at)
-    if record.state is TrustState.TRUSTED and not failures:
+    if record.state is TrustState.TRUSTED and not failures and not record.denials:
         if record.published:
             record.published = False
             emit.tombstone("state", key)
@@ -83,15 +118,22 @@ def trust_state(state: ToolState, record: TrustRecord, rule: EscalationRule, at:
         state=str(record.state),
         failures=round(failures, 4),
         threshold=rule.count_threshold,
+        window_s=rule.window_seconds,
         consecutive=record.consecutive,
         reason=record.reason or None,
+        since=_when(record.since),
         escalated_at=_when(record.escalated_at),
         expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+        cooldown_until=_when(trust.cooldown_until(record, rule)) if escalated else None,
         recovery_at=_when(trust.recovery_at(record, rule)) if escalated else None,
         successes=record.successes,
         successes_needed=record.successes_needed,
         recovery_pending=record.pending or None,
         denials=record.denials or None,
+        last_failure_at=_when(record.last_counted),
+        last_success_at=_when(record.last_success),
+        failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),
+        part_of=record.part_of or None,
     )
 
 
@@ -161,6 +203,10 @@ def breaker_state(state: ToolState, emit: Emitter) -> None:
         opened_at=_when(record.opened_at),
         open_until=_when(record.open_until),
         reopen_count=record.opened_total,
+        since=_when(record.since),
+        consecutive=len(record.consecutive),
+        last_failure_at=_when(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
+        last_success_at=_when(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
         successes=record.successes,
         lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
         if lease

@@ -1,4 +1,4 @@
-"""Which rule applies to a key: most specific layer first, each setting only what it names (design 3, Trust)."""
+"""Which rule applies to a key: most specific layer first, each setting only what it names (docs/trust.md, Rules)."""
 
 from __future__ import annotations
 
@@ -24,38 +24,37 @@ class RuleBook:
     def __init__(self, rules: Rules) -> None:
         """Wrap one set of rules."""
         self.rules = rules
-        self._trust: dict[tuple[str, str, str, str, bool], EscalationRule] = {}
+        self._trust: dict[tuple[str, str, str, str, str], EscalationRule] = {}
 
-    def trust_rule(self, outcome: CallOutcome, *, for_service: bool) -> EscalationRule:
-        """Escalation rule of a tool's key, or of its service as a whole."""
-        tool = "" if for_service else outcome.tool_name
-        key = (tool, outcome.domain, outcome.service, outcome.plugin_name, for_service)
-        rule = self._trust.get(key)
+    def trust_rule(self, scope: str, outcome: CallOutcome) -> EscalationRule:
+        """Escalation rule of a record of a scope (`key`, `tool` or `service`) that judges a call."""
+        layers = (scope, outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name)
+        rule = self._trust.get(layers)
         if rule is None:
-            rule = self._trust[key] = resolve(self.rules.trust, *key[:4], for_service=for_service)
-            if len(self._trust) > MAX_RESOLVED:
-                self._trust = {key: rule}
+            if len(self._trust) >= MAX_RESOLVED:
+                self._trust.clear()
+            rule = self._trust[layers] = resolve(self.rules.trust, *layers)
         return rule
 
 
-def resolve(
-    rules: TrustRules, tool: str, domain: str, service: str, plugin: str, *, for_service: bool = False
-) -> EscalationRule:
+def resolve(rules: TrustRules, scope: str, tool: str, domain: str, service: str, plugin: str) -> EscalationRule:
     """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
 
-    The shipped service rule judges a service as a whole; a tool's own key takes only rules that name its service.
+    A record is judged only by rules of its own scope: a tool as a whole by default, plugin and tool; a service by
+    default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
+    `domain_rules` may name an MCP server, too.
     """
     rule = _DEFAULT.overlaid(rules.default_rule)
-    if plugin in rules.plugin_rules:
+    if scope != "service" and plugin in rules.plugin_rules:
         rule = rule.overlaid(rules.plugin_rules[plugin])
-    if service:
-        if for_service:
+    if scope != "tool":
+        if service and scope == "service":
             rule = rule.overlaid(rules.service_default)
         if service in rules.service_rules:
             rule = rule.overlaid(rules.service_rules[service])
-    if domain in rules.domain_rules:
-        rule = rule.overlaid(rules.domain_rules[domain])
-    if tool in rules.tool_rules:
+        if (name := domain or service) in rules.domain_rules:
+            rule = rule.overlaid(rules.domain_rules[name])
+    if scope != "service" and tool in rules.tool_rules:
         rule = rule.overlaid(rules.tool_rules[tool])
     return rule
 

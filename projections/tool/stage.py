@@ -1,12 +1,15 @@
 """The tool stage: breaker, trust, models and quality of one tool, service or model tier in one workspace.
 
-Folds each outcome into the circuit of its scope and into up to two trust records: the fine key's and the scope's own,
-each with its own rule. Breaker and trust fold from the same outcome, never from each other's output (design 3).
+Folds each outcome into the circuit of its scope and into up to two trust records: the scope's own and the fine key's,
+each with its own rule. A fine key that names a service lives with the service, any other with its tool, so that one
+state knows all records that one outage of a service, or of a tool, moves (docs/trust.md, Scopes). Breaker and trust
+fold from the same outcome, never from each other's output.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,45 +26,43 @@ from ...schemas.outcomes import (
     PatternSeen,
     ProbeRequest,
     TimePassed,
+    TrustOrder,
     decode_outcome,
 )
-from ...schemas.rules import Rules
+from ...schemas.rules import EscalationRule, Rules
 from ...schemas.vocabulary import TrustState
 from ..calls.fingerprints import digest
-from ..calls.keys import escape, has_scope, parse_key, tool_key, unescape
+from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
 from ..emit import Emitter
 from . import breaker, models, quality, standing, trust
 from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
 from .layers import RuleBook, breaker_policy
-from .state import ToolState, TrustRecord
+from .state import MAX_SERVICES, ToolState, TrustRecord
 
 MAX_RECENT_IDS = 64
 
 UNTRACKED = "untracked"
-"""Counter of failures that counted in their tool's key alone, as the tool had its most fine keys (design 3, Keys)."""
+"""Counter of failures that counted in their tool or service alone, as that had its most fine keys."""
 
 MAX_BOOKS = 64
 """Sets of rules kept resolved by layer: as many as there are combinations of overriding scopes, and not more."""
 
-_TRUST_MOVES: dict[type, trust.Move] = {
-    cmd.TrustReset: trust.Move.RESET,
-    cmd.TrustRecover: trust.Move.RECOVER,
-    cmd.ToolRemove: trust.Move.REMOVE,
-    cmd.ToolRestore: trust.Move.RESTORE,
+_TRUST_MOVES: dict[str, trust.Move] = {
+    "trust.reset": trust.Move.RESET,
+    "trust.recover": trust.Move.RECOVER,
+    "tool.remove": trust.Move.REMOVE,
+    "tool.restore": trust.Move.RESTORE,
 }
+"""Orders about trust, by the type of their command."""
+
+
+_SEEN_ORDERS = frozenset({trust.Move.REMOVE, trust.Move.RESTORE})
 
 
 def _own_record(state: ToolState) -> TrustRecord:
     """A clean trust record for the scope as a whole."""
     kind, _, own = state.scope.partition(":")
     return TrustRecord(key=tool_key(own) if kind == "tool" else state.scope, scope=kind)
-
-
-def scope_of_key(key: str) -> str:
-    """Scope whose state holds a trust or breaker key: `bash|command=rm` lives with `tool:bash`."""
-    if has_scope(key):
-        return key
-    return f"tool:{unescape(parse_key(key)[0])}"
 
 
 def _learn(state: ToolState, outcome: CallOutcome, at: int, rules: Rules, emit: Emitter) -> None:
@@ -108,6 +109,85 @@ def _check_room(state: ToolState, order: cmd.ToolRemove, rules: Rules) -> None:
         f"{order.key!r} is not tracked, and {state.scope} has its {most} fine keys (trust.max_fine_keys); remove the "
         "tool as a whole, or raise that bound and give the order again",
     )
+
+
+class _Narrow(NamedTuple):
+    """What a state knows of a call's fine key.
+
+    Attributes:
+        record: its record; None where there is none here.
+        digest: of the key; 0 where the call has no key but that of its tool.
+        elsewhere: the record is held by another state.
+    """
+
+    record: TrustRecord | None
+    digest: int = 0
+    elsewhere: bool = False
+
+
+def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, emit: Emitter) -> _Narrow:
+    """Find the record of a call's fine key, or make it with its first call."""
+    fine_key = outcome.fine_key or whole.key
+    service = service_of_key(fine_key)
+    if whole.scope == "tool":
+        if service:
+            _note_service(state, fine_key, service, emit)
+            return _Narrow(None, _digest_of(fine_key), elsewhere=True)
+        if fine_key in {whole.key, tool_key(outcome.tool_name)}:
+            if not state.keyed:
+                return _Narrow(None)
+            fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
+        state.keyed = True
+    elif f"service:{service}" != state.scope:
+        return _Narrow(None, elsewhere=True)
+    record = state.fine.get(fine_key)
+    if record is None and (outcome.verdict != "neutral" or outcome.denied) and _has_room(state, rules, outcome, emit):
+        record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
+    return _Narrow(record, _digest_of(fine_key))
+
+
+@lru_cache(maxsize=8192)
+def _digest_of(fine_key: str) -> int:
+    return digest(fine_key.encode())
+
+
+def _has_room(state: ToolState, rules: Rules, outcome: CallOutcome, emit: Emitter) -> bool:
+    """Whether one more fine key can be remembered; the earliest untroubled one makes room."""
+    if len(state.fine) < rules.trust.max_fine_keys:
+        return True
+    for key, record in state.fine.items():
+        if record.state is TrustState.TRUSTED and not (record.failures or record.published):
+            del state.fine[key]
+            return True
+    if outcome.verdict == "failure" and not outcome.expected:
+        emit.count(UNTRACKED)
+    return False
+
+
+def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) -> None:
+    """Note that a service holds fine keys of this tool; a record of the key from an older version ends here."""
+    state.keyed = state.keyed or state.kind != "mcp"
+    if service not in state.services:
+        state.services.append(service)
+        del state.services[:-MAX_SERVICES]
+    if state.fine and (old := state.fine.pop(fine_key, None)) is not None and old.published:
+        emit.tombstone("state", f"trust:{state.workspace_id}{US}{old.key}")
+
+
+def _pass_on(state: ToolState, tool_name: str, order: str, cause: str, at: int, emit: Emitter) -> None:
+    """Pass an order for a tool as a whole on to the services that hold fine keys of it."""
+    for service in state.services:
+        scope = f"service:{service}"
+        passed = TrustOrder(
+            id=f"{cause}/{scope}",
+            time_ms=at,
+            workspace_id=state.workspace_id,
+            scope=scope,
+            cause=cause,
+            tool_name=tool_name,
+            order=order,  # type: ignore[arg-type]
+        )
+        emit.record("outcomes", passed.key, passed, passed.id)
 
 
 class ToolStage:
@@ -158,6 +238,8 @@ class ToolStage:
             self._probe(state, event, at, rules, emit)
         elif isinstance(event, PatternSeen):
             models.fold_pattern(state, event, at, rules.models, emit)
+        elif isinstance(event, TrustOrder):
+            self._order_for_tool(state, event, at, emit)
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
         _remember(state, event, origin)
@@ -219,53 +301,73 @@ class ToolStage:
         if not record.since:
             record.since = at
         policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
-        if record.mode != "disabled":
+        is_tool = state.scope.startswith("tool:")
+        if record.mode != "disabled" and not (is_tool and outcome.kind):  # a service's circuit counts its calls alone
             leased = record.lease
-            changes = breaker.fold_call(record, outcome, policy, at)
+            key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
+            changes = breaker.fold_call(record, outcome, policy, at, key=key)
             for change in changes:
                 breaker_changed(state, change, (outcome.cause,), emit)
             if changes or record.lease is not leased:
                 breaker_state(state, emit)
         if state.scope.startswith("tier:"):
             return
-        records = self._records(state, outcome, rules, emit)
-        for trusted in records:
-            rule = self._rule(trusted, outcome)
-            if outcome.verdict == "success" and trust.is_untroubled(trusted, rule):
-                trust.fold_session(trusted, outcome.session_id)
-                continue
-            shown = trust.shown(trusted)
-            moved = trust.fold_call(trusted, outcome, rule, at, outcome.recovery_mode or rules.trust.recovery_mode)
-            for move in moved:
-                trust_changed(state, trusted, move, rule, outcome, emit)
-            if moved or shown != trust.shown(trusted) or (trusted.published and trust.has_lapsed(trusted, rule, at)):
-                trust_state(state, trusted, rule, at, emit)
-        if state.scope.startswith("tool:"):
+        self._judge_trust(state, outcome, at, rules, emit)
+        if is_tool:
             _learn(state, outcome, at, rules, emit)
-        counted = outcome.verdict == "failure" and trust.is_counted(outcome, self._rule(records[-1], outcome))
-        standing.after_call(state, outcome, at, rules.fleet, emit, counted=counted)
+            own_rule = self._rule("tool", outcome)
+            counted = outcome.verdict == "failure" and trust.is_counted(outcome, own_rule)
+            standing.after_call(state, outcome, at, rules.fleet, emit, counted=counted)
 
-    def _rule(self, record: TrustRecord, outcome: CallOutcome) -> Any:
+    def _judge_trust(self, state: ToolState, outcome: CallOutcome, at: int, rules: Rules, emit: Emitter) -> None:
+        """Fold a call into the record of the scope, then into that of its fine key."""
+        whole = state.trust
+        if whole is None:
+            whole = state.trust = _own_record(state)
+        narrow = _narrow(state, whole, outcome, rules, emit)
+        mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
+        # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
+        hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
+        judgement = trust.Judgement(
+            self._rule(kind, outcome),
+            mode,
+            narrowest=narrow.record is None and not narrow.elsewhere,
+            key=narrow.digest if kind == "tool" and state.keyed else 0,
+        )
+        self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
+        if narrow.record is not None:
+            judgement = trust.Judgement(self._rule("key", outcome), mode)
+            self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=whole)
+
+    def _fold_trust(
+        self,
+        state: ToolState,
+        record: TrustRecord,
+        outcome: CallOutcome,
+        judgement: trust.Judgement,
+        at: int,
+        emit: Emitter,
+        *,
+        wider: TrustRecord | None = None,
+        hidden: bool = False,
+    ) -> None:
+        rule = judgement.rule
+        if outcome.verdict == "success" and trust.is_untroubled(record, rule):
+            trust.fold_untroubled_success(record, at)
+            return
+        shown = trust.shown(record)
+        moved = trust.fold_call(record, outcome, judgement, at)
+        if hidden:
+            return
+        for move in moved:
+            trust_changed(state, record, move, rule, outcome, emit, wider)
+        lapsed = record.published and trust.forget_lapsed(record, rule, at)
+        if moved or lapsed or shown != trust.shown(record):
+            trust_state(state, record, rule, at, emit)
+
+    def _rule(self, scope: str, outcome: CallOutcome) -> EscalationRule:
         assert self._book is not None  # noqa: S101 - set by fold before any record is touched
-        return self._book.trust_rule(outcome, for_service=record.scope == "service")
-
-    def _records(self, state: ToolState, outcome: CallOutcome, rules: Rules, emit: Emitter) -> list[TrustRecord]:
-        """Trust records an outcome counts in: the scope's own, and the fine key's where it differs."""
-        if state.trust is None:
-            state.trust = _own_record(state)
-        records = [state.trust]
-        fine_key = outcome.fine_key
-        if not fine_key or fine_key == state.trust.key or state.trust.scope != "tool":
-            return records
-        fine = state.fine.get(fine_key)
-        if fine is None:
-            if outcome.verdict != "failure" or outcome.expected or fine_key == escape(outcome.tool_name):
-                return records  # a fine key is remembered from its first failure on
-            if len(state.fine) >= rules.trust.max_fine_keys:
-                emit.count(UNTRACKED)
-                return records
-            fine = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
-        return [fine, *records]
+        return self._book.trust_rule(scope, outcome)
 
     def _probe(self, state: ToolState, request: ProbeRequest, at: int, rules: Rules, emit: Emitter) -> None:
         policy = breaker_policy(rules.breakers, state.scope, state.breaker.tool_class)
@@ -275,9 +377,9 @@ class ToolStage:
             breaker_state(state, emit)
 
     def _command(self, state: ToolState, event: cmd.Command, at: int, rules: Rules, emit: Emitter) -> None:
-        move = _TRUST_MOVES.get(type(event))
-        if move is not None:
-            self._trust_command(state, event, move, at, emit)
+        order = str(type(event).__struct_config__.tag)
+        if order in _TRUST_MOVES:
+            self._trust_command(state, event, order, at, emit)
             standing.after_order(state, event.id, rules.fleet, emit)
             return
         if isinstance(event, cmd.QualityMark):
@@ -309,13 +411,12 @@ class ToolStage:
             breaker_changed(state, change, (event.id,), emit)
         breaker_state(state, emit)
 
-    def _trust_command(self, state: ToolState, event: Any, move: trust.Move, at: int, emit: Emitter) -> None:
-        """Apply an order to the key it names; an order for the tool as a whole reaches its fine keys too."""
-        assert self._book is not None  # noqa: S101 - set by fold before any record is touched
-        name = event.key
+    def _trust_command(self, state: ToolState, event: Any, order: str, at: int, emit: Emitter) -> None:
+        """Apply an order to the key it names; an order for a scope as a whole reaches its fine keys too."""
+        name, move = event.key, _TRUST_MOVES[order]
         kind, _, own = state.scope.partition(":")
         whole = has_scope(name) or unescape(name) == own
-        if state.trust is None and (whole and move is trust.Move.REMOVE):
+        if whole and state.trust is None and move is trust.Move.REMOVE:
             state.trust = _own_record(state)
         if _is_new_fine_key(state, name) and move is trust.Move.REMOVE:
             state.fine[name] = TrustRecord(key=name, scope="key")
@@ -323,24 +424,52 @@ class ToolStage:
         records = [state.fine[name]] if name in state.fine else []
         if whole:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
-        outcome = CallOutcome(
-            id=event.id,
-            time_ms=at,
-            workspace_id=state.workspace_id,
-            scope=state.scope,
-            cause=event.id,
-            call_id="",
-            tool_name=own if kind == "tool" else "",
-            fine_key=name,
-            verdict="neutral",
-            plugin_name=state.plugin_name,
-            service=own if state.kind == "mcp" else "",
-            domain=own if state.kind == "domain" else "",
-        )
+            if kind == "tool":
+                _pass_on(state, own, order, event.id, at, emit)
+        self._move_all(state, records, move, event.id, at, emit, whole=whole)
+
+    def _order_for_tool(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
+        """Apply an order for a tool as a whole to the fine keys that it has at this service."""
+        mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
+        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit, whole=True)
+
+    def _move_all(
+        self,
+        state: ToolState,
+        records: list[TrustRecord],
+        move: trust.Move,
+        cause: str,
+        at: int,
+        emit: Emitter,
+        *,
+        whole: bool,
+    ) -> None:
+        """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
+        kind, _, own = state.scope.partition(":")
         for record in records:
-            if record.state is TrustState.TRUSTED and record is not records[0] and move is not trust.Move.RESET:
+            wide = record is state.trust
+            if whole and record.state is TrustState.TRUSTED and not wide and move is not trust.Move.RESET:
                 continue
-            rule = self._rule(record, outcome)
-            for change in trust.command(record, move, rule, at):
+            name = own if kind == "tool" else tool_of_key(record.key)
+            outcome = CallOutcome(
+                id=cause,
+                time_ms=at,
+                workspace_id=state.workspace_id,
+                scope=state.scope,
+                cause=cause,
+                call_id="",
+                tool_name=name,
+                fine_key=record.key,
+                verdict="neutral",
+                plugin_name=state.plugin_name,
+                service=own if kind == "service" and state.kind == "mcp" else "",
+                domain=own if kind == "service" and state.kind == "domain" else "",
+            )
+            rule = self._rule(record.scope, outcome)
+            before_publication = record.published
+            changes = trust.command(record, move, rule, at)
+            if wide and state.kind == "mcp" and kind == "tool" and not before_publication and move not in _SEEN_ORDERS:
+                continue  # followed for the fleet alone: nobody has seen it move
+            for change in changes:
                 trust_changed(state, record, change, rule, outcome, emit)
             trust_state(state, record, rule, at, emit)

@@ -16,17 +16,34 @@ MAX_FAILURES = 200
 MAX_RATE_CALLS = 200
 """Calls remembered for a rate threshold."""
 
+MAX_FAILING = 64
+"""Fine keys remembered as failing per tool."""
+
+MAX_SERVICES = 64
+"""Services remembered per tool, to pass orders for the tool on to its keys there."""
+
 MAX_SESSIONS = 16
 """Sessions remembered per trust key for the decay by session boundary."""
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """A counted failure: when, how heavy, in which session (ordinal on this key), and the event behind it."""
+    """A counted failure.
+
+    Attributes:
+        at: stream time of its finish, milliseconds.
+        weight: what it counts, before it decays.
+        session: ordinal of its session on this record.
+        event_id: the event behind it.
+        key: digest of the call's fine key, where the record is shared by several keys; else 0.
+        call: ordinal of the call among the calls of the record.
+    """
 
     at: int
     weight: float
     session: int
     event_id: str
+    key: int = 0
+    call: int = 0
 
 
 class TrustRecord(msgspec.Struct, array_like=True):
@@ -38,10 +55,18 @@ class TrustRecord(msgspec.Struct, array_like=True):
         duration_ms: current escalation duration; doubled by each relapse.
         last_counted: time of the last counted failure; the cooldown runs from it.
         failures_since: counted failures since the last success while escalated.
-        sessions: digests of the sessions seen on this key, oldest first.
-        session_count: how many sessions were ever seen; the newest has this ordinal.
+        sessions: digests of the sessions that used the key since its oldest failure, oldest first.
+        session_count: how many sessions were ever counted; the newest has this ordinal.
         published: a state record stands on the `state` topic.
         by_hand: a reporter called a failure behind this one unrecoverable: only an operator's order restores trust.
+        calls_seen: calls that worked or failed, ever; the ordinal of the latest. Failures that pass by themselves
+            (transient, outside the filter) are not among them.
+        worked: calls that worked, ever.
+        session_flags: per entry of `sessions`: `WORKED`, `FAILED`, or both.
+        failing: digests of the fine keys whose latest call failed; for a record that several keys share.
+        last_success: time of the last success, milliseconds.
+        since: when the present state began, milliseconds; 0 for a key that was always trusted.
+        part_of: key of the wider record that was not trusted when this one was escalated; users were told of that.
     """
 
     key: str
@@ -68,6 +93,13 @@ class TrustRecord(msgspec.Struct, array_like=True):
     published: bool = False
     evidence: list[str] = []
     by_hand: bool = False
+    calls_seen: int = 0
+    worked: int = 0
+    session_flags: list[int] = []
+    failing: list[int] = []
+    last_success: int = 0
+    since: int = 0
+    part_of: str = ""
 
 
 class Lease(msgspec.Struct, array_like=True):
@@ -91,6 +123,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
         reopened: openings since it last closed; sets the back-off.
         spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
         since: when the current state began.
+        failing: of a tool with fine keys: digests of the keys whose latest call failed, and when it did.
     """
 
     state: BreakerState = BreakerState.CLOSED
@@ -108,13 +141,15 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     trigger: str = ""
     published: bool = False
     tool_class: str = ""
+    failing: dict[int, int] = {}
 
 
 class ToolState(KeyState):
     """Everything about one scope: its circuit, its own trust record and those of its fine keys.
 
     Attributes:
-        fine: trust records of the tool's fine keys; at most `max_fine_keys`, further ones fold into the tool's.
+        fine: trust records by fine key: of a tool those that belong to no service, of a service those of its tools.
+            At most `max_fine_keys`; where there is no room, calls count in the tool's or service's record alone.
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
         kind: `mcp` or `domain` for services, as the last outcome said; with `plugin_name` it finds rules for commands.
@@ -122,6 +157,8 @@ class ToolState(KeyState):
         model_suggestions: digests of (session, key) for which another model has been suggested.
         quality: absent while the tool stands at the score it was registered with and nothing is remembered.
         standing: what is counted and told for the fleet; tools only.
+        keyed: the tool has had calls with a fine key of their own.
+        services: services that hold fine keys of the tool; at most `MAX_SERVICES`, the earliest leave first.
     """
 
     workspace_id: str = ""
@@ -137,3 +174,5 @@ class ToolState(KeyState):
     model_suggestions: list[int] = []
     quality: QualityRecord | None = None
     standing: StandingRecord | None = None
+    keyed: bool = False
+    services: list[str] = []

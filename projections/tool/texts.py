@@ -1,4 +1,4 @@
-"""Ready-to-show texts of trust decisions, as the seeds word them (seed 1, User Notifications)."""
+"""Ready-to-show texts of trust decisions, as the seeds word them (docs/trust.md)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def reason(change: Change, rule: EscalationRule) -> str:
             return f"{number(change.amount)} authentication failures in {window}: the credential may be invalid"
         case Move.SECURITY:
             return "security concern: a dangerous command was attempted"
+        case Move.RISKY:
+            return "security concern: a risky command was attempted"
         case Move.EXHAUSTED:
             return f"{number(change.amount)} more failures without a success while escalated"
         case Move.RELAPSE:
@@ -56,46 +58,57 @@ def reason(change: Change, rule: EscalationRule) -> str:
     }.get(change.move, str(change.move))
 
 
-def recovery_hint(record: TrustRecord, rule: EscalationRule) -> str:
-    """What leads back to trust from here."""
+def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str) -> str:
+    """What leads back to trust from here; `order_key` names the record whose reset makes calls of the key run again."""
     match record.state:
         case TrustState.ESCALATED:
             when = rfc3339(recovery_at(record, rule))[11:19]
-            return f"{rule.success_count_to_recover} successful calls after {when} UTC restore trust"
+            return (
+                f"{rule.success_count_to_recover} successful calls after {when} UTC restore trust; "
+                f"`trustfold reset '{order_key}'` at once"
+            )
         case TrustState.RECOVERING if record.pending:
-            return f"ready: `trustfold recover '{record.key}'` restores trust"
+            return f"ready: `trustfold recover '{order_key}'` restores trust"
         case TrustState.RECOVERING:
             return f"{record.successes_needed - record.successes} more successful calls restore trust"
         case TrustState.BLOCKED:
-            return f"manual reset required: `trustfold reset '{record.key}'`"
+            return f"manual reset required: `trustfold reset '{order_key}'`"
         case TrustState.REMOVED:
-            return "an operator took the tool away; the command tool.restore brings it back"
+            return f"an operator took the tool away; `trustfold restore '{order_key}'` brings it back"
     return ""
 
 
-def notification(record: TrustRecord, change: Change, why: str, rule: EscalationRule) -> str:
+def subject(record: TrustRecord) -> str:
+    """What a notification is about: `Tool 'bash|command=git'`, `Service 'api.example.com'`."""
+    name = record.key.removeprefix("service:")
+    return f"Service '{name}'" if record.scope == "service" else f"Tool '{record.key}'"
+
+
+def notification(record: TrustRecord, change: Change, why: str, rule: EscalationRule, order_key: str) -> str:
     """What a user is shown when a key moves."""
-    name = record.key
+    name = subject(record)
     if change.pending:
-        return f"Tool '{name}' ready for recovery. Use `trustfold recover '{name}'` to restore trust."
+        return f"{name} ready for recovery. Use `trustfold recover '{order_key}'` to restore trust."
     match change.after:
         case TrustState.ESCALATED:
             until = rfc3339(record.escalated_at + record.duration_ms)[11:19]
             return (
-                f"⚠️ Tool '{name}' escalated to require approval\n   Reason: {why}\n   Duration: until {until} UTC\n"
+                f"⚠️ {name} escalated to require approval\n   Reason: {why}\n   Duration: until {until} UTC\n"
                 f"   Recovery: {rule.success_count_to_recover} successful calls after cooldown"
             )
         case TrustState.BLOCKED:
-            return f"🛑 Tool '{name}' blocked - {why}\n   {recovery_hint(record, rule)}"
+            return f"🛑 {name} blocked - {why}\n   {recovery_hint(record, rule, order_key)}"
         case TrustState.RECOVERING:
-            return f"Tool '{name}' is recovering ({record.successes}/{record.successes_needed} successes)"
+            return f"{name} is recovering ({record.successes}/{record.successes_needed} successes)"
         case TrustState.REMOVED:
-            return f"Tool '{name}' removed by an operator"
-    return f"✓ Tool '{name}' recovered" if change.move is not Move.RESTORE else f"✓ Tool '{name}' restored"
+            return f"{name} removed by an operator"
+    return f"✓ {name} recovered" if change.move is not Move.RESTORE else f"✓ {name} restored"
 
 
-def permission_warning(record: TrustRecord, change: Change, why: str, rule: EscalationRule) -> str | None:
+def permission_warning(
+    record: TrustRecord, change: Change, why: str, rule: EscalationRule, order_key: str
+) -> str | None:
     """Warning for a permission prompt while the key is not trusted."""
     if change.after is TrustState.TRUSTED:
         return None
-    return f"This tool has been {change.after} due to: {why}\n{recovery_hint(record, rule)}"
+    return f"This tool has been {change.after} due to: {why}\n{recovery_hint(record, rule, order_key)}"

@@ -1,9 +1,14 @@
-"""Trust: may this key run without asking? (seeds 1 and 2, design 3 Trust).
+"""Trust: may this key run without asking? (docs/trust.md).
 
 Theory of operation. A key is trusted until counted failures reach a threshold; then it is escalated: every call
 asks the user. Once the escalation has lasted and no counted failure has come for the cooldown, the next success starts
 recovery, and enough successes restore trust (or wait for the operator in mode `ask`). A counted failure in recovery
-escalates again for twice as long. Security blocks at once; only a reset unblocks. A removed tool comes back by restore.
+escalates again for twice as long. A dangerous command blocks its key at once, a risky one escalates it; only a reset
+unblocks. A removed tool comes back by restore.
+
+A count alone is no reason: most of the latest calls must have failed, too. A tool as a whole is judged only while
+several of its keys fail; else its keys answer for themselves. Calls that began before the present state began change
+nothing when they fail: what they tell is known.
 
 The transitions are the table below, and nothing else moves the state: an event that is no key of the table in the
 current state changes counters only. What counts as a failure is decided by the rule's filter; the rest is neutral.
@@ -20,7 +25,7 @@ from ...schemas.outcomes import CallOutcome
 from ...schemas.rules import EscalationRule
 from ...schemas.vocabulary import RecoveryMode, Severity, TrustState
 from ..calls.fingerprints import digest
-from .state import MAX_FAILURES, MAX_RATE_CALLS, MAX_SESSIONS, Failure, TrustRecord
+from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, MAX_SESSIONS, Failure, TrustRecord
 
 HOUR_MS = 3_600_000
 MAX_DURATION_MS = 24 * HOUR_MS
@@ -28,6 +33,18 @@ MAX_DURATION_MS = 24 * HOUR_MS
 
 AUTH_FAILURES = 3
 """401 or 403 answers within the window that mean a credential is broken."""
+
+SPREAD = 3
+"""Fine keys of a tool that must be failing before the tool as a whole is judged."""
+
+SESSION_DECAY = 0.8
+"""What each later session that only worked leaves of a failure."""
+
+DEFAULT_COUNT = 3
+"""Half of the latest calls that are looked at, where a rule has no count of its own."""
+
+WORKED, FAILED = 1, 2
+"""Flags of a session on a key."""
 
 _AUTH_STATUS = frozenset({401, 403})
 _EVIDENCE = 20
@@ -42,6 +59,7 @@ class Move(StrEnum):
     RATE = "rate"
     REPEATED_AUTH = "repeated_auth"
     SECURITY = "security"
+    RISKY = "risky"
     EXHAUSTED = "exhausted"
     RECOVERY_STARTED = "recovery_started"
     RECOVERY = "recovery"
@@ -66,6 +84,8 @@ TRANSITIONS: Mapping[tuple[TrustState, Move], TrustState] = {
     (_T, Move.RATE): _E,
     (_T, Move.REPEATED_AUTH): _E,
     (_R, Move.REPEATED_AUTH): _E,
+    (_T, Move.RISKY): _E,
+    (_R, Move.RISKY): _E,
     (_R, Move.RELAPSE): _E,
     (_E, Move.RECOVERY_STARTED): _R,
     (_R, Move.RECOVERY): _T,
@@ -95,34 +115,70 @@ class Change(NamedTuple):
     pending: bool = False
 
 
+class Judgement(NamedTuple):
+    """How one record judges a call.
+
+    Attributes:
+        rule: the rule of the record's own scope.
+        mode: what happens when enough successes have come.
+        narrowest: no narrower record judges the call: security and denials count here alone.
+        key: digest of the call's fine key, where the record is a tool's and its keys have records of their own; else 0.
+            Such a record moves only while at least `SPREAD` of its keys fail.
+        expected_rate: share of failures that is normal for the tool.
+    """
+
+    rule: EscalationRule
+    mode: RecoveryMode
+    narrowest: bool = True
+    key: int = 0
+    expected_rate: float = 0.0
+
+
 def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
-    """Whether another success changes nothing that anyone sees, as it is with nearly every key."""
+    """Whether another success changes nothing but counters, as it is with nearly every key."""
     return (
         record.state is _T
         and rule.rate_threshold is None
-        and not (record.failures or record.consecutive or record.published)
+        and not (record.failures or record.consecutive or record.published or record.failing)
     )
 
 
-def fold_session(record: TrustRecord, session_id: str) -> None:
-    """Note a session that used an untroubled key."""
-    session_ordinal(record, session_id)
+def fold_untroubled_success(record: TrustRecord, at: int) -> None:
+    """Count a success of an untroubled key."""
+    record.calls_seen += 1
+    record.worked += 1
+    record.last_success = at
 
 
-def session_ordinal(record: TrustRecord, session_id: str) -> int:
-    """Ordinal of a session on this key, counting distinct sessions as they first appear."""
+def note_session(record: TrustRecord, session_id: str, flag: int) -> int:
+    """Note that a session worked or failed on this key; returns its ordinal, counting sessions as they first appear.
+
+    Only sessions since the oldest remembered failure are kept, for they alone make it count less.
+    """
     if not session_id:
         return record.session_count
-    mark = _mark(session_id)
-    sessions = record.sessions
-    if sessions and sessions[-1] == mark:
-        return record.session_count
+    mark, sessions, flags = _mark(session_id), record.sessions, record.session_flags
+    flags += [FAILED] * (len(sessions) - len(flags))  # sessions that an older version noted lessen nothing
     if mark in sessions:
-        return record.session_count - (len(sessions) - 1 - sessions.index(mark))
+        place = sessions.index(mark)
+        flags[place] |= flag
+        return record.session_count - (len(sessions) - 1 - place)
     sessions.append(mark)
-    del sessions[:-MAX_SESSIONS]
+    flags.append(flag)
     record.session_count += 1
+    if len(sessions) > MAX_SESSIONS:
+        _forget_oldest_session(record)
     return record.session_count
+
+
+def _forget_oldest_session(record: TrustRecord) -> None:
+    """Drop the oldest session; what it took from earlier failures stays taken."""
+    ordinal = record.session_count - (len(record.sessions) - 1)
+    del record.sessions[0]
+    if record.session_flags.pop(0) == WORKED:
+        for failure in record.failures:
+            if failure.session < ordinal:
+                failure.weight *= SESSION_DECAY
 
 
 @lru_cache(maxsize=4096)
@@ -130,8 +186,13 @@ def _mark(session_id: str) -> int:
     return digest(session_id.encode())
 
 
+def decay(age_ms: int, clean_sessions: int) -> float:
+    """What a failure of weight 1 counts at an age, after so many later sessions in which the key only worked."""
+    return float(max(0.1, 1.0 - 0.1 * (age_ms // HOUR_MS)) * SESSION_DECAY**clean_sessions)
+
+
 def effective_failures(record: TrustRecord, rule: EscalationRule, at: int) -> float:
-    """Σ weight × (1 − 0.1 per whole hour of age, at least 0.1) × 0.8 per later session, inside the window."""
+    """Sum of the decayed weights of the failures inside the window (docs/trust.md, Counting)."""
     window = rule.window_seconds * 1000
     newest = record.session_count
     total = 0.0
@@ -139,12 +200,10 @@ def effective_failures(record: TrustRecord, rule: EscalationRule, at: int) -> fl
         age = at - failure.at
         if age > window:
             continue
-        weight = failure.weight
-        if age >= HOUR_MS:
-            weight *= max(0.1, 1.0 - 0.1 * (age // HOUR_MS))
+        clean = 0
         if failure.session < newest:
-            weight *= 0.8 ** (newest - failure.session)
-        total += weight
+            clean = record.session_flags[failure.session - newest :].count(WORKED)
+        total += failure.weight * decay(age, clean) if clean or age >= HOUR_MS else failure.weight
     return total
 
 
@@ -155,44 +214,64 @@ def failure_rate(record: TrustRecord, rule: EscalationRule, at: int) -> tuple[fl
     return (sum(call & 1 for call in calls) / len(calls) if calls else 0.0), len(calls)
 
 
+def failed_lately(record: TrustRecord, calls: int) -> int:
+    """Counted failures among the latest calls of a record."""
+    first = record.calls_seen - calls
+    return sum(failure.call > first for failure in record.failures)
+
+
+def failing_keys(record: TrustRecord, rule: EscalationRule, at: int) -> int:
+    """Fine keys of a tool whose latest call failed, with a counted failure inside the window."""
+    since = at - rule.window_seconds * 1000
+    failed = {failure.key for failure in record.failures if failure.at >= since}
+    return len(failed.intersection(record.failing))
+
+
 def recovery_at(record: TrustRecord, rule: EscalationRule) -> int:
     """When recovery may start: the escalation has lasted, and no counted failure for the cooldown."""
-    return max(record.escalated_at + record.duration_ms, record.last_counted + int(rule.cooldown_seconds * 1000))
+    return max(record.escalated_at + record.duration_ms, cooldown_until(record, rule))
+
+
+def cooldown_until(record: TrustRecord, rule: EscalationRule) -> int:
+    """When enough time without a counted failure has passed."""
+    return record.last_counted + int(rule.cooldown_seconds * 1000)
 
 
 def shown(record: TrustRecord) -> tuple[int, ...]:
     """What a follower sees change from call to call; a blocked or removed key shows nothing but its state."""
     if record.state is _B or record.state is _X:
-        return ()
+        return (record.denials,)
     return record.last_counted, record.consecutive, record.successes, record.denials
 
 
-def has_lapsed(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
-    """Whether the last counted failure of a trusted key has left the window: it is back to its default."""
-    if record.state is not _T:
+def forget_lapsed(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
+    """Drop the failures of a published, trusted key once the last has left the window; whether there were any."""
+    if record.state is not _T or not record.failures or at - record.failures[-1].at <= rule.window_seconds * 1000:
         return False
-    return not record.failures or at - record.failures[-1].at > rule.window_seconds * 1000
+    record.failures = []
+    return True
 
 
-def fold_call(
-    record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int, mode: RecoveryMode
-) -> list[Change]:
+def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> list[Change]:
     """Fold one finished call into a trust record; returns the transitions it caused, in order."""
-    if outcome.denied and (not outcome.call_id or outcome.call_id != record.last_denied):
+    rule = judgement.rule
+    if judgement.narrowest and outcome.denied and (not outcome.call_id or outcome.call_id != record.last_denied):
         record.denials += 1
         record.last_denied = outcome.call_id
     if outcome.verdict == "neutral":
         return []
-    if outcome.verdict == "failure" and outcome.time_ms < record.watermark:
-        return []  # older than the reset or recovery: never counts again, however late it comes
-    ordinal = session_ordinal(record, outcome.session_id)
+    failed = outcome.verdict == "failure"
+    if failed and (outcome.started_ms or outcome.time_ms) < record.watermark:
+        return []  # begun before the reset or recovery: never counts again, however late it ends
     counted = is_counted(outcome, rule)
-    if rule.rate_threshold is not None and (counted or outcome.verdict == "success"):
-        record.calls.append(at << 1 | counted)
-        del record.calls[:-MAX_RATE_CALLS]
-    if outcome.verdict == "success":
-        return _succeed(record, rule, at, mode)
-    return _fail(record, outcome, rule, at, ordinal, counted=counted)
+    if counted or not failed or outcome.severity is not Severity.TRANSIENT:
+        record.calls_seen += 1
+        if rule.rate_threshold is not None:
+            record.calls.append(at << 1 | counted)
+            del record.calls[:-MAX_RATE_CALLS]
+    if failed:
+        return _fail(record, outcome, judgement, at, counted=counted)
+    return _succeed(record, outcome, judgement, at)
 
 
 def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
@@ -205,37 +284,59 @@ def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
     )
 
 
-def _fail(
-    record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int, ordinal: int, *, counted: bool
-) -> list[Change]:
-    changes: list[Change] = []
-    if outcome.severity is Severity.SECURITY and not outcome.expected:
-        record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
-        return _move(record, Move.SECURITY, rule, at, 1, None)
+def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int, *, counted: bool) -> list[Change]:
+    rule = judgement.rule
+    if outcome.severity is Severity.SECURITY and not outcome.expected and judgement.narrowest:
+        move = Move.RISKY if outcome.risky else Move.SECURITY
+        if (record.state, move) in TRANSITIONS:
+            record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
+            return _move(record, move, rule, at, 1, None)
+    if record.state in {_E, _R} and (outcome.started_ms or outcome.time_ms) <= record.since:
+        return []  # of a burst that had begun before: the change of state has answered it
     repeated_auth = outcome.severity is Severity.REPEATED_AUTH or _auth_failed(record, outcome, rule, at)
     if counted:
-        weight = _weight(outcome.severity, rule)
-        record.failures.append(Failure(at, weight, ordinal, outcome.cause))
-        del record.failures[:-MAX_FAILURES]
-        _prune(record, rule, at)
-        record.consecutive += 1
-        record.last_counted = at
-        record.by_hand = record.by_hand or outcome.unrecoverable
+        _note_failure(record, outcome, judgement, at)
     if counted or outcome.http_status in _AUTH_STATUS:
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
+    if judgement.key and failing_keys(record, rule, at) < SPREAD:
+        return []  # its keys answer for themselves
+    changes: list[Change] = []
     if repeated_auth:
         changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
-    if counted and not changes:
-        if record.state is _T:
-            changes = _threshold(record, rule, at)
-        elif record.state is _E:
-            record.failures_since += 1
-            if rule.block_after is not None and record.failures_since >= rule.block_after:
-                changes = _move(record, Move.EXHAUSTED, rule, at, record.failures_since, rule.block_after)
-        elif record.state is _R:
-            changes = _move(record, Move.RELAPSE, rule, at, 1, None)
-    return changes
+    return changes or (_count(record, judgement, at) if counted else [])
+
+
+def _count(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
+    """Test what one more counted failure moves."""
+    rule = judgement.rule
+    record.last_counted = at
+    if record.state is _T:
+        return _threshold(record, judgement, at)
+    if record.state is _R:
+        return _move(record, Move.RELAPSE, rule, at, 1, None)
+    record.failures_since += record.state is _E
+    if rule.block_after is not None and record.failures_since >= rule.block_after:
+        return _move(record, Move.EXHAUSTED, rule, at, record.failures_since, rule.block_after)
+    return []
+
+
+def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> None:
+    """Remember a counted failure."""
+    if not record.failures:
+        record.sessions, record.session_flags = [], []
+    ordinal = note_session(record, outcome.session_id, FAILED)
+    weight = _weight(outcome.severity, judgement.rule)
+    record.failures.append(Failure(at, weight, ordinal, outcome.cause, judgement.key, record.calls_seen))
+    del record.failures[:-MAX_FAILURES]
+    since = at - judgement.rule.window_seconds * 1000
+    if record.failures[0].at < since:
+        record.failures = [failure for failure in record.failures if failure.at >= since]
+    record.consecutive += 1
+    record.by_hand = record.by_hand or outcome.unrecoverable
+    if judgement.key and judgement.key not in record.failing:
+        record.failing.append(judgement.key)
+        del record.failing[:-MAX_FAILING]
 
 
 def _weight(severity: Severity | None, rule: EscalationRule) -> float:
@@ -252,17 +353,16 @@ def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule
     return len(record.auth_failures) >= AUTH_FAILURES
 
 
-def _prune(record: TrustRecord, rule: EscalationRule, at: int) -> None:
-    since = at - rule.window_seconds * 1000
-    if record.failures[0].at < since:
-        record.failures = [failure for failure in record.failures if failure.at >= since]
-
-
-def _threshold(record: TrustRecord, rule: EscalationRule, at: int) -> list[Change]:
+def _threshold(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
     """The first configured threshold that holds: count, consecutive, rate."""
+    rule = judgement.rule
+    needed = rule.count_threshold or DEFAULT_COUNT
+    lately = failed_lately(record, 2 * needed)
+    if judgement.expected_rate and lately <= judgement.expected_rate * 2 * needed:
+        return []  # no more than this tool always fails
     count = effective_failures(record, rule, at)
     record.evidence = [failure.event_id for failure in record.failures[-_EVIDENCE:]]
-    if rule.count_threshold is not None and count >= rule.count_threshold - _TOLERANCE:
+    if rule.count_threshold is not None and count >= rule.count_threshold - _TOLERANCE and lately >= needed:
         return _move(record, Move.COUNT, rule, at, count, rule.count_threshold)
     if rule.consecutive_threshold is not None and record.consecutive >= rule.consecutive_threshold:
         return _move(record, Move.CONSECUTIVE, rule, at, record.consecutive, rule.consecutive_threshold)
@@ -273,9 +373,16 @@ def _threshold(record: TrustRecord, rule: EscalationRule, at: int) -> list[Chang
     return []
 
 
-def _succeed(record: TrustRecord, rule: EscalationRule, at: int, mode: RecoveryMode) -> list[Change]:
+def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> list[Change]:
+    rule = judgement.rule
+    record.worked += 1
+    record.last_success = at
     record.consecutive = 0
     record.failures_since = 0
+    if judgement.key and judgement.key in record.failing:
+        record.failing.remove(judgement.key)
+    if record.failures:
+        note_session(record, outcome.session_id, WORKED)
     changes: list[Change] = []
     if record.state is _E and at >= recovery_at(record, rule):
         changes = _move(record, Move.RECOVERY_STARTED, rule, at, 1, None)
@@ -283,7 +390,7 @@ def _succeed(record: TrustRecord, rule: EscalationRule, at: int, mode: RecoveryM
     elif record.state is _R:
         record.successes += 1
     if record.state is _R and record.successes >= record.successes_needed:
-        if mode is RecoveryMode.AUTO and not record.by_hand:
+        if judgement.mode is RecoveryMode.AUTO and not record.by_hand:
             changes += _move(record, Move.RECOVERY, rule, at, record.successes, record.successes_needed)
         elif not record.pending:
             record.pending = True
@@ -294,11 +401,16 @@ def _succeed(record: TrustRecord, rule: EscalationRule, at: int, mode: RecoveryM
 def command(record: TrustRecord, move: Move, rule: EscalationRule, at: int) -> list[Change]:
     """An operator's order; what the table does not know in this state changes nothing.
 
-    A reset also clears the counters of a trusted key.
+    A reset also clears the counters of a trusted key. An order to recover that comes when the key has failed again
+    since it was ready was given for a state that is over: it changes nothing.
     """
+    if move is Move.RECOVER and record.state is _E and record.trigger == Move.RELAPSE:
+        return []
     changes = _move(record, move, rule, at, 0, None)
-    if move is Move.RESET and record.state is _T:
-        _clean(record, at)
+    if move is Move.RESET:
+        record.denials = 0
+        if record.state is _T:
+            _clean(record, at)
     return changes
 
 
@@ -311,6 +423,7 @@ def _move(
         return []
     record.state = after
     record.trigger = move
+    record.since = at
     record.successes = 0
     record.pending = False
     record.successes_needed = rule.success_count_to_recover
@@ -337,6 +450,7 @@ def _clean(record: TrustRecord, at: int) -> None:
     record.failures = []
     record.calls = []
     record.auth_failures = []
+    record.failing = []
     record.by_hand = False
     record.consecutive = record.failures_since = 0
     record.escalated_at = record.duration_ms = 0

@@ -51,6 +51,10 @@ class Roles(NamedTuple):
     local_orders: bool = False
 
 
+NOBODY = Roles()
+"""No tokens: this machine may publish, nobody may give orders."""
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine and nothing else."""
     name = host.strip("[]").lower()

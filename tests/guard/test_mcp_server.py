@@ -43,7 +43,8 @@ async def test_a_client_sees_what_is_held_against_tools(guard: ToolGuard) -> Non
         assert about.structured_content is not None
         (row,) = about.structured_content["tools"]
         assert (row["reason"], row["recovery_hint"]) == (
-            "3/3 failures in 1h", "3 successful calls after the cooldown restore trust",
+            "3/3 failures in 1h",
+            "3 successful calls after the cooldown restore trust; `trustfold reset 'bash|command=rm'` at once",
         )  # fmt: skip
         assert len(about.structured_content["history"]) == 1
         nothing = (await client.call_tool("reliability_status", {"tool_name": "write"})).structured_content

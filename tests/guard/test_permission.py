@@ -62,7 +62,7 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     """The whitelist does not help; the person's word does, and sees why it is asked for."""
     set_state(
         guard, "trust", "a", state="escalated", reason="3/3 failures in 1h", failures=3.0, threshold=3.0,
-        recovery_at="2026-01-05T10:30:00.000Z", successes_needed=3,
+        window_s=3600.0, recovery_at="2026-01-05T10:30:00.000Z", successes_needed=3,
     )  # fmt: skip
     guard.permission = plugin = Plugin(person=person)
     result = await guard.call("a", works, session_id="s1")
@@ -70,11 +70,11 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     (context,) = plugin.contexts
     assert context is not None
     assert context[CONTEXT_KEY]["reason"] == "3/3 failures in 1h"
-    assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1h")
+    assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1 hour")
     shown = display_info("a", context)
     assert shown is not None
     assert shown.summary == "a (escalated - requires approval)"
-    assert "3 successful calls after 10:30:00 UTC restore trust" in shown.warnings
+    assert "3 successful calls after 10:30:00 UTC restore trust; `trustfold reset 'a'` at once" in shown.warnings
     if not person:
         finish = published(guard, "tool_call.finished")[-1]
         assert finish["error"]["type"] == "DeniedByUser"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.http import record_key
+from trustfold.guard.checking import check_recorded
+from trustfold.guard.request import recorded_call
 from trustfold.guard.testing import MovableClock, clear_state, guard_for_tests, set_state
 from trustfold.guard.view import StateView
+from trustfold.schemas.events import ToolCallStarted
 from trustfold.schemas.vocabulary import BreakerState
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 async def fails(**_: Any) -> None:
@@ -111,3 +117,30 @@ def test_a_view_takes_no_harm_from_what_it_cannot_read() -> None:
         assert view.apply("trust:w1\x1fx", value) is None
     assert view.untroubled
     assert view.records() == []
+
+
+def test_a_recorded_call_is_decided_as_the_guard_decides(guard: ToolGuard, clock: MovableClock) -> None:
+    """Whatever holds a call, `check` and the check of its recording say the same; the latter names the key, too."""
+    set_state(guard, "trust", "read_file|path_prefix=/etc", state="escalated", reason="3/3 failures in 1h")
+    set_state(guard, "trust", "bash", state="blocked")
+    set_state(guard, "breaker", "service:api.example.com", state="open", open_until=clock.after(30))
+    calls: list[tuple[str, dict[str, Any], str]] = [
+        ("read_file", {"path": "/etc/passwd"}, "read_file|path_prefix=/etc"),
+        ("read_file", {"path": "/home/x"}, "read_file|path_prefix=/home"),
+        ("bash", {"command": "ls"}, "bash"),
+        ("http_request", {"url": "https://api.example.com/v1"}, "service:api.example.com"),
+    ]
+    for seconds, codes in (
+        (0, ["approval_required", "allowed", "blocked", "circuit_open"]),
+        (31, ["approval_required", "allowed", "blocked", "allowed"]),
+    ):
+        clock.move(seconds)
+        now = clock.now_ms()
+        for (tool, args, key), code in zip(calls, codes, strict=True):
+            started = ToolCallStarted(
+                schema_version="1.0", id="1", time=START, session_id="s", call_id="c", tool_name=tool
+            )
+            decision, held_by = check_recorded(guard.view, recorded_call(started, args, "w1", None), now)
+            assert decision == guard.check(tool, args)
+            assert decision.code == code
+            assert held_by == key or code == "allowed"

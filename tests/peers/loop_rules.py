@@ -61,8 +61,9 @@ class LoopRules:
         return structs.replace(rules, policies=self.policies) if self.policies else rules
 
     def ladder(self, names: tuple[str, ...], *steps: int) -> None:
-        """Set detectors to rise at these counts."""
-        made = Ladder(minor=steps[0], moderate=steps[1], severe=steps[2])
+        """Set detectors to rise at these counts; beyond the longest window no step could be reached."""
+        minor, moderate, severe = (min(step, 100) for step in steps)
+        made = Ladder(minor=minor, moderate=moderate, severe=severe)
         self.ladders |= dict.fromkeys(names, made)
 
 

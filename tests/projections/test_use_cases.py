@@ -1,4 +1,4 @@
-"""The use cases of seeds 1 and 2 and the four-turn announce scenario, with the corrections of design 3."""
+"""The use cases of seeds 1 and 2 and the four-turn announce scenario, as docs/seeds.md corrects them."""
 
 from __future__ import annotations
 
@@ -6,36 +6,44 @@ from scenarios import announce_without_action, cli_command_failures, http_servic
 
 
 def test_http_service_degradation_escalates_at_the_third_failure_and_recovers() -> None:
-    """Use case 1: three 503s escalate the key; half an hour later three successes restore trust."""
+    """Use case 1: three 503s escalate the API; half an hour later three successes restore it. Users are told once."""
     story = http_service_degradation()
-    for key in ("http_request|domain=api.example.com|path_prefix=data", "http_request", "service:api.example.com"):
+    fine = "http_request|domain=api.example.com|path_prefix=data"
+    for key in (fine, "service:api.example.com"):
         assert story.moves(key) == [
             ("trusted", "escalated"),
             ("escalated", "recovering"),
             ("recovering", "trusted"),
         ], key
-    escalated = story.all("trust.changed", key="http_request", to="escalated")[0]
-    assert escalated["reason"] == "3/3 failures in 1h"
-    assert len(escalated["caused_by"]) == 3
-    assert "escalated to require approval" in escalated["notification"]
-    assert "recovered" in story.decided("trust.changed", key="http_request", to="trusted")["notification"]
+    assert story.moves("http_request") == [], "other APIs behind the tool are not asked about"
+    told = [one for one in story.all("trust.changed") if not one.get("silent")]
+    assert [(one["key"], one["to"]) for one in told] == [
+        ("service:api.example.com", "escalated"),
+        ("service:api.example.com", "recovering"),
+        ("service:api.example.com", "trusted"),
+    ]
+    assert {one["part_of"] for one in story.all("trust.changed", key=fine)} == {"service:api.example.com"}
+    assert told[0]["reason"] == "3/3 failures in 1h"
+    assert len(told[0]["caused_by"]) == 3
+    assert told[0]["notification"].startswith("⚠️ Service 'api.example.com' escalated to require approval")
+    assert told[-1]["notification"] == "✓ Service 'api.example.com' recovered"
 
 
 def test_dangerous_command_blocks_at_once_until_reset() -> None:
-    """Use case 2: two permission errors change nothing; `sudo rm -rf /` blocks bash and its rm key, with a reason."""
+    """Use case 2: two permission errors change nothing; `sudo rm -rf /` blocks the rm of bash, with a reason."""
     story = cli_command_failures()
-    assert story.moves("bash") == [("trusted", "blocked")]
-    assert story.moves("bash|command=rm") == [("trusted", "blocked")]
-    assert story.moves("bash|command=cat") == []
-    blocked = story.decided("trust.changed", key="bash", to="blocked")
+    key = "bash|command=rm"
+    assert story.moves(key) == [("trusted", "blocked")]
+    assert story.moves("bash") == story.moves("bash|command=cat") == []
+    blocked = story.decided("trust.changed", key=key, to="blocked")
     assert blocked["trigger"] == "security"
     assert "security concern" in blocked["reason"]
     assert "🛑" in blocked["notification"]
     assert not blocked.get("silent")
-    story.works("bash", {"command": "ls"}, times=5).command("trust.recover", "bash")
-    assert story.moves("bash") == [("trusted", "blocked")]
-    story.command("trust.reset", "bash")
-    assert story.moves("bash")[-1] == ("blocked", "trusted")
+    story.works("bash", {"command": "rm x"}, times=5).command("trust.recover", key)
+    assert story.moves(key) == [("trusted", "blocked")]
+    story.command("trust.reset", key)
+    assert story.moves(key)[-1] == ("blocked", "trusted")
 
 
 def test_a_dying_mcp_server_escalates_alone() -> None:

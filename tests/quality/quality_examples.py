@@ -46,6 +46,28 @@ def context(source: Source, session: str, last_line: int | None = None, around: 
     return lines[-around:]
 
 
+def behind(source: Source, causes: tuple[str, ...], last_line: int) -> list[str]:
+    """The calls of any session whose ends are behind a decision, and last the call of a line itself."""
+    calls: dict[tuple[str, str], str] = {}
+    shown: list[str] = []
+    for number, line in enumerate(source.lines()):
+        if number > last_line:
+            break
+        if b'"tool_call.' not in line:
+            continue
+        event: dict[str, Any] = orjson.loads(line)
+        call = event["session_id"], event["call_id"]
+        if event["type"] == "tool_call.started":
+            args = orjson.dumps(event.get("args") or {}).decode()
+            calls[call] = f"{event['tool_name']} {_short(args, WIDTH)}"
+            if number == last_line:
+                shown.append(f"  held: {calls[call]}")
+        elif event["id"] in causes:
+            shown.append(f"  {event['time']} {calls.get(call, event['tool_name'])}")
+            shown.append(f"      -> {event['status']}: {_short(_result(event), WIDTH)}")
+    return shown
+
+
 def _told(source: Source, session: str, last_line: int | None) -> Iterator[str]:
     calls: dict[str, str] = {}
     name = session.encode()

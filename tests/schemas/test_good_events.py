@@ -171,3 +171,16 @@ def test_an_appended_event_is_written_as_it_would_be_published() -> None:
     assert list(orjson.loads(written)) == ["type", *(name for name in GOOD if name != "type")]
     assert orjson.loads(written)["time"] == "2026-01-31T12:00:00.000Z"
     assert orjson.loads(written)["id"] == appended.id
+
+
+def test_models_and_turn_ends_may_be_stated_at_the_start() -> None:
+    """An empty list of models is a statement, an absent or null one is none."""
+    stated = decode_event(event(type="session.started", models=["large", "small"], reports_turn_ends=True))
+    assert isinstance(stated, events.SessionStarted)
+    assert (stated.models, stated.reports_turn_ends) == (("large", "small"), True)
+    silent = decode_event(event(type="session.started", models=None))
+    assert isinstance(silent, events.SessionStarted)
+    assert (silent.models, silent.reports_turn_ends) == (None, None)
+    none = decode_event(event(type="models.available", models=[]))
+    assert isinstance(none, events.ModelsAvailable)
+    assert none.models == ()

@@ -34,7 +34,18 @@ _ERRORS = [
 ]
 _TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?"]
 _STEPS = """start start start start page finish finish finish finish text text thought user turn turn_end probe
-objection time result limit""".split()
+objection time result limit asked asked granted denied begins ends""".split()
+_PLAIN: dict[str, dict[str, Any]] = {
+    "user": {"type": "user.message"},
+    "turn": {"type": "turn.started"},
+    "turn_end": {"type": "turn.ended"},
+    "time": {"type": "time.passed"},
+    "asked": {"type": "permission.requested"},
+    "granted": {"type": "permission.resolved", "granted": True},
+    "denied": {"type": "permission.resolved", "granted": False},
+    "begins": {"type": "session.started", "reports_turn_ends": True, "models": ["model-0", "model-1"]},
+    "ends": {"type": "session.ended"},
+}
 _STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open"]
 
 NERVOUS = Rules(
@@ -54,7 +65,7 @@ _step = st.tuples(
     st.integers(0, 7),  # tool
     st.integers(0, 2),  # arguments, call, error or text
     st.sampled_from(_STATUS),
-    st.sampled_from([1, 1, 1, 2, 5, 40, 130, 400, 2000]),  # seconds that pass
+    st.sampled_from([1, 1, 1, 2, 5, 40, 130, 400, 2000, 90_000]),  # seconds that pass
 )
 
 
@@ -71,6 +82,10 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         "model": f"model-{session % 2}",
     }
     call_id = f"{tool}-{choice}"
+    if tool_number % 3 == 0 and kind != "finish":
+        body["agent_id"] = "helper"
+    if choice == 1:
+        body["correlation_id"] = f"trace-{session}"
     if kind == "start":
         args = _ARGS[tool][choice % len(_ARGS[tool])]
         body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}
@@ -111,9 +126,7 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
             "call_id": call_id,
         }
     else:
-        body["type"] = {
-            "user": "user.message", "turn": "turn.started", "turn_end": "turn.ended", "time": "time.passed",
-        }[kind]  # fmt: skip
+        body |= {"call_id": call_id, "tool_name": tool, **_PLAIN[kind]}
     return orjson.dumps(body)
 
 

@@ -8,14 +8,20 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import COMMAND, environment, trustfold
 from scenarios import ALL
+from story import Story
+from trustfold.history.catalogue import connect
+from trustfold.history.inputs import lined_up
 from trustfold.projections.emit import Output
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.surfaces.refold import Refold
+from trustfold.surfaces.replay import TOPICS
 from trustfold.surfaces.scenarios.bad_day import events
 
 
@@ -112,8 +118,8 @@ def test_people_see_rows(day: Path, tmp_path: Path) -> None:
     done = trustfold("replay", day, cwd=tmp_path)
     shown = done.stdout.decode()
     assert shown.startswith("2026-03-02\n09:00:12 ")
-    assert "09:00:12 morn…-report ! http_request escalated: 3/3 failures in 1h" in shown
-    assert "09:45:12 tidy-up      ✕ bash blocked: security concern" in shown
+    assert "09:00:12 morn…-report ! service:api.example.com escalated: 3/3 failures in 1h" in shown
+    assert "09:45:12 tidy-up      ✕ bash|command=rm blocked: security concern" in shown
     assert "→ interrupt nudge: PAUSED" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -234,3 +240,166 @@ def test_decisions_of_a_slow_pipe_come_at_once(tmp_path: Path) -> None:
             for expected in wire(topology.feed("events", [line])).splitlines(keepends=True):
                 assert process.stdout.readline() == expected
         process.stdin.close()
+
+
+def story_with_an_order() -> Story:
+    """A tool is escalated, an operator resets it, and it fails again; a day later it is marked."""
+    story = Story(session="ordered").fails("deploy", times=3)
+    story.command("trust.reset", "deploy")
+    story.fails("deploy", times=3).after(minutes=24 * 60)
+    story.quality_command("quality.mark", "deploy", scenario="deploy a shop")
+    return story.works("deploy", times=2)
+
+
+def test_commands_among_the_events_take_effect_where_they_stand(tmp_path: Path) -> None:
+    """A file may hold both, in the order in which they came."""
+    story = story_with_an_order()
+    (tmp_path / "all.ndjson").write_bytes(b"\n".join(value for _, value in story.records))
+    done = trustfold("replay", "all.ndjson", "--json", "--topics", "all", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == wire(story.outputs, topics=TOPICS)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    moves = [(one["from"], one["to"]) for one in found if one["type"] == "trust.changed"]
+    assert moves[:3] == [("trusted", "escalated"), ("escalated", "trusted"), ("trusted", "escalated")]
+    assert any(one["type"] == "state.updated" and one["kind"] == "quality" for one in found)
+    assert not [one for one in found if one["type"] == "dead_letter"]
+
+
+def test_one_event_from_2099_moves_nobody_elses_clock(tmp_path: Path) -> None:
+    """Escalations and circuits of others hold as long as without it, and nothing is overdue for its sake."""
+    story = Story(session="s1").fails("deploy", times=4).fails("search", http_status=503, times=6)
+    open_call = story.started("deploy")
+    lines = [value for _, value in story.records]
+    odd = json.loads(lines[-1]) | {"id": "odd", "session_id": "s2", "time": "2099-01-01T00:00:00Z", "call_id": "odd"}
+    story.after(minutes=1).finished(open_call, "deploy")
+    last = [value for _, value in story.after(minutes=20).works("search", times=2).records][len(lines) :]
+    for before, behind in ((lines, last), ([], lines + last), (lines + last, [])):
+        (tmp_path / "odd.ndjson").write_bytes(b"\n".join([*before, json.dumps(odd).encode(), *behind]))
+        done = trustfold("replay", "odd.ndjson", "--json", cwd=tmp_path)
+        others = [line for line in done.stdout.splitlines(keepends=True) if b'"session_id":"s2"' not in line]
+        assert b"".join(others) == wire(story.outputs), len(before)
+
+
+def test_a_recorded_file_with_commands_folds_again_to_the_same(tmp_path: Path) -> None:
+    """What-if compares with what was decided, orders and wrong clocks included."""
+    lines = [value for _, value in story_with_an_order().records]
+    odd = json.loads(lines[0]) | {"id": "odd", "session_id": "s2", "time": "2099-01-01T00:00:00Z", "call_id": "odd"}
+    lines.insert(3, json.dumps(odd).encode())
+    (tmp_path / "all.ndjson").write_bytes(b"\n".join(lines))
+    assert trustfold("record", "all.ndjson", cwd=tmp_path).returncode == 0
+    with connect(tmp_path / ".trustfold/history", threads=2) as connection, lined_up(connection) as inputs:
+        again = list(Refold(Rules()).run(inputs))
+    assert wire(again) == trustfold("replay", "all.ndjson", "--json", cwd=tmp_path).stdout
+    assert wire(again)
+
+
+def checks_of(story: Story, tmp_path: Path, *more: str) -> tuple[list[dict[str, Any]], str]:
+    """Everything that `replay --checks --json` prints for a story, and its summary."""
+    lines = [value for _, value in story.records]
+    done = trustfold("replay", "-", "--json", "--checks", *more, cwd=tmp_path, stdin=b"\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+
+
+def verdicts(lines: list[dict[str, Any]]) -> list[str]:
+    """Decisions of the checks, in order."""
+    return [line["decision"] for line in lines if line["type"] == "check"]
+
+
+def test_checks_say_what_a_guard_would_have_done_in_its_place(tmp_path: Path) -> None:
+    """Three failures are let through; from the escalation on each call is asked about, with the key and the reason."""
+    story = Story().fails("search", with_="permission", times=4)
+    lines, said = checks_of(story, tmp_path)
+    assert verdicts(lines) == ["allow", "allow", "allow", "ask"]
+    kinds = [line["type"] for line in lines]
+    assert kinds.index("trust.changed") == 3, "after the third check, before the fourth"
+    assert lines[0] == {
+        "type": "check",
+        "session_id": "s1",
+        "call_id": "c1",
+        "tool_name": "search",
+        "decision": "allow",
+        "key": "search",
+        "reason": "",
+        "time": "2026-01-05T10:00:02.000Z",
+    }
+    asked = next(line for line in lines if line.get("decision") == "ask")
+    assert asked["key"] == "search"
+    assert asked["reason"].startswith("tool 'search' is escalated - 3/3 failures in 1h")
+    assert "checks: 4 calls, 1 asked (25.00 %), 0 refused, 0 circuit open" in said
+
+
+def test_checks_refuse_what_is_blocked_and_follow_circuits_by_the_events_clock(tmp_path: Path) -> None:
+    """Five resets open the circuit; half a minute later it is half-open, and the call goes through as its probe."""
+    story = Story().fails("search", with_="transient", times=5).works("search").after(seconds=40).works("search")
+    story.fails("bash", {"command": "rm -rf /"}, with_="").works("bash", {"command": "rm -rf /"})
+    lines, said = checks_of(story, tmp_path)
+    assert verdicts(lines) == [*["allow"] * 5, "circuit_open", "allow", "allow", "deny"]
+    held = [line for line in lines if line["type"] == "check" and line["decision"] == "circuit_open"]
+    assert held[0]["key"] == "tool:search"
+    assert "1 refused, 1 circuit open" in said
+
+
+def test_a_check_of_private_arguments_goes_by_the_failure_key_and_the_service(tmp_path: Path) -> None:
+    """The key that the publisher gives is the one that is asked about; a user's and a session's workspace count."""
+    story = Story(workspace="w1")
+    private = {"args": None, "args_digest": "d", "failure_key": "bash|command=deploy"}
+    for _ in range(4):
+        call = story.started("bash", **private)
+        story.finished(call, "bash", status="error", error={"message": "denied", "severity": "permission"})
+    story.works("bash", {"command": "ls"}, service="shells")
+    lines, _ = checks_of(story, tmp_path)
+    asked = [line["key"] for line in lines if line["type"] == "check" and line["decision"] == "ask"]
+    assert asked[:1] == ["bash|command=deploy"]
+
+
+def test_a_start_that_comes_twice_is_checked_once_and_a_bad_one_never(tmp_path: Path) -> None:
+    """What the fold does not take for a new call is none."""
+    story = Story().works("search")
+    story.records.insert(1, story.records[0])
+    story.records.append(("events", b'{"type":"tool_call.started"}'))
+    lines, _ = checks_of(story, tmp_path)
+    assert verdicts(lines) == ["allow"]
+
+
+def test_what_falls_due_before_a_call_is_applied_before_its_check(tmp_path: Path) -> None:
+    """Deadlines that pass in one session count before the next call of another."""
+    story = Story()
+    for number in range(3):
+        story.started("search", {"q": number}, deadline_ms=1000)
+    story.after(minutes=1).moved(session="s2").works("search", {"q": 9})
+    lines, _ = checks_of(story, tmp_path)
+    assert verdicts(lines)[-1] == "ask"
+
+
+def test_one_event_from_the_future_moves_no_clock_of_others(tmp_path: Path) -> None:
+    """A session that is decades ahead lets no deadline of another session pass before its time."""
+    story = Story()
+    calls = [story.started("search", {"q": number}, deadline_ms=60_000) for number in range(3)]
+    story.session = "s2"
+    story.event("tool_call.started", call_id="x", tool_name="translate", args={}, time="2099-01-01T00:00:00Z")
+    story.session = "s1"
+    for call in calls:
+        story.finished(call, "search")
+    story.works("search")
+    lines, _ = checks_of(story, tmp_path)
+    assert verdicts(lines) == ["allow"] * 5
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_checks_change_no_decision(name: str, tmp_path: Path) -> None:
+    """The decisions between the checks are those that are made without them."""
+    lines = [value for _, value in ALL[name]().records]
+    done = trustfold("replay", "-", "--json", "--checks", cwd=tmp_path, stdin=b"\n".join(lines))
+    decisions = [line for line in done.stdout.splitlines() if not line.startswith(b'{"type":"check"')]
+    assert sorted(decisions) == sorted(wire(folded(lines)).splitlines())
+
+
+def test_people_see_a_row_for_each_call_that_would_not_simply_be_made(tmp_path: Path) -> None:
+    """Without --json allowed calls are only counted."""
+    story = Story().fails("search", with_="permission", times=4)
+    done = trustfold("replay", "-", "--checks", cwd=tmp_path, stdin=b"\n".join(value for _, value in story.records))
+    shown = done.stdout.decode()
+    assert shown.count("search would ask: tool 'search' is escalated") == 1
+    assert "allow" not in shown
+    assert "checks: 4 calls, 1 asked" in done.stderr.decode()

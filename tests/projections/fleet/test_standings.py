@@ -69,14 +69,18 @@ def test_only_what_the_rule_counts_is_counted() -> None:
 
 def test_services_and_fine_keys_have_no_standing_of_their_own() -> None:
     """The fleet is told of tools as a whole."""
-    story = Story(user="ada").fails("http_request", {"url": "https://a.example/x"}, http_status=503, times=3)
+    story = Story(user="ada")
+    for domain in "abc":
+        story.fails("http_request", {"url": f"https://{domain}.example/x"}, http_status=503)
     assert {one.tool_name for one in standings(story)} == {"http_request"}
 
 
 @pytest.mark.parametrize("order", ["trust.reset", "trust.recover"])
 def test_an_order_about_a_fine_key_leaves_the_tool(order: str) -> None:
     """The tool as a whole stays where it is, and its counts too."""
-    story = Story(user="ada").fails("bash", {"command": "make all"}, times=4)
+    story = Story(user="ada")
+    for command in ("git pull", "npm test", "make all", "make all"):
+        story.fails("bash", {"command": command})
     before = said(story)
     story.command(order, "bash|command=make")
     assert said(story) == before

@@ -73,9 +73,9 @@ def test_more_calls_in_flight_than_are_remembered() -> None:
 def test_equal_deadlines_fall_due_each_time() -> None:
     """A second call with the deadline of an earlier, finished one is closed as well."""
     story = Story()
-    when = {"time": "2026-01-05T10:00:00.000Z"}
+    when = {"time": "2026-01-05T10:00:00.000Z", "deadline_ms": 600_000}
     story.started(TOOL, {"q": 1}, call="a", **when)
-    story.event("tool_call.finished", call_id="a", tool_name=TOOL, status="success", **when)
+    story.event("tool_call.finished", call_id="a", tool_name=TOOL, status="success", time=when["time"])
     story.tick().started(TOOL, {"q": 2}, call="b", **when)
     story.after(minutes=30).tick()
     assert [one["verdict"] for one in outcomes(story)] == ["success", "failure"]

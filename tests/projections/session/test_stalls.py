@@ -11,8 +11,9 @@ READ = ("read_file", {"path": "/a"})
 
 
 def in_a_turn(**limits: object) -> Story:
-    """A model at work."""
+    """A model at work, on a platform that reports the ends of turns."""
     story = Story(rules=Rules(behaviour=BehaviourRules(**limits)))  # type: ignore[arg-type]
+    story.event("session.started", reports_turn_ends=True)
     story.turn_starts()
     return story.works(*READ)
 
@@ -87,12 +88,23 @@ def test_no_silence_outside_a_turn() -> None:
     assert Story().works(*READ).after(minutes=30).tick().patterns() == []
 
 
-def test_after_a_message_the_word_may_be_with_the_user() -> None:
-    """Unless the publisher ends its turns: then an open turn is the model's."""
-    story = in_a_turn()
-    story.says("All is done.")
-    assert story.after(minutes=30).tick().patterns() == []
-    story.turn_ends()
+def test_an_open_turn_means_nothing_where_turn_ends_are_not_known() -> None:
+    """The session, or the recording of it, may just be over; whatever came last, and however many turns there were."""
+    story = Story()
+    story.turn_starts()
+    for number in range(2):
+        assert story.works("query_db", {"q": number}).after(minutes=30).tick().patterns() == []
+        story.says("All is done.")
+        assert story.after(minutes=30).tick().patterns() == []
+        story.turn_starts()
+    story.event("session.started", reports_turn_ends=False)
+    assert story.works("query_db", {"q": 2}).after(minutes=30).tick().patterns() == []
+
+
+def test_whoever_has_ended_a_turn_is_known_to_end_them() -> None:
+    """Then an open turn is the model's, after a message too."""
+    story = Story()
+    story.turn()
     story.turn_starts()
     story.says("Working on it.")
     assert story.after(minutes=3).tick().found("stalled_turn") == [("minor", 1)]
@@ -105,17 +117,6 @@ def test_after_a_refusal_the_word_is_with_the_user(kind: str) -> None:
     call = story.started("edit_file", {"n": 1})
     story.finished(call, "edit_file", status="error", result=None, error={"type": kind, "message": "no"})
     assert story.after(minutes=30).tick().patterns() == []
-
-
-def test_where_turns_are_left_open_an_open_turn_means_nothing() -> None:
-    """The session may just be over."""
-    story = in_a_turn()
-    story.turn_starts()
-    story.works("query_db", {"q": 1}, result="1")
-    assert story.after(minutes=60).tick().patterns() == []
-    story.turn_ends()
-    story.turn_starts()
-    assert story.after(minutes=3).tick().found("stalled_turn") == [("minor", 1)]
 
 
 def test_the_evidence_is_in_the_log() -> None:
@@ -213,11 +214,22 @@ def test_a_call_that_was_cut_off_before_its_deadline_is_not_waited_for() -> None
     assert story.after(minutes=30).tick().found("stalled_call") == []
 
 
-def test_the_default_deadline_is_no_promise() -> None:
-    """A call without a deadline of its own may wait for a person."""
+def test_without_a_stated_deadline_a_call_is_overdue_after_ten_minutes() -> None:
+    """It counts as nothing: a person may be thinking."""
     story = in_a_turn()
     story.started("ask_user", {"q": 1})
-    assert story.after(minutes=120).tick().patterns() == []
+    assert story.after(minutes=9.5).tick().patterns() == []
+    assert story.after(minutes=1).tick().found("stalled_call") == [("minor", 1)]
+    assert story.all("call.outcome", scope="tool:ask_user") == []
+
+
+def test_in_an_open_turn_of_which_nobody_reports_the_end_only_a_stated_deadline_is_a_promise() -> None:
+    """Such calls wait for a person, or were left open with their session."""
+    for deadline, expected in ((None, []), (600_000, [("minor", 1)])):
+        story = Story()
+        story.turn_starts()
+        story.started("edit_file", {"n": 1}, deadline_ms=deadline)
+        assert story.after(minutes=11).tick().found("stalled_call") == expected
 
 
 def test_detectors_can_be_switched_off() -> None:

@@ -36,7 +36,7 @@ def test_a_monologue_is_over_when_a_call_starts() -> None:
     """Not only when it has finished."""
     story = Story()
     for number in range(4):
-        story.says(f"Observation {number}.")
+        story.says(f"Is this observation {number}?")
     story.started("read_file", {"path": "/a"})
     assert story.cleared() == ["monologue"]
 
@@ -53,7 +53,7 @@ def test_our_own_nudges_end_nothing() -> None:
     """They are no user message: the monologue goes on and grows more severe."""
     story = Story()
     for number in range(6):
-        story.says(f"Observation {number}.")
+        story.says(f"Is this observation {number}?")
     assert [pattern for pattern, _ in story.nudges()] == ["monologue", "monologue"]
 
 

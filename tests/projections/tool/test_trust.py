@@ -56,14 +56,23 @@ def test_older_failures_lose_a_tenth_per_whole_hour() -> None:
 
 
 def test_failures_of_earlier_sessions_count_less() -> None:
-    """Each later session on the key takes a fifth: two failures before, two sessions on, are 2 × 0.64."""
-    story = Story().fails(KEY, times=2)
-    story.session = "s2"
-    story.works(KEY)
-    story.session = "s3"
+    """Each later session that only worked takes a fifth; one in which the key failed, too, takes nothing."""
+    story = ruled(count_threshold=4).fails(KEY, times=2)
+    for session in ("s2", "s3"):
+        story.moved(session=session).works(KEY)
+    story.moved(session="s4").fails(KEY).works(KEY)
+    assert story.decided("state.updated", key=KEY)["failures"] == pytest.approx(2 * 0.64 + 1)
+    story.moved(session="s3").fails(KEY)
+    assert story.decided("state.updated", key=KEY)["failures"] == pytest.approx(2 * 0.8 + 2)
+
+
+def test_sessions_that_are_forgotten_have_counted() -> None:
+    """Only sixteen sessions are remembered; what the earlier ones took from a failure stays taken."""
+    story = ruled(count_threshold=4, window_seconds=86_400).fails(KEY)
+    for number in range(20):
+        story.moved(session=f"later{number}").works(KEY)
     story.fails(KEY)
-    assert story.moves(KEY) == []
-    assert story.decided("state.updated", key=KEY)["failures"] == pytest.approx(2.28)
+    assert story.decided("state.updated", key=KEY)["failures"] == pytest.approx(0.8**19 + 1, abs=1e-4)
 
 
 def test_a_model_error_counts_half() -> None:

@@ -1,0 +1,155 @@
+"""What is no reason to ask: counts among successes, bursts, late finishes, normal failures; and denials, security."""
+
+from __future__ import annotations
+
+import pytest
+from story import Story
+from trustfold.schemas.rules import EscalationPatch, Rules, TrustRules
+from trustfold.schemas.vocabulary import Severity
+
+KEY = "deploy"
+GIT = {"command": "git pull"}
+
+
+def ruled(**patch: object) -> Story:
+    """A story under a default rule with some fields set."""
+    return Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(**patch))))  # type: ignore[arg-type]
+
+
+def test_three_failures_among_a_hundred_successes_are_noise() -> None:
+    """The count is reached, but hardly any of the latest calls failed."""
+    story = Story()
+    for _ in range(10):
+        story.works("bash", GIT, times=30).fails("bash", GIT)
+    assert story.moves("bash|command=git") == []
+
+
+def test_three_in_a_row_are_an_outage_whatever_came_before() -> None:
+    """A hundred successes excuse nothing."""
+    story = Story().works("bash", GIT, times=100).fails("bash", GIT, times=3)
+    assert story.moves("bash|command=git") == [("trusted", "escalated")]
+
+
+def test_half_of_the_latest_calls_is_enough() -> None:
+    """Three of the latest six."""
+    story = Story()
+    for _ in range(2):
+        story.fails(KEY).works(KEY)
+    assert story.moves(KEY) == []
+    assert story.fails(KEY).moves(KEY) == [("trusted", "escalated")]
+
+
+def test_an_answer_is_a_call_that_did_not_fail() -> None:
+    """A command that says no works: crashes between many answers are noise. What passes by itself is no call."""
+    story = Story()
+    for _ in range(4):
+        story.fails(KEY, with_="validation", times=6).fails(KEY, with_="crash")
+    assert story.moves(KEY) == []
+    story.fails(KEY, with_="transient", times=6).fails(KEY, with_="crash").fails(KEY, with_="crash")
+    assert story.moves(KEY) == [("trusted", "escalated")]
+
+
+def test_the_rate_looks_at_all_calls_of_the_window() -> None:
+    """Successes before the first failure are calls, too."""
+    story = ruled(count_threshold=None, rate_threshold=0.5).works("bash", GIT, times=10)
+    assert story.fails("bash", GIT, times=9).moves("bash|command=git") == []
+    assert story.fails("bash", GIT).moves("bash|command=git") == [("trusted", "escalated")]
+
+
+def test_a_parallel_burst_escalates_once_and_blocks_nothing() -> None:
+    """Thirty calls in flight fail together: those that began before the escalation tell nothing new."""
+    story = Story()
+    calls = [story.started(KEY, {"n": number}) for number in range(30)]
+    for call in calls:
+        story.finished(call, KEY, status="error", result=None, error={"severity": "server_error"})
+    assert story.moves(KEY) == [("trusted", "escalated")]
+    assert story.state_of("trust", KEY)["failures"] == 3  # type: ignore[index]
+
+
+def test_a_late_failure_does_not_relapse_a_recovering_key() -> None:
+    """It began before recovery did."""
+    story = Story().fails(KEY, times=3)
+    slow = story.started(KEY, {"slow": True}, deadline_ms=3_600_000)
+    story.after(minutes=31).works(KEY)
+    story.finished(slow, KEY, status="error", result=None, error={"severity": "server_error"})
+    assert story.moves(KEY)[-1] == ("escalated", "recovering")
+    assert story.works(KEY, times=2).moves(KEY)[-1] == ("recovering", "trusted")
+
+
+@pytest.mark.parametrize("order", ["trust.reset", "trust.recover"])
+def test_late_failures_never_count_after_an_order(order: str) -> None:
+    """Calls that began before the order fail after it."""
+    story = Story().fails(KEY, times=3)
+    calls = [story.started(KEY, {"n": number}) for number in range(5)]
+    story.command(order, KEY)
+    for call in calls:
+        story.finished(call, KEY, status="error", result=None, error={"severity": "server_error"})
+    assert story.moves(KEY)[-1] == ("escalated", "trusted")
+    assert story.state_of("trust", KEY) is None
+
+
+def test_a_stale_order_to_recover_does_nothing() -> None:
+    """The key was ready and has failed again since: the operator has to look again."""
+    story = Story()
+    story.session_sets(recovery_mode="ask")
+    story.fails(KEY, times=3).after(minutes=31).works(KEY, times=3)
+    assert story.all("trust.recovery_pending", key=KEY)
+    story.fails(KEY)
+    story.command("trust.recover", KEY)
+    assert story.moves(KEY)[-1] == ("recovering", "escalated")
+
+
+def test_denials_are_published_as_they_grow() -> None:
+    """The user declines a command that never failed: its key says how often, and nothing is asked for that."""
+    story = Story()
+    for number in range(5):
+        call = story.started("bash", {"command": "curl x"})
+        story.event("permission.resolved", call_id=call, tool_name="bash", granted=False, method="user")
+        assert story.state_of("trust", "bash|command=curl")["denials"] == number + 1  # type: ignore[index]
+    assert story.moves("bash|command=curl") == []
+    before = len(story.all("state.updated"))
+    story.works("bash", {"command": "curl x"}, times=3)
+    assert len(story.all("state.updated")) == before
+    story.command("trust.reset", "bash|command=curl")
+    assert story.state_of("trust", "bash|command=curl") is None
+
+
+def test_denials_of_a_service_count_at_its_key() -> None:
+    """Where the key lives with a service, its denials do, too."""
+    story = Story()
+    call = story.started("mcp__jira__delete", {"id": 1})
+    story.event("permission.resolved", call_id=call, tool_name="mcp__jira__delete", granted=False, method="user")
+    key = "mcp__jira__delete|mcp_server=jira"
+    assert story.state_of("trust", key)["denials"] == 1  # type: ignore[index]
+
+
+def test_a_state_says_when() -> None:
+    """Times of the latest failures and success, of the present state, of the cooldown; and the window."""
+    story = Story().works(KEY).fails(KEY, times=3)
+    state = story.state_of("trust", KEY)
+    assert state is not None
+    assert state["failure_history"][-1] == state["last_failure_at"] == state["since"] == state["escalated_at"]
+    assert len(state["failure_history"]) == 3
+    assert state["last_success_at"] < state["failure_history"][0] < state["cooldown_until"] < state["recovery_at"]
+    assert state["window_s"] == 3600
+
+
+def test_a_circuit_says_when() -> None:
+    """Since when it is open, and when calls through it last worked and failed."""
+    story = Story().works(KEY).fails(KEY, with_="timeout", times=5)
+    state = story.state_of("breaker", f"tool:{KEY}")
+    assert state is not None
+    assert state["last_success_at"] < state["last_failure_at"] == state["since"] == state["opened_at"]
+    assert state["consecutive"] == 5
+
+
+def test_an_escalation_that_has_lapsed_is_no_longer_published() -> None:
+    """Two failures leave the window: the next success takes the record away."""
+    story = Story().fails(KEY, times=2).after(minutes=61).works(KEY)
+    assert story.state_of("trust", KEY) is None
+
+
+def test_only_what_the_filter_has_is_an_expected_severity() -> None:
+    """A filter of its own turns the same failures into neither failure nor noise."""
+    story = ruled(severity_filter=frozenset({Severity.CRASH})).fails(KEY, times=5).fails(KEY, with_="crash", times=2)
+    assert story.moves(KEY) == []
