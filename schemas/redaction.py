@@ -252,7 +252,8 @@ _KNOWN = (
     | frozenset(
         "schema_version type time turn_index status duration_ms attempts result_size deadline_ms recursion_depth"
         " from_cache cost_usd expected_failure tool_class model model_tier"
-        " tool_name plugin_name service error text reason scenario failure_key mentions announces thought method granted".split()
+        " tool_name plugin_name service error text reason scenario failure_key mentions announces thought"
+        " method granted".split()
     )
 )
 """Names of fields that need not be looked at."""

@@ -94,11 +94,11 @@ def plain(text: str) -> str:
     return text if text.isascii() and text.isprintable() else text.translate(_COMMANDS)
 
 
-def echo(text: str) -> None:
-    """One plain line on standard output."""
+def echo(text: str, *, nl: bool = True) -> None:
+    """A plain text on standard output, with a line end unless `nl` is False."""
     import click
 
-    click.echo(plain(text))
+    click.echo(plain(text), nl=nl)
 
 
 def note_any(text: str) -> None:
