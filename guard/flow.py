@@ -1,4 +1,4 @@
-"""One call from request to result (design 4, the order inside one call).
+"""One call from request to result (docs/guard.md, What happens in one call).
 
 limits → trust and permission → idempotency → circuits → attempts → classification → publication. In shadow mode every
 step is computed, and what it would have done is noted on the result and counted, but the call is made once, as it came.
@@ -7,6 +7,7 @@ step is computed, and what it would have done is noted on the result and counted
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,17 +20,20 @@ from ..schemas.vocabulary import BreakerState, Status
 from .attempts import Attempts, Executor, Function, Runner
 from .breaker import BreakerGate
 from .clock import Clock
-from .failure import CallFailure
+from .control_flow import steers
+from .failure import CallFailure, of_exception
 from .guarantees import Spending
 from .hooks import Hooks
 from .idempotency.joining import Joiner
+from .json_view import is_big
 from .log import LOGGER, say
 from .metrics import CALLS, SHADOW, Metrics
 from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
-from .publisher import Publisher
+from .publisher import Digest, Publisher
 from .request import Call
 from .result import ToolResult, refusal
 from .settings import GuardSettings, RetryPolicy
+from .streams import is_stream, relay
 from .tracing import Tracing
 from .view import Trust
 
@@ -79,14 +83,22 @@ class CallFlow:
         trust: Callable[[Call], Trust | None],
         runner: Runner | None = None,
     ) -> ToolResult:
-        """Take one call through; raises nothing but the caller's own cancellation."""
+        """Take one call through.
+
+        Raises:
+            BaseException: what steers the program instead of being a failure: the caller's own cancellation, an
+                interrupt; see `control_flow`.
+        """
         with self._tracing.call(call) as span:
-            result = await self._run(call, function, spending, trust, runner)
+            try:
+                result = await self._run(call, function, spending, trust, runner)
+            finally:  # what steers goes through here, too
+                if spending is not None:
+                    spending.reserved_usd -= call.notes.get("reserved", 0.0)
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
             if call.notes:
                 result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
             if spending is not None and "reserved" in call.notes:
-                spending.reserved_usd -= call.notes["reserved"]
                 spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
             self._account(call, result)
             if span is not None:
@@ -119,7 +131,7 @@ class CallFlow:
                 return await self._refuse(call, error, by_user=error.code == "denied")
         if call.given_key is None:
             call.given_key = self._hooks.key_of(call)
-        key = self._joiner.key_for(call)
+        key = self._joiner.key_for(call, function)
 
         async def go_through() -> ToolResult:
             return await self._go_through(call, function, spending, runner)
@@ -272,18 +284,82 @@ class CallFlow:
             idempotencyKeyHash=call.notes.get("key_fingerprint"),
             correlationId=call.correlation_id,
         )
+        made = Attempts()
         try:
-            made = await self._executor.run(call, function, policy, runner)
-        except BaseException as error:
-            self._gate.settle(call, failed=False)
-            self._publisher.finished(
-                call,
-                Status.CANCELLED if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) else Status.ERROR,
-                attempts=1,
-                duration_ms=self._clock.monotonic_ms() - call.began_ms,
-            )
+            await self._executor.run(call, function, policy, runner, made)
+            if is_stream(made.output):
+                return self._hand_over(call, made, spending)
+            digest = await self._digest(made)
+        except BaseException:
+            if made.done and not is_stream(made.output):
+                # Cut off after the tool had run for the last time: that has happened all the same.
+                call.ended = self._conclude(call, made, spending, None)
+            else:
+                self._cut_off(call, made.count)
             raise
-        return self._conclude(call, made, spending)
+        return self._conclude(call, made, spending, digest)
+
+    async def _digest(self, made: Attempts) -> Digest | None:
+        """Digest and size of what was returned; of a big result in a thread."""
+        if made.failure is not None or made.output is None:
+            return None
+        if not is_big(made.output):
+            return self._publisher.digest_of(made.output)
+        return await asyncio.to_thread(self._publisher.digest_of, made.output)
+
+    def _cut_off(self, call: Call, attempts: int) -> None:
+        """Publish that a call was cut off, or passed on an exception that is no failure: neither good nor bad."""
+        self._gate.settle(call, failed=False)
+        self._publisher.finished(
+            call, Status.CANCELLED, attempts=attempts, duration_ms=self._clock.monotonic_ms() - call.began_ms
+        )
+
+    def _hand_over(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
+        """Give a generator to the caller; the call ends when that has ended."""
+        loop = asyncio.get_running_loop()
+        call.stream = over = loop.create_future()
+
+        def end(error: BaseException | None) -> None:
+            if error is None:
+                result = self._conclude(call, made, spending, None)
+            elif steers(error, (*self._settings.passthrough, *call.tool.passthrough)):
+                self._cut_off(call, made.count)
+                result = self._unfinished(call, made)
+            else:
+                made.failure = of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+                result = self._conclude(call, made, spending, None)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_resolve, over, result)
+
+        def leave() -> None:
+            self._cut_off(call, made.count)
+            _resolve(over, self._unfinished(call, made))
+
+        def ended(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `streams.Ended`
+            if not left:
+                end(error)
+                return
+            # It may be the garbage collector that reports this, in the middle of anything.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(leave)
+
+        stream, made.output = relay(made.output, ended), None
+        return ToolResult(
+            request_id=call.request_id,
+            tool_name=call.name,
+            status=ResultStatus.SUCCESS,
+            output=stream,
+            attempts=made.count,
+            retried_by=tuple(made.retried),
+        )
+
+    def _unfinished(self, call: Call, made: Attempts) -> ToolResult:
+        """How a stream that nobody read to its end ended, for calls with the same key: they may run it again."""
+        message = "the stream was not read to its end"
+        error = ResultError(code="cancelled", message=message, retriable=True, terminal=False)
+        return ToolResult(
+            request_id=call.request_id, tool_name=call.name, status=ResultStatus.ERROR, error=error, attempts=made.count
+        )
 
     def _policy(self, call: Call) -> RetryPolicy:
         if self._settings.shadow:
@@ -305,8 +381,8 @@ class CallFlow:
         own = call.hints.timeout_ms if call.hints is not None and call.hints.timeout_ms else call.tool.timeout_ms
         return None if own is None else policy.max_elapsed_ms + own + 1000
 
-    def _conclude(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
-        """Classify what became of a call, and tell it."""
+    def _conclude(self, call: Call, made: Attempts, spending: Spending | None, digest: Digest | None) -> ToolResult:
+        """Classify what became of a call, and publish it."""
         failure = made.failure
         status = _status_of(made)
         cost = _cost_of(call, made)
@@ -318,7 +394,7 @@ class CallFlow:
             call,
             Status(str(status)),
             failure=failure,
-            output=made.output,
+            digest=digest,
             attempts=made.count,
             duration_ms=self._clock.monotonic_ms() - call.began_ms,
             cost_usd=cost,
@@ -399,7 +475,17 @@ def _cost_of(call: Call, made: Attempts) -> float | None:
             return call.cost_usd
     elif call.cost_usd is not None:
         cost = None
-    if cost is None and isinstance(made.output, dict):
+    if cost is None and type(made.output) is dict:
         cost = made.output.get("cost_usd")
-    good = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e12
-    return float(cost) if good else call.cost_usd
+    if not isinstance(cost, int | float) or isinstance(cost, bool):
+        return call.cost_usd
+    try:
+        number = float(cost)
+    except (ArithmeticError, ValueError):  # 10**400
+        return call.cost_usd
+    return number if 0 <= number < 1e12 else call.cost_usd
+
+
+def _resolve(over: asyncio.Future[ToolResult], result: ToolResult) -> None:
+    if not over.done():
+        over.set_result(result)

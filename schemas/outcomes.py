@@ -74,6 +74,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
         risky: a security failure of the lesser level: escalates its key, never blocks it.
+        answered: a `validation` failure that names no fault: the tool ran and said no. It blames no model, and shows
+            nothing of what the tool can do.
     """
 
     call_id: str
@@ -99,6 +101,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     recovery_mode: RecoveryMode | None = None
     unrecoverable: bool = False
     risky: bool = False
+    answered: bool = False
     models: tuple[str, ...] | None = None
 
 

@@ -144,6 +144,12 @@ class FallbackDedupeStore:
             async with asyncio.timeout(1.0):
                 await self._shared.close()
 
+    def after_fork(self) -> None:
+        """Begin anew in a child process, or on another event loop: the look at the store belonged to the old one."""
+        self._shared.after_fork()
+        self._memory.after_fork()
+        self._answers, self._probing, self.down = 0, None, False
+
     async def _ask(self, operation: Callable[[], Awaitable[T]]) -> T:
         """What the shared store answers.
 

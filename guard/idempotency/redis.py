@@ -72,6 +72,7 @@ class RedisDedupeStore:
         self._claim = client.register_script(_CLAIM)
         self._extend = client.register_script(_EXTEND)
         self._finish = client.register_script(_FINISH)
+        self._parents: list[Any] = []
         self._looking: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     @classmethod
@@ -151,6 +152,15 @@ class RedisDedupeStore:
     async def size(self) -> int:
         """How many records there are below the prefix."""
         return len([name async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500)])
+
+    def after_fork(self) -> None:
+        """Connect anew; the parent's connections are kept, as they would close its own when they go."""
+        self._parents.append(self._client)
+        self._looking = {}
+        pool = self._client.connection_pool
+        fresh = type(pool)(pool.connection_class, pool.max_connections, **pool.connection_kwargs)
+        self._client = type(self._client)(connection_pool=fresh)
+        self._claim, self._extend, self._finish = map(self._client.register_script, (_CLAIM, _EXTEND, _FINISH))
 
     async def close(self) -> None:
         """Disconnect."""

@@ -101,6 +101,12 @@ _SUFFIXES = (
     (("outofmemoryerror", "outofmemoryexception"), Severity.CRASH),
     (("sqlexception", "sqlerror"), Severity.VALIDATION),
 )
+_GENERIC = frozenset(
+    """error usererror toolerror toolexception toolexecutionerror calledprocesserror processexecutionerror
+    nonzeroexitcode commandfailed commanderror""".split()
+)
+"""Names of errors that say only that a tool or command said no."""
+
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
 
@@ -303,6 +309,22 @@ def classify(
         if found is not None:
             return found
     return _of_message(failure, names, answered=bool(by_names))
+
+
+def is_plain_answer(failure: Failure) -> bool:
+    """Whether a `validation` failure names no fault: a tool ran and said no, which is nobody's mistake by itself."""
+    if failure.http_status is not None:
+        return False
+    names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
+    message = failure.message[:MAX_MESSAGE_CHARS]
+    if "Error" in message or "Exception" in message:
+        names += _EXCEPTION.findall(message)[:1]
+    return all(_by_type(name) is None or _is_generic(name) for name in names)
+
+
+@lru_cache(maxsize=2048)
+def _is_generic(name: str) -> bool:
+    return _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower()) in _GENERIC
 
 
 def exit_code_in(failure: Failure, runs: Runs) -> str:

@@ -19,6 +19,7 @@ from ..calls.classify import (
     classify,
     exit_code_in,
     failure_in_result,
+    is_plain_answer,
     speaks_of_security,
 )
 from ..calls.errors import neutral_reason
@@ -41,6 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         failed: the word is failure.
         neutral: the word is neutral.
         risky: a security failure of the lesser level.
+        answered: a `validation` failure that names no fault: the tool said no.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -52,6 +54,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     failed: bool = False
     neutral: bool = False
     risky: bool = False
+    answered: bool = False
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
@@ -104,7 +107,17 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         or (bool(rules.tools.answer_exit_codes) and _is_answer(failure, call, runs, rules.tools.answer_exit_codes))
     )
     risky = override is None and severity is Severity.SECURITY and not dangerous
-    return Verdict("failure", severity, failure.http_status, digest, expected=expected, failed=True, risky=risky)
+    answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
+    return Verdict(
+        "failure",
+        severity,
+        failure.http_status,
+        digest,
+        expected=expected,
+        failed=True,
+        risky=risky,
+        answered=answered,
+    )
 
 
 def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
@@ -182,5 +195,6 @@ def tell_tools(
             models=state.models if verdict.failed else None,
             recovery_mode=rules.trust.recovery_mode if state.overrides else None,
             risky=verdict.risky,
+            answered=verdict.answered,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

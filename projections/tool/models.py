@@ -106,7 +106,7 @@ def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: ModelRules
         return
     profile.failures += 1
     profile.last_failed = at
-    if outcome.severity in OWN_MAKING:
+    if outcome.severity in OWN_MAKING and not outcome.answered:
         profile.own += 1
         _blame(state, key, profile, outcome, at, rules, emit)
     if profile.failures + profile.patterns >= profile.bad_at:

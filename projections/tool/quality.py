@@ -67,9 +67,14 @@ def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float
 
 
 def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | None:
-    """What a failed call costs, by its cause; None: nothing."""
+    """What a failed call costs, by its cause; None: nothing.
+
+    A tool that ran and said no costs little where it was asked for a scenario, and nothing elsewhere.
+    """
     if outcome.severity is None or outcome.http_status in UNAVAILABLE_STATUS:
         return None
+    if outcome.answered:
+        return QualitySeverity.LOW if outcome.scenario else None
     return rules.by_cause.get(outcome.severity)
 
 
@@ -78,7 +83,7 @@ def shows_incapable(outcome: CallOutcome) -> bool:
 
     It refused the input, or its answer did not hold. An exception shows nothing: it may be a fault of the moment.
     """
-    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION}
+    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
 
 
 def is_unavailable(outcome: CallOutcome) -> bool:

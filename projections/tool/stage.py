@@ -326,6 +326,7 @@ class ToolStage:
             whole = state.trust = _own_record(state)
         narrow = _narrow(state, whole, outcome, rules, emit)
         mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
+        expected = rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
         # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
         hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
         judgement = trust.Judgement(
@@ -333,10 +334,11 @@ class ToolStage:
             mode,
             narrowest=narrow.record is None and not narrow.elsewhere,
             key=narrow.digest if kind == "tool" and state.keyed else 0,
+            expected_rate=expected if kind == "tool" else 0.0,
         )
         self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
         if narrow.record is not None:
-            judgement = trust.Judgement(self._rule("key", outcome), mode)
+            judgement = trust.Judgement(self._rule("key", outcome), mode, expected_rate=expected)
             self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=whole)
 
     def _fold_trust(

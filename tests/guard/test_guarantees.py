@@ -147,8 +147,11 @@ async def test_an_override_needs_a_confirmation_and_limits(guard: ToolGuard) -> 
 async def test_a_cost_that_is_no_amount_of_money_is_refused(guard: ToolGuard, wrong: Any) -> None:
     """A comparison with NaN would let everything pass."""
     async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
+        refused = await session.call("pricey", cost_usd=wrong)
+        assert refused.error is not None
+        assert refused.error.code == "invalid_input"
         with pytest.raises(EnvelopeRejected, match="cost_usd"):
-            await session.call("pricey", cost_usd=wrong)
+            refused.unwrap()
         with pytest.raises(ConfigError, match="cost_usd"):
             session.check_limits(cost_usd=wrong)
     with pytest.raises(ConfigError, match="cost_usd"):

@@ -27,6 +27,8 @@ _TEXTS = st.dictionaries(
 _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "NudgeRules.texts": _TEXTS,
     "CallRules.security_patterns": st.just([r"curl\b.*\| *sh"]),
+    "CallRules.risky_patterns": st.just([r"npm publish"]),
+    "CallRules.security_allow": st.just([r"^rm -rf /tmp/"]),
     "FleetRules.failure_rate": st.floats(0.6, 1),
     "FleetRules.release_rate": st.floats(0.1, 0.5),
 }
@@ -54,6 +56,8 @@ def values(node: Any) -> st.SearchStrategy[Any]:
             return st.floats(least, most, exclude_min=node.gt is not None) | st.just(most)
         case inspect.EnumType():
             return st.sampled_from(node.cls).map(str)
+        case inspect.LiteralType():
+            return st.sampled_from(sorted(node.values))
         case inspect.StrType():
             return st.from_regex(node.pattern, fullmatch=True) if node.pattern else _WORDS
         case inspect.DictType():

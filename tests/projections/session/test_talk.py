@@ -135,6 +135,13 @@ def test_a_new_message_clears_it() -> None:
     assert "text_loop" in story.cleared()
 
 
+def test_a_chant_that_begins_and_ends_within_sentences() -> None:
+    """Ten laps of a text that is cut off in the middle of a word are ten, not nine."""
+    story = Story()
+    story.says("The directory is empty, so I look again. The directory is em" * 10)
+    assert story.found("text_loop") == [("severe", 10)]
+
+
 def test_thoughts_can_chant() -> None:
     """A model that repeats itself to itself is stuck all the same."""
     story = Story()
