@@ -56,7 +56,7 @@ def test_who_may_publish_and_who_may_give_orders(
 def test_the_command_line_gives_orders_with_the_operators_token(tmp_path: Path) -> None:
     """An order to a server is refused, with what to do; with the operator's token it is taken."""
     with up(cwd=tmp_path, env={"TRUSTFOLD_OPERATOR_TOKEN": "operators"}, orders=False) as server:
-        order = ("settings", "save", "nudge_level=direct", "--workspace", "w")
+        order = ("settings", "save", "workspace", "nudge_level=direct", "--workspace", "w")
         refused = trustfold(*order, "--url", server.url, cwd=tmp_path)
         assert refused.returncode != 0
         assert b"TRUSTFOLD_OPERATOR_TOKEN" in refused.stderr
