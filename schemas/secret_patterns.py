@@ -249,10 +249,10 @@ STRUCTURES = tuple(
         ("sql password", "identif|password", "identified|password",
          r"(?#folded)(?:identified\s+(?:with\s+\w+\s+)?by|(?:with|encrypted)\s+password|password\s+for\s+[^\s=]+\s*=?)"
          r"\s+\\*'([^'\n\\]+)"),
-        ("netrc", "password", "login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)"),
-        ("netrc machine", "machine", "machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)"),
+        ("netrc", "password", "login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)", _is_value_given),
+        ("netrc machine", "machine", "machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", _is_value_given),
         ("pgpass", ":", ":00:|:000:|:0000:|:00000:|:*:",
-         r"(?#forms)(?<![\w.*-])[\w.*-]+:(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+)"),
+         r"(?#forms)(?<![\w.*-])[\w.*-]+:(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+)", _is_value_given),
         ("password hash", "$", "$", r"\$(?:2[abxy]?|1|5|6|7|y|gy|sha1|md5|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]*|P|H)"
          r"\$[A-Za-z0-9./+=,$-]{16,}"),
         ("django hash", "$", "pbkdf2_sha|bcrypt_sha256$", r"(?:pbkdf2_sha\d+|bcrypt_sha256)\$[A-Za-z0-9./+=$-]{20,}"),

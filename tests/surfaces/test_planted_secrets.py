@@ -140,7 +140,7 @@ def test_the_log_is_folded_as_it_is_stored(place: Path) -> None:
         kept = [one.output.id for one in engine.decisions(("escalations", "breakers", "nudges"), limit=100_000)]
     again = LocalTopology(engine.rules).feed("events", log)
     assert [out.id for out in again if out.topic in {"escalations", "breakers", "nudges"}] == kept
-    assert all(redact_record(value) is value for value in log[:500])
+    assert [redact_record(value) for value in log] == log
 
 
 def test_ids_that_hold_a_secret_still_tell_things_apart() -> None:
