@@ -46,7 +46,7 @@ def without_result(
     digest = known.to_bytes(8).hex().encode().translate(_LETTERS).decode()
     if told:
         return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
-    made = {"digest": digest} if parsed is None else _stand_in(parsed, digest)
+    made: dict[str, Any] = {"digest": digest} if parsed is None else _stand_in(parsed, digest)
     if event.status is not Status.SUCCESS and "isError" not in made:
         made["isError"] = True  # what a failed call gave in place of an error is judged as its message
         if text := text_of(raw, parsed):
