@@ -1,8 +1,9 @@
-"""Makes the call, as often as it is worth it (seed 3 §1.4; design 4, Retry).
+"""Retries a tool call with full jitter until success, deadline or open circuit (docs/guard.md, One call).
 
 An attempt may be followed by another when the failure might pass, the call may be made twice, attempts and time are
 left, and no circuit of the call is open. The probe of a half-open circuit has one attempt. Delays are drawn with full
-jitter, and are never shorter than the answer's `Retry-After`.
+jitter, and are never shorter than the answer's `Retry-After`. A plain function that took too long goes on in its
+thread, as nobody can stop it; no other attempt is made beside it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,27 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import CoroutineType
 from typing import Any
 
 from ..schemas.tool_envelopes import RetryRecord
 from .breaker import BreakerGate
 from .clock import Clock
+from .control_flow import Passthrough, steers
 from .failure import CallFailure, cut_off, of_exception, of_result
 from .hooks import Hooks
 from .log import say
 from .metrics import RETRIES, Metrics
 from .request import Call
 from .settings import RetryPolicy
+from .streams import is_stream
+from .tool_threads import Outcome, run_in_thread
 from .tracing import Tracing
 
 Function = Callable[..., Any]
-Runner = Callable[[Function, dict[str, Any]], Awaitable[Any]]
+Runner = Callable[[Function, dict[str, Any]], Awaitable[Outcome]]
 
 
 @dataclass(slots=True)
@@ -38,6 +43,7 @@ class Attempts:
         count: attempts made.
         output: what the last one returned.
         failure: of the last one; None on success.
+        done: no other attempt follows.
         retried: attempts that were followed by another.
         gave_up: it might have been tried once more, but attempts or time were used up, or a circuit opened.
         barred: it might have passed, but the call may not be made twice.
@@ -46,6 +52,7 @@ class Attempts:
     count: int = 0
     output: Any = None
     failure: CallFailure | None = None
+    done: bool = False
     retried: list[RetryRecord] = field(default_factory=list)
     gave_up: bool = False
     barred: bool = False
@@ -67,8 +74,10 @@ class Executor:
         metrics: Metrics,
         tracing: Tracing,
         draw: Callable[[float, float], float],
+        passthrough: Passthrough = (),
     ) -> None:
         """Draw delays with `draw`, which is `random.uniform` outside of tests."""
+        self._passthrough = passthrough
         self._clock = clock
         self._gate = gate
         self._hooks = hooks
@@ -76,22 +85,33 @@ class Executor:
         self._tracing = tracing
         self._draw = draw
 
-    async def run(self, call: Call, function: Function, policy: RetryPolicy, runner: Runner | None) -> Attempts:
-        """Make a call until it succeeds or is not worth another attempt."""
-        made = Attempts()
+    async def run(
+        self, call: Call, function: Function, policy: RetryPolicy, runner: Runner | None, made: Attempts
+    ) -> None:
+        """Make a call until it succeeds or is not worth another attempt; what became of it is noted in `made`.
+
+        Raises:
+            BaseException: what steers the program instead of being a failure; see `control_flow`.
+        """
         while True:
             made.count += 1
             began = self._clock.monotonic_ms()
             await self._hooks.before(call, made.count)
-            made.output, made.failure = await self._attempt(call, function, runner)
+            try:
+                made.output, made.failure = await self._attempt(call, function, runner)
+            except (Exception, asyncio.CancelledError):
+                await self._hooks.after(call, made.count, "cancelled")
+                raise
             failure = made.failure
+            made.done = failure is None or not self._is_worth_another(call, failure, made, policy)
             await self._hooks.after(call, made.count, "success" if failure is None else failure.code)
-            if failure is None or not self._is_worth_another(call, failure, made, policy):
-                return made
+            if failure is None or made.done:
+                return
             wait = max(delay_ms(policy, made.count - 1, self._draw), failure.retry_after_ms)
+            made.done = True  # until the next attempt begins
             if not self._fits(call, policy, wait):
                 made.gave_up = True
-                return made
+                return
             latency = self._clock.monotonic_ms() - began
             made.retried.append(
                 RetryRecord(attempt=made.count, delay_ms=wait, reason_code=failure.code, latency_ms=latency)
@@ -101,12 +121,13 @@ class Executor:
                 await self._clock.sleep(wait)
             if self._gate.is_open(call):
                 made.gave_up = True
-                return made
+                return
+            made.done = False
 
     def _is_worth_another(self, call: Call, failure: CallFailure, made: Attempts, policy: RetryPolicy) -> bool:
         if not failure.retriable:
             return False
-        if not call.may_repeat:
+        if not call.may_repeat or (call.running is not None and not call.running.done()):
             made.barred = True
             return False
         if call.settled_scopes:  # it is a probe
@@ -125,33 +146,30 @@ class Executor:
 
     async def _attempt(self, call: Call, function: Function, runner: Runner | None) -> tuple[Any, CallFailure | None]:
         """What one attempt returned, and how it failed."""
-        limit = self._limit(call)
-        if limit is not None and limit <= 0:
+        limit = attempt_limit_ms(call, self._clock)
+        call.running = None
+        if limit is None:
+            try:
+                outcome = await _invoke(call, function, runner)
+            except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
+                outcome = Outcome(None, error)
+        elif limit <= 0:
             return None, cut_off(0)
-        scope = asyncio.timeout(limit / 1000) if limit is not None else None
-        try:
-            if scope is None:
-                output = await _invoke(function, call.args, runner)
-            else:
+        else:
+            scope = asyncio.timeout(limit / 1000)
+            try:
                 async with scope:
-                    output = await _invoke(function, call.args, runner)
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
-            if scope is not None and isinstance(error, TimeoutError) and scope.expired():
-                return None, cut_off(limit or 0)
-            return None, of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
-        failure = of_result(output, now_ms=self._clock.now_ms())
-        if failure is not None and call.dangerous:
-            failure = of_result(output, dangerous=True, now_ms=self._clock.now_ms())
-        return output, failure
-
-    def _limit(self, call: Call) -> float | None:
-        """Milliseconds that an attempt may take: its own limit, and what the deadline leaves."""
-        hinted = call.hints.timeout_ms if call.hints is not None else None
-        own = hinted if hinted is not None else call.tool.timeout_ms
-        if call.deadline_ms is None:
-            return own
-        left = call.deadline_ms - self._clock.monotonic_ms()
-        return left if own is None else min(own, left)
+                    # In the caller's own thread nobody could cut it off.
+                    outcome = await _invoke(call, function, None)
+            except Exception as error:  # noqa: BLE001 - as above
+                if isinstance(error, TimeoutError) and scope.expired():
+                    return None, cut_off(limit)
+                outcome = Outcome(None, error)
+        if outcome.error is not None:
+            if steers(outcome.error, (*self._passthrough, *call.tool.passthrough)):
+                raise outcome.error
+            return None, of_exception(outcome.error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+        return outcome.output, _reported(call, outcome.output, self._clock.now_ms())
 
     def _tell(self, call: Call, failure: CallFailure, attempt: int, wait: float) -> None:
         self._metrics.add(RETRIES, self._metrics.tool(call.name), self._metrics.reason(failure.code))
@@ -168,11 +186,65 @@ class Executor:
         )
 
 
-async def _invoke(function: Function, args: dict[str, Any], runner: Runner | None) -> Any:
+def attempt_limit_ms(call: Call, clock: Clock) -> float | None:
+    """Milliseconds that an attempt may take: its own limit, and what the deadline leaves; None: as long as it wants."""
+    hinted = call.hints.timeout_ms if call.hints is not None else None
+    own = hinted if hinted is not None else call.tool.timeout_ms
+    if call.deadline_ms is None:
+        return own
+    left = call.deadline_ms - clock.monotonic_ms()
+    return left if own is None else min(own, left)
+
+
+def failure_of_thread(call: Call, outcome: Outcome, now_ms: int) -> CallFailure | None:
+    """How a function failed that ended after its call had been given up; None where it did not."""
+    if outcome.error is None:
+        return _reported(call, outcome.output, now_ms)
+    return of_exception(outcome.error, dangerous=call.dangerous, now_ms=now_ms)
+
+
+def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
+    """The failure that a returned value reports."""
+    if is_stream(output):
+        return None
+    failure = of_result(output, now_ms=now_ms)
+    if failure is not None and call.dangerous:
+        failure = of_result(output, dangerous=True, now_ms=now_ms)
+    return failure
+
+
+async def _invoke(call: Call, function: Function, runner: Runner | None) -> Outcome:
     """Call a function of any kind; a plain one runs in a thread, as it may block."""
     if inspect.iscoroutinefunction(function):
-        return await function(**args)
+        return Outcome(await function(**call.args))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return Outcome(function(**call.args))  # none of its own code runs yet
     if runner is not None:
-        return await runner(function, args)
-    output = await asyncio.to_thread(function, **args)
-    return await output if inspect.isawaitable(output) else output
+        return await runner(function, call.args)
+    call.running = thread = run_in_thread(function, call.args)
+    outcome = await asyncio.wrap_future(thread)
+    return Outcome(await outcome.output) if outcome.error is None and is_awaitable(outcome.output) else outcome
+
+
+def is_awaitable(output: object) -> bool:
+    """Whether a result can be awaited; looks at its type alone, as an instance may pretend anything."""
+    kind = type(output)
+    return kind is CoroutineType or hasattr(kind, "__await__")
+
+
+async def call_as_is(function: Function, args: Mapping[str, Any], runner: Runner | None) -> Outcome:
+    """Call a function without a guard; what it raises is given back, whatever that is, but for what steers."""
+    try:
+        if inspect.iscoroutinefunction(function):
+            return Outcome(await function(**args))
+        if runner is not None:
+            outcome = await runner(function, dict(args))
+        elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            return Outcome(function(**args))
+        else:
+            outcome = await asyncio.wrap_future(run_in_thread(function, dict(args)))
+            if outcome.error is None and is_awaitable(outcome.output):
+                outcome = Outcome(await outcome.output)
+    except Exception as error:  # noqa: BLE001 - it is raised again where the caller asks for a plain value
+        outcome = Outcome(None, error)
+    return outcome

@@ -192,6 +192,11 @@ class BreakerGate:
         self._metrics.put(CIRCUITS, tool, after, value=1)
         say(logging.WARNING, "tool_call_circuit_state", toolName=scope, fromState=str(before), breakerState=str(after))
 
+    def after_fork(self, guard_id: str) -> None:
+        """Ask in another name than the parent process, and forget what that is asking."""
+        self._guard_id = guard_id
+        self._asking = set()
+
     def observe(self, key: str) -> None:
         """Note the state of a circuit whose record has changed, so that moves are counted without a call, too."""
         place = key.removeprefix("breaker:")

@@ -9,8 +9,20 @@ class GuardError(TrustfoldError):
     """Base of everything the guard raises on purpose."""
 
 
+UNKNOWN_TOOL = "unknown_tool"
+INVALID_INPUT = "invalid_input"
+
+
 class EnvelopeRejected(GuardError):
-    """A request that is no valid envelope; nothing was called. The message names the field and the fault."""
+    """A request that describes no call; nothing was called. The message names the field and the fault.
+
+    Attributes:
+        code: `unknown_tool` where nobody knows what to call, else `invalid_input`.
+    """
+
+    def __init__(self, message: str, code: str = INVALID_INPUT) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class CallNotPermitted(GuardError):

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 from ..projections.calls.classify import Failure, classify, failure_in_result
 from ..projections.calls.errors import neutral_reason
 from ..schemas.vocabulary import Severity
+from .json_view import kind_of, text_of
 
 RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP answers that another attempt may change; every other one from 400 on is final."""
 
 _RETRIABLE_SEVERITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT})
+_HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
 
 
@@ -52,19 +54,27 @@ class CallFailure(NamedTuple):
 
 
 def of_exception(error: BaseException, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure:
-    """What a raised error says."""
-    response = getattr(error, "response", None)
+    """What a raised error says; one that fails when it is looked at says its type."""
+    try:
+        return _of_exception(error, dangerous=dangerous, now_ms=now_ms)
+    except Exception:  # noqa: BLE001 - its own properties, or a subclass of a number or text
+        failure = Failure(type=kind_of(error), message=text_of(error))
+        return _failure(failure, hint=None, retry_after_ms=0.0, exception=error, dangerous=dangerous)
+
+
+def _of_exception(error: BaseException, *, dangerous: bool, now_ms: int) -> CallFailure:
+    response = _get(error, "response")
     status = _status_of(error) or _status_of(response)
-    kind = type(error).__name__
-    raw_code = getattr(error, "code", None) or getattr(error, "errno", None)
-    code = _errno_name(error) or (str(raw_code) if isinstance(raw_code, str | int) and not callable(raw_code) else "")
+    kind = kind_of(error)
+    raw_code = _get(error, "code") or _get(error, "errno")
+    code = _errno_name(error) or (text_of(raw_code)[:120] if isinstance(raw_code, str | int) else "")
     timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) or "timeout" in kind.lower()
-    failure = Failure(type=kind, message=str(error), http_status=status, code=code if code != str(status) else "")
-    hint = getattr(error, "retriable", getattr(error, "retryable", None))
+    failure = Failure(type=kind, message=text_of(error), http_status=status, code=code if code != str(status) else "")
+    hint = next((said for name in _HINTS if isinstance(said := _get(error, name), bool)), None)
     return _failure(
         failure,
         timed_out=timed_out and status is None,
-        hint=hint if isinstance(hint, bool) else None,
+        hint=hint,
         retry_after_ms=_retry_after(error, response, now_ms),
         exception=error,
         dangerous=dangerous,
@@ -72,11 +82,18 @@ def of_exception(error: BaseException, *, dangerous: bool = False, now_ms: int =
 
 
 def of_result(result: Any, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure | None:
-    """What a returned value says: a failure that it reports, or None.
+    """What a returned value says: a failure that it reports, or None; one that fails when it is looked at says nothing.
 
     Read are objects in the shapes the folds know, MCP results (`isError`), HTTP responses (`status_code`) and chat
     messages of tools (`status`).
     """
+    try:
+        return _of_result(result, dangerous=dangerous, now_ms=now_ms)
+    except Exception:  # noqa: BLE001 - its own properties, comparisons or truth
+        return None
+
+
+def _of_result(result: Any, *, dangerous: bool, now_ms: int) -> CallFailure | None:
     shape = result if isinstance(result, dict) else _shape_of(result)
     if shape is None:
         return None
@@ -89,7 +106,7 @@ def of_result(result: Any, *, dangerous: bool = False, now_ms: int = 0) -> CallF
             value
             for place in (details, shape)
             if isinstance(place, Mapping)
-            for name in ("retriable", "retryable")
+            for name in _HINTS
             if isinstance(value := place.get(name), bool)
         ),
         None,
@@ -141,12 +158,12 @@ def _shape_of(result: Any) -> dict[str, Any] | None:
     """An object with the fields that say how it went, for results that are no dictionaries."""
     if isinstance(result, str | bytes | int | float | list | tuple) or result is None:
         return None
-    is_error = getattr(result, "isError", getattr(result, "is_error", None))
-    if is_error is True or (getattr(result, "status", None) == "error" and hasattr(result, "tool_call_id")):
-        return {"isError": True, "content": _text_of(getattr(result, "content", ""))}
+    message_failed = _get(result, "status") == "error" and isinstance(_get(result, "tool_call_id"), str)
+    if _get(result, "isError") is True or _get(result, "is_error") is True or message_failed:
+        return {"isError": True, "content": _text_of(_get(result, "content"))}
     status = _status_of(result)
     if status is not None and status >= 400:
-        return {"status_code": status, "body": str(getattr(result, "text", ""))[:500]}
+        return {"status_code": status, "body": text_of(_get(result, "text") or "")[:500]}
     return None
 
 
@@ -155,13 +172,13 @@ def _text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list | tuple):
-        return " ".join(str(getattr(block, "text", "")) for block in content)[:2000]
+        return " ".join(text_of(_get(block, "text") or "") for block in content)[:2000]
     return ""
 
 
 def _status_of(thing: Any) -> int | None:
     for name in ("status_code", "http_status", "status", "code"):
-        value = getattr(thing, name, None)
+        value = _get(thing, name)
         if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
             return int(value)
     return None
@@ -191,7 +208,15 @@ def _retry_after(*places: Any) -> float:
 
 
 def _field(source: Any, name: str) -> Any:
-    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+    return source.get(name) if isinstance(source, Mapping) else _get(source, name)
+
+
+def _get(thing: Any, name: str) -> Any:
+    """An attribute; None where there is none, or where reading it fails."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - a property or `__getattr__` of the tool's own
+        return None
 
 
 def _wait_of(value: Any, now_ms: int) -> float:

@@ -1,4 +1,4 @@
-"""One call from request to result (design 4, the order inside one call).
+"""One call from request to result (docs/guard.md, What happens in one call).
 
 limits → trust and permission → idempotency → circuits → attempts → classification → publication. In shadow mode every
 step is computed, and what it would have done is noted on the result and counted, but the call is made once, as it came.
@@ -7,29 +7,33 @@ step is computed, and what it would have done is noted on the result and counted
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas.events import PermissionResolved
+from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import BreakerState, Status
 from .attempts import Attempts, Executor, Function, Runner
 from .breaker import BreakerGate
 from .clock import Clock
-from .failure import CallFailure
+from .control_flow import steers
+from .failure import CallFailure, of_exception
 from .guarantees import Spending
 from .hooks import Hooks
 from .idempotency.joining import Joiner
+from .json_view import is_big
 from .log import LOGGER, say
 from .metrics import CALLS, SHADOW, Metrics
 from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
-from .publisher import Publisher
+from .publisher import Digest, Publisher
 from .request import Call
 from .result import ToolResult, refusal
 from .settings import GuardSettings, RetryPolicy
+from .streams import is_stream, relay
 from .tracing import Tracing
 from .view import Trust
 
@@ -79,14 +83,23 @@ class CallFlow:
         trust: Callable[[Call], Trust | None],
         runner: Runner | None = None,
     ) -> ToolResult:
-        """Take one call through; raises nothing but the caller's own cancellation."""
+        """Take one call through.
+
+        Raises:
+            BaseException: what steers the program instead of being a failure: the caller's own cancellation, an
+                interrupt; see `control_flow`.
+        """
         with self._tracing.call(call) as span:
-            result = await self._run(call, function, spending, trust, runner)
+            try:
+                result = await self._run(call, function, spending, trust, runner)
+            finally:  # what steers goes through here, too
+                if spending is not None:
+                    spending.reserved_usd -= call.notes.get("reserved", 0.0)
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
             if call.notes:
                 result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
-            if spending is not None and "reserved" in call.notes and result.attempts == 0:
-                spending.recursive_calls -= 1
+            if spending is not None and "reserved" in call.notes:
+                spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
             self._account(call, result)
             if span is not None:
                 error = result.error
@@ -118,7 +131,7 @@ class CallFlow:
                 return await self._refuse(call, error, by_user=error.code == "denied")
         if call.given_key is None:
             call.given_key = self._hooks.key_of(call)
-        key = self._joiner.key_for(call)
+        key = self._joiner.key_for(call, function)
 
         async def go_through() -> ToolResult:
             return await self._go_through(call, function, spending, runner)
@@ -138,30 +151,40 @@ class CallFlow:
     # --- refusals -----------------------------------------------------------------------------------------------------
 
     def _within_limits(self, call: Call, spending: Spending) -> ResultError | None:
-        now = self._clock.monotonic_ms()
-        breach = spending.breach(now, recursive=bool(call.recursion_depth))
-        if breach is None:
-            if call.recursion_depth:
-                spending.recursive_calls += 1  # taken back if the call is not made: others may be asking meanwhile
-                call.notes["reserved"] = True
+        cost = _expected_cost(call)
+        checked = spending.check(self._clock.monotonic_ms(), cost_usd=cost, recursive=bool(call.recursion_depth))
+        for one in checked.violations:
+            say(
+                logging.WARNING,
+                "guarantee_violated",
+                requestId=call.request_id,
+                toolName=call.name,
+                sessionKey=call.session_id,
+                guarantee=one.limit,
+                kind=one.kind,
+                used=one.used,
+                limit=one.allowed,
+                overridden=one.overridden,
+            )
+        if checked.allowed or self._shadowed(call, "guarantee_exceeded"):
+            spending.reserved_usd += cost  # given back when the call has ended: others may be checked meanwhile
+            spending.recursive_calls += bool(call.recursion_depth)
+            call.notes["reserved"] = cost
+            if checked.overridden:
+                self._publisher.event(
+                    GuaranteeOverridden,
+                    call.session_id,
+                    workspace_id=call.workspace_id,
+                    user_id=call.user_id,
+                    **spending.last_override(),
+                )
             until = spending.deadline_ms()
-            call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
+            overtime = any(one.limit == "max_duration_seconds" for one in checked.violations)
+            if until is not None and not overtime and not self._settings.shadow:
+                call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
             return None
-        say(
-            logging.WARNING,
-            "guarantee_violated",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
-            guarantee=breach.limit,
-            used=breach.used,
-            limit=breach.allowed,
-        )
-        if self._shadowed(call, "guarantee_exceeded"):
-            return None
-        call.notes["plan"] = breach.plan
-        error = refusal("guarantee_exceeded", breach.message)
-        return msgspec.structs.replace(error, terminal=True)
+        call.notes["plan"] = checked.plan
+        return msgspec.structs.replace(refusal("guarantee_exceeded", checked.message), terminal=True)
 
     async def _permitted(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Ask trust, and the permission plugin where there is one."""
@@ -182,6 +205,15 @@ class CallFlow:
             if must_ask(trust):
                 self._shadowed(call, "approval_required")
             trust = None
+        if must_ask(trust):
+            self._publisher.event(
+                PermissionRequested,
+                call.session_id,
+                workspace_id=call.workspace_id,
+                user_id=call.user_id,
+                call_id=call.call_id,
+                tool_name=call.name,
+            )
         try:
             answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
@@ -189,6 +221,8 @@ class CallFlow:
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
+        if not answer.allowed:
+            self._publisher.started(call, None)  # what is declined is known by its start: the denial counts at its key
         self._publisher.event(
             PermissionResolved,
             call.session_id,
@@ -261,18 +295,82 @@ class CallFlow:
             idempotencyKeyHash=call.notes.get("key_fingerprint"),
             correlationId=call.correlation_id,
         )
+        made = Attempts()
         try:
-            made = await self._executor.run(call, function, policy, runner)
-        except BaseException as error:
-            self._gate.settle(call, failed=False)
-            self._publisher.finished(
-                call,
-                Status.CANCELLED if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) else Status.ERROR,
-                attempts=1,
-                duration_ms=self._clock.monotonic_ms() - call.began_ms,
-            )
+            await self._executor.run(call, function, policy, runner, made)
+            if is_stream(made.output):
+                return self._hand_over(call, made, spending)
+            digest = await self._digest(made)
+        except BaseException:
+            if made.done and not is_stream(made.output):
+                # Cut off after the tool had run for the last time: that has happened all the same.
+                call.ended = self._conclude(call, made, spending, None)
+            else:
+                self._cut_off(call, made.count)
             raise
-        return self._conclude(call, made, spending)
+        return self._conclude(call, made, spending, digest)
+
+    async def _digest(self, made: Attempts) -> Digest | None:
+        """Digest and size of what was returned; of a big result in a thread."""
+        if made.failure is not None or made.output is None:
+            return None
+        if not is_big(made.output):
+            return self._publisher.digest_of(made.output)
+        return await asyncio.to_thread(self._publisher.digest_of, made.output)
+
+    def _cut_off(self, call: Call, attempts: int) -> None:
+        """Publish that a call was cut off, or passed on an exception that is no failure: neither good nor bad."""
+        self._gate.settle(call, failed=False)
+        self._publisher.finished(
+            call, Status.CANCELLED, attempts=attempts, duration_ms=self._clock.monotonic_ms() - call.began_ms
+        )
+
+    def _hand_over(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
+        """Give a generator to the caller; the call ends when that has ended."""
+        loop = asyncio.get_running_loop()
+        call.stream = over = loop.create_future()
+
+        def end(error: BaseException | None) -> None:
+            if error is None:
+                result = self._conclude(call, made, spending, None)
+            elif steers(error, (*self._settings.passthrough, *call.tool.passthrough)):
+                self._cut_off(call, made.count)
+                result = self._unfinished(call, made)
+            else:
+                made.failure = of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+                result = self._conclude(call, made, spending, None)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_resolve, over, result)
+
+        def leave() -> None:
+            self._cut_off(call, made.count)
+            _resolve(over, self._unfinished(call, made))
+
+        def ended(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `streams.Ended`
+            if not left:
+                end(error)
+                return
+            # It may be the garbage collector that reports this, in the middle of anything.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(leave)
+
+        stream, made.output = relay(made.output, ended), None
+        return ToolResult(
+            request_id=call.request_id,
+            tool_name=call.name,
+            status=ResultStatus.SUCCESS,
+            output=stream,
+            attempts=made.count,
+            retried_by=tuple(made.retried),
+        )
+
+    def _unfinished(self, call: Call, made: Attempts) -> ToolResult:
+        """How a stream that nobody read to its end ended, for calls with the same key: they may run it again."""
+        message = "the stream was not read to its end"
+        error = ResultError(code="cancelled", message=message, retriable=True, terminal=False)
+        return ToolResult(
+            request_id=call.request_id, tool_name=call.name, status=ResultStatus.ERROR, error=error, attempts=made.count
+        )
 
     def _policy(self, call: Call) -> RetryPolicy:
         if self._settings.shadow:
@@ -294,8 +392,8 @@ class CallFlow:
         own = call.hints.timeout_ms if call.hints is not None and call.hints.timeout_ms else call.tool.timeout_ms
         return None if own is None else policy.max_elapsed_ms + own + 1000
 
-    def _conclude(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
-        """Classify what became of a call, and tell it."""
+    def _conclude(self, call: Call, made: Attempts, spending: Spending | None, digest: Digest | None) -> ToolResult:
+        """Classify what became of a call, and publish it."""
         failure = made.failure
         status = _status_of(made)
         cost = _cost_of(call, made)
@@ -307,7 +405,7 @@ class CallFlow:
             call,
             Status(str(status)),
             failure=failure,
-            output=made.output,
+            digest=digest,
             attempts=made.count,
             duration_ms=self._clock.monotonic_ms() - call.began_ms,
             cost_usd=cost,
@@ -369,16 +467,36 @@ def _status_of(made: Attempts) -> ResultStatus:
     return ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
 
 
+def _expected_cost(call: Call) -> float:
+    """US dollars that a call is expected to cost: as its caller says, else as its tool is registered."""
+    if call.cost_usd is not None:
+        return call.cost_usd
+    own = call.tool.cost_usd
+    return float(own) if isinstance(own, int | float) else 0.0
+
+
 def _cost_of(call: Call, made: Attempts) -> float | None:
-    """US dollars that a call has cost: what its tool says, or what the result says of itself."""
+    """US dollars that a call has cost: what its tool works out, what its result says, or what was expected of it."""
     cost: Any = call.tool.cost_usd
     if callable(cost):
         try:
             cost = cost(made.output)
         except Exception as error:  # noqa: BLE001 - a tool's own reckoning must not break its call
             say(logging.ERROR, "cost_failed", toolName=call.name, errorCode=type(error).__name__)
-            return None
-    if cost is None and isinstance(made.output, dict):
+            return call.cost_usd
+    elif call.cost_usd is not None:
+        cost = None
+    if cost is None and type(made.output) is dict:
         cost = made.output.get("cost_usd")
-    good = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e12
-    return float(cost) if good else None
+    if not isinstance(cost, int | float) or isinstance(cost, bool):
+        return call.cost_usd
+    try:
+        number = float(cost)
+    except (ArithmeticError, ValueError):  # 10**400
+        return call.cost_usd
+    return number if 0 <= number < 1e12 else call.cost_usd
+
+
+def _resolve(over: asyncio.Future[ToolResult], result: ToolResult) -> None:
+    if not over.done():
+        over.set_result(result)

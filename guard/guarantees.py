@@ -1,16 +1,22 @@
-"""Hard boundaries of an execution: money, time, recursion (seed 5 §10.2; design 3, Guarantees and confidence).
+"""Hard limits of an execution: money, time and recursive calls, checked before each operation.
 
-The processor folds the same limits from events and reports violations. The guard holds them: it counts what its own
-session spends, refuses what would go beyond, and gives each call no more time than is left.
+The processor folds the same limits from events and reports what has gone beyond. The guard checks each operation with
+what it is expected to cost, refuses it where it would exceed a limit, records every limit concerned, and gives each
+call no more time than is left. Page: docs/guard.md.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from ..schemas.decisions import DegradationPlan
 from ..schemas.errors import ConfigError
+from ..schemas.events import GuaranteeLimits
+from ..schemas.fields import LARGEST_COUNT, MAX_SPAN_MS
 
 GracefulDegradationPlan = DegradationPlan
 """How to end well when a limit is reached."""
@@ -20,6 +26,12 @@ _TOLERANCE = 1e-9
 
 LIMITS = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 
+_LARGEST = {"max_cost_usd": 1e12, "max_duration_seconds": MAX_SPAN_MS / 1000, "max_recursive_calls": LARGEST_COUNT}
+"""Largest limits that an event may state; a limit beyond, such as infinity, is published as this."""
+
+MAX_VIOLATIONS = 1000
+"""Violations remembered per session; the oldest go first."""
+
 _ADVICE = {
     "max_cost_usd": "narrow the request, or use a cheaper model for the recursive calls",
     "max_duration_seconds": "split the request into smaller ones",
@@ -28,9 +40,18 @@ _ADVICE = {
 _WORDS = {"max_cost_usd": "money", "max_duration_seconds": "time", "max_recursive_calls": "recursive calls"}
 
 
+class ViolationKind(StrEnum):
+    """How an operation goes beyond a limit."""
+
+    COST_EXCEEDED = "cost_exceeded"
+    COST_WOULD_EXCEED = "cost_would_exceed"
+    DURATION_EXCEEDED = "duration_exceeded"
+    CALLS_EXCEEDED = "calls_exceeded"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionGuarantees:
-    """What an execution may spend (seed 5, SPEC-10.11).
+    """Limits of an execution.
 
     Attributes:
         max_cost_usd: US dollars.
@@ -53,92 +74,217 @@ class ExecutionGuarantees:
                 raise ConfigError(f"{name} is {getattr(self, name)}; a limit is a number from 0 on")
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """A limit that is spent, and how to end well."""
+class Violation(NamedTuple):
+    """One limit that an operation goes beyond.
 
+    Attributes:
+        kind: `cost_exceeded`, `cost_would_exceed`, `duration_exceeded` or `calls_exceeded`.
+        limit: name of the limit, as in `ExecutionGuarantees`.
+        used: spent and reserved before the operation, in the limit's unit.
+        coming: expected of the operation itself.
+        allowed: the limit.
+        overridden: the operation is made all the same, as a person has confirmed it.
+    """
+
+    kind: ViolationKind
     limit: str
     used: float
+    coming: float
     allowed: float
-    plan: DegradationPlan
+    overridden: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The violation as half a sentence, with its figures."""
+        what = f"the limit of {_WORDS[self.limit]}"
+        if self.kind is ViolationKind.COST_WOULD_EXCEED:
+            return f"{what} would be exceeded ({self.used:g} spent and {self.coming:g} expected, of {self.allowed:g})"
+        return f"{what} is spent ({self.used:g} of {self.allowed:g})"
+
+
+class Check(NamedTuple):
+    """Answer to a check before an operation.
+
+    Attributes:
+        allowed: the operation may be made.
+        violations: every limit that it goes beyond, in the order of `LIMITS`.
+        plan: how to end well; None where nothing is exceeded.
+    """
+
+    allowed: bool = True
+    violations: tuple[Violation, ...] = ()
+    plan: DegradationPlan | None = None
+
+    @property
+    def overridden(self) -> bool:
+        """Whether it is allowed only by a confirmed override."""
+        return self.allowed and bool(self.violations)
 
     @property
     def message(self) -> str:
-        """The breach in words."""
-        return f"the limit of {_WORDS[self.limit]} is spent: {self.used:g} of {self.allowed:g}; {_ADVICE[self.limit]}"
+        """Violations and advice in words; empty where nothing is exceeded."""
+        return "; ".join(f"{one.reason}; {_ADVICE[one.limit]}" for one in self.violations)
+
+
+WITHIN = Check()
+
+
+class Override(NamedTuple):
+    """A person's confirmation that the next operation may go beyond named limits; used once."""
+
+    confirmed_by: str
+    limits: frozenset[str]
+
+
+def amount(cost_usd: Any) -> float:
+    """A cost in US dollars, checked.
+
+    Raises:
+        ConfigError: it is no amount of money: NaN, negative, infinite, or no number.
+    """
+    good = isinstance(cost_usd, int | float) and not isinstance(cost_usd, bool) and 0 <= cost_usd < math.inf
+    if not good:
+        raise ConfigError(f"cost_usd is {cost_usd!r}; a cost is a number of US dollars from 0 on")
+    return float(cost_usd)
+
+
+def published_limits(limits: Mapping[str, float]) -> GuaranteeLimits:
+    """Named limits in the form of events."""
+    named: dict[str, Any] = {name: min(limits[name], _LARGEST[name]) for name in LIMITS if name in limits}
+    if "max_recursive_calls" in named:
+        named["max_recursive_calls"] = int(named["max_recursive_calls"])
+    return GuaranteeLimits(**named)
 
 
 class Spending:
-    """What one execution has spent.
+    """Counter of what one execution spends.
 
     Attributes:
         limits: what it may spend.
         cost_usd: US dollars spent.
+        reserved_usd: US dollars that running operations are expected to cost.
         recursive_calls: recursive calls made.
         completed: calls that succeeded.
         overrides: who allowed more, and what, oldest first.
+        violations: every violation that a check has found, oldest first.
+        pending: an override that no operation has needed yet.
     """
 
     def __init__(self, limits: ExecutionGuarantees, began_ms: float) -> None:
         """Begin to count at a time on the guard's clock."""
         self.limits = limits
         self.cost_usd = 0.0
+        self.reserved_usd = 0.0
         self.recursive_calls = 0
         self.completed = 0
         self.overrides: list[tuple[str, dict[str, float]]] = []
+        self.violations: list[Violation] = []
+        self.pending: Override | None = None
         self._began_ms = began_ms
 
     def elapsed_s(self, now_ms: float) -> float:
         """Seconds since it began."""
         return max(0.0, now_ms - self._began_ms) / 1000
 
-    def deadline_ms(self) -> float:
-        """When its time is up, on the guard's clock."""
-        return self._began_ms + self.limits.max_duration_seconds * 1000
+    def deadline_ms(self) -> float | None:
+        """When its time is up, on the guard's clock; None where that is farther away than an event can say."""
+        span_ms = self.limits.max_duration_seconds * 1000
+        return self._began_ms + span_ms if span_ms < MAX_SPAN_MS else None
 
-    def breach(self, now_ms: float, *, recursive: bool) -> Breach | None:
-        """The limit that forbids another operation; None where there is room for it.
+    def check(self, now_ms: float, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
+        """Check an operation that is about to be made, and record every limit that it goes beyond.
 
-        What reaches a limit is within it, as in the folds: with the last cent spent, what costs nothing goes on. Time
-        and a recursive call are needed by the operation itself, so there something must be left.
-        """
-        limits = self.limits
-        if self.cost_usd > limits.max_cost_usd + _TOLERANCE:
-            return self._breach("max_cost_usd", self.cost_usd, limits.max_cost_usd, now_ms)
-        if (elapsed := self.elapsed_s(now_ms)) >= limits.max_duration_seconds:
-            return self._breach("max_duration_seconds", elapsed, limits.max_duration_seconds, now_ms)
-        if recursive and self.recursive_calls >= limits.max_recursive_calls:
-            return self._breach("max_recursive_calls", self.recursive_calls, limits.max_recursive_calls, now_ms)
-        return None
+        What reaches a limit is within it: with the last cent spent, an operation that costs nothing goes on. Time and a
+        recursive call are needed by the operation itself, so there something must be left. An operation that goes
+        beyond uses up the pending override, where that names all of the limits concerned.
 
-    def override(self, limits: dict[str, float], confirmed_by: str) -> None:
-        """Let named limits be others from now on; somebody must have confirmed it.
+        Args:
+            now_ms: time on the guard's clock.
+            cost_usd: US dollars that the operation is expected to cost.
+            recursive: whether it is a recursive call.
 
         Raises:
-            ConfigError: nobody did, or no limit of this name exists.
+            ConfigError: the cost is no amount of money.
         """
-        if not confirmed_by:
-            raise ConfigError("an override needs the name of who confirmed it")
-        unknown = sorted(limits.keys() - set(LIMITS))
-        if unknown or not limits:
-            raise ConfigError(f"name the limits to override: {', '.join(LIMITS)}")
+        found = tuple(self._beyond(now_ms, amount(cost_usd), recursive=recursive))
+        if not found:
+            return WITHIN
+        override = self.pending
+        allowed = override is not None and override.limits.issuperset(one.limit for one in found)
+        if override is not None and allowed:
+            self.pending = None
+            self.overrides.append((override.confirmed_by, {one.limit: one.used + one.coming for one in found}))
+        found = tuple(one._replace(overridden=allowed) for one in found)
+        self.violations.extend(found)
+        del self.violations[:-MAX_VIOLATIONS]
+        return Check(allowed, found, self.plan(found, now_ms))
+
+    def override(self, limits: Mapping[str, float], confirmed_by: str) -> None:
+        """Change named limits for the rest of the execution.
+
+        Raises:
+            ConfigError: nobody confirmed it, or no limit of this name exists.
+        """
+        _check_override(limits, confirmed_by)
         kept = {name: getattr(self.limits, name) for name in LIMITS}
         changed: dict[str, Any] = {**kept, **limits}
         self.limits = ExecutionGuarantees(**changed)
         self.overrides.append((confirmed_by, dict(limits)))
 
-    def plan(self, why: str, advice: str, now_ms: float) -> DegradationPlan:
+    def allow_once(self, limits: Iterable[str], confirmed_by: str) -> None:
+        """Let the next operation that needs it go beyond named limits.
+
+        Raises:
+            ConfigError: nobody confirmed it, or no limit of this name exists.
+        """
+        named = frozenset(limits)
+        _check_override(named, confirmed_by)
+        self.pending = Override(confirmed_by, named)
+
+    def last_override(self) -> dict[str, Any]:
+        """Fields of the event that records the override used last."""
+        confirmed_by, limits = self.overrides[-1]
+        return {"limits": published_limits(limits), "confirmed_by": confirmed_by}
+
+    def plan(self, violations: Iterable[Violation], now_ms: float) -> DegradationPlan:
         """How to end well from here."""
+        found = list(violations)
         done = self.completed
         basis = f"rests on the {done} calls that succeeded" if done > 1 else "rests on one call" if done else "is empty"
+        why = " and ".join(one.reason for one in found)
+        advice = (_ADVICE[one.limit] for one in found)
         return DegradationPlan(
             partial_result=f"Stopped because {why}. The result so far {basis}.",
-            recommendations=("use the partial result as it is", advice, "override the limit and confirm it"),
+            recommendations=("use the partial result as it is", *advice, "override the limit and confirm it"),
             cost_usd=round(self.cost_usd, 6),
             duration_s=round(self.elapsed_s(now_ms), 3),
             recursive_calls=self.recursive_calls,
         )
 
-    def _breach(self, limit: str, used: float, allowed: float, now_ms: float) -> Breach:
-        why = f"the limit of {_WORDS[limit]} is spent ({used:g} of {allowed:g})"
-        return Breach(limit, used, allowed, self.plan(why, _ADVICE[limit], now_ms))
+    def _beyond(self, now_ms: float, cost_usd: float, *, recursive: bool) -> Iterable[Violation]:
+        limits = self.limits
+        most = limits.max_cost_usd + _TOLERANCE
+        used = self.cost_usd + self.reserved_usd
+        if self.cost_usd > most:
+            yield Violation(ViolationKind.COST_EXCEEDED, "max_cost_usd", self.cost_usd, cost_usd, limits.max_cost_usd)
+        elif cost_usd and used + cost_usd > most:
+            yield Violation(ViolationKind.COST_WOULD_EXCEED, "max_cost_usd", used, cost_usd, limits.max_cost_usd)
+        if (elapsed := self.elapsed_s(now_ms)) >= limits.max_duration_seconds:
+            name = "max_duration_seconds"
+            yield Violation(ViolationKind.DURATION_EXCEEDED, name, elapsed, 0.0, limits.max_duration_seconds)
+        if recursive and self.recursive_calls >= limits.max_recursive_calls:
+            name, made = "max_recursive_calls", self.recursive_calls
+            yield Violation(ViolationKind.CALLS_EXCEEDED, name, made, 1, limits.max_recursive_calls)
+
+
+def _check_override(limits: Iterable[str], confirmed_by: str) -> None:
+    """Refuse an override that names no person or no limit.
+
+    Raises:
+        ConfigError: saying what is missing.
+    """
+    if not str(confirmed_by or "").strip():
+        raise ConfigError("an override needs the name of who confirmed it: confirmed_by")
+    named = set(limits)
+    if not named or named - set(LIMITS):
+        raise ConfigError(f"name the limits to override: {', '.join(LIMITS)}")

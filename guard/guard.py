@@ -1,4 +1,4 @@
-"""The guard: wraps the tool calls of an agent's process (design 4).
+"""The guard: wraps the tool calls of an agent's process (docs/guard.md).
 
 guard = await ToolGuard.connect("kafka://localhost:9092", workspace_id="w1")
 result = await guard.call("http_request", fetch, {"url": url}, session_id=session)
@@ -8,34 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
+import os
 import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
-from ..schemas.tool_envelopes import ToolCallEnvelope
+from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
 from .attempts import Executor, Function, Runner
 from .backends.choice import backend_at, nowhere
-from .binding import as_bound, by_name
+from .blocking import BlockingCalls
 from .breaker import BreakerGate
 from .checking import Checking
 from .clock import Clock, SystemClock, new_id
-from .errors import EnvelopeRejected
+from .decorating import guarded
+from .errors import UNKNOWN_TOOL, EnvelopeRejected
 from .flow import CallFlow
 from .hooks import Hooks
+from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.joining import Joiner
 from .idempotency.memory import InMemoryDedupeStore
-from .metrics import Metrics
+from .json_view import clean_text, kind_of, text_of
+from .metrics import CALLS, Metrics
 from .permission import PermissionWrapper
 from .preparing import options_of, prepare
 from .privacy import Privacy
 from .publisher import Publisher
 from .reports import Reporting
-from .request import NO_SESSION, check_call, read_envelope
-from .result import ToolResult, refused_envelope
+from .request import NO_SESSION, Call, check_call, is_name, read_envelope
+from .result import ToolResult, refused_envelope, rejected_call
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
 from .straight import call_straight
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
     from .backends.memory import MemoryBackend
     from .idempotency.record import DedupeStore
     from .resilient import ResilientResult
+
+
+_GUARDS: WeakSet[ToolGuard] = WeakSet()
 
 
 class ToolGuard(Checking, Reporting):
@@ -94,24 +100,42 @@ class ToolGuard(Checking, Reporting):
         self.guard_id = f"guard-{new_id(self.clock.now_ms())}"
         self.sessions: WeakValueDictionary[str, GuardSession] = WeakValueDictionary()
         self.store: DedupeStore = store or InMemoryDedupeStore(clock=self.clock)
+        if not self.store.in_process:
+            self.store = FallbackDedupeStore(self.store, self.clock)
         self.publisher = Publisher(backend, settings, self.clock, self.privacy)
         tracing = Tracing(enabled=settings.tracing)
         gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
         self._gate = gate
+        self._joiner = Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough)
+        self._blocking: BlockingCalls | None = None
+        self.home: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         self._flow = CallFlow(
             backend,
             settings,
             self.clock,
             publisher=self.publisher,
             gate=gate,
-            joiner=Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics),
-            executor=Executor(self.clock, gate, self.hooks, self.metrics, tracing, draw),
+            joiner=self._joiner,
+            executor=Executor(self.clock, gate, self.hooks, self.metrics, tracing, draw, settings.passthrough),
             hooks=self.hooks,
             metrics=self.metrics,
             tracing=tracing,
             permission=None,
         )
         self.permission = permission
+        _GUARDS.add(self)
+
+    def after_fork(self) -> None:
+        """Begin anew in a child process: threads, tasks and connections are the parent's."""
+        self.guard_id = f"guard-{new_id(self.clock.now_ms())}"
+        self.metrics.after_fork()
+        self.backend.after_fork()
+        self.store.after_fork()
+        self._gate.after_fork(self.guard_id)
+        self._joiner.after_fork()
+        self._blocking = None
+        self.home = None
 
     # --- ways to get one ------------------------------------------------------------------------------------------
 
@@ -168,6 +192,7 @@ class ToolGuard(Checking, Reporting):
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
         backend = HttpBackend(engine.url, metrics, chosen.buffer_events, token=token, engine=engine)
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
+        guard.home = asyncio.get_running_loop()
         await backend.start(wait_s)
         return guard
 
@@ -210,6 +235,7 @@ class ToolGuard(Checking, Reporting):
             address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
         )
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
+        guard.home = asyncio.get_running_loop()
         await backend.start(wait_s)
         if strict and not backend.connected:
             await guard.close()
@@ -255,34 +281,30 @@ class ToolGuard(Checking, Reporting):
 
     def register(self, name: str, function: Function | None = None, **nature: Any) -> Tool:
         """Say what a tool is like; `nature` are the fields of `Tool`. With a function it can be called by name."""
-        if "tags" in nature:
-            nature["tags"] = frozenset(nature["tags"])
+        for field in ("tags", "volatile_params"):
+            if field in nature:
+                nature[field] = frozenset(nature[field])
         return self.tools.add(Tool(name=name, function=function, **nature))
 
     def tool(self, function: Function | None = None, *, name: str | None = None, **nature: Any) -> Any:
         """Guard a function for good: `@guard.tool(read_only=True)`.
 
-        The guarded function is called as before, with the session of the surrounding `async with guard.session(…)`. It
+        The guarded function is called as before, with the session of the surrounding `async with guard.session(…)`: a
+        coroutine function stays one, a plain function stays plain, a generator function stays one of its kind. It
         returns what the function returns and raises what it raises; a call that the guard does not make raises
         `CallNotPermitted`. Positional arguments get their names from the signature.
         """
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
         made = self.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
-        signature = inspect.signature(function)
+        return guarded(function, made.name, self.settings, self.call, self.blocking.call)
 
-        @functools.wraps(function)
-        async def guarded(*positional: Any, **named: Any) -> Any:
-            if not self.settings.enabled:
-                given = function(*positional, **named)
-                return await given if inspect.isawaitable(given) else given
-            bound = signature.bind(*positional, **named)
-            args, call_with = by_name(bound)
-            target = function if call_with is None else as_bound(function, call_with)
-            result = await self.call(made.name, target, args)
-            return result.unwrap()
-
-        return guarded
+    @property
+    def blocking(self) -> BlockingCalls:
+        """Calls for threads that wait; made when it is first used."""
+        if self._blocking is None:
+            self._blocking = BlockingCalls(self)
+        return self._blocking
 
     async def call(
         self,
@@ -306,32 +328,27 @@ class ToolGuard(Checking, Reporting):
             options: about this call alone: `call_id`, `request_id`, `idempotency_key`, `dedupe_mode`, `workspace_id`,
                 `namespace`, `actor_id`, `user_id`, `tenant_id`, `agent_id`, `correlation_id`, `model`, `model_tier`,
                 `recursion_depth`, `scenario`, `timeout_ms`, `deadline_ms` (milliseconds from now), `max_attempts`,
-                `max_elapsed_ms`, `hints`, `trace`.
+                `max_elapsed_ms`, `cost_usd` (expected, for the session's limits), `hints`, `trace`, `scope`.
+
+        A call that makes no sense is answered with a failed result (`unknown_tool`, `invalid_input`).
 
         Raises:
-            EnvelopeRejected: the call makes no sense; nothing was called and nothing noted.
+            BaseException: what steers the program instead of being a failure of the tool: a cancellation, an interrupt
+                of a graph, a request for approval; see `control_flow`.
         """
         if function is None:
-            function = self.tools.get(tool_name).function
-            if function is None:
-                raise EnvelopeRejected(f"no function for {tool_name!r}; give one, or register the tool with one")
+            function = self.tools.get(tool_name).function if is_name(tool_name) else None
         if args is None:
             args = {}
-        if not self.settings.enabled:
-            return await call_straight(tool_name, function, args, runner)
-        session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
+        if not self.settings.enabled and function is not None:
+            return await call_straight(tool_name, function, args, runner, self.settings.passthrough)
+        session = self.sessions.get(session_id) if isinstance(session_id, str) else CURRENT.get()
         if session_id is None:
             session_id = session.session_id if session is not None else NO_SESSION
-        check_call(tool_name, args, session_id)
-        call = prepare(
-            self.tools.get(tool_name),
-            args,
-            session_id,
-            options,
-            session=session,
-            settings=self.settings,
-            clock=self.clock,
-        )
+        try:
+            call, function = self._call_of(tool_name, function, args, session_id, session, options)
+        except EnvelopeRejected as rejected:
+            return self._reject(rejected, tool_name, session_id, session)
         return await self._flow.run(
             call,
             function,
@@ -339,6 +356,63 @@ class ToolGuard(Checking, Reporting):
             trust=self._trust,
             runner=runner,
         )
+
+    def _call_of(
+        self,
+        tool_name: Any,
+        function: Any,
+        args: Any,
+        session_id: Any,
+        session: GuardSession | None,
+        options: Mapping[str, Any],
+    ) -> tuple[Call, Function]:
+        """A call as its caller describes it, and the function that makes it.
+
+        Raises:
+            EnvelopeRejected: it makes no sense; the code is `unknown_tool` or `invalid_input`.
+        """
+        if not is_name(tool_name):
+            shown = text_of(tool_name)[:40]
+            raise EnvelopeRejected(f"tool_name must be a name of 1 to 256 characters, not {shown!r}", UNKNOWN_TOOL)
+        if function is None:
+            message = f"no function for {tool_name!r}; give one, or register the tool with one"
+            raise EnvelopeRejected(message, UNKNOWN_TOOL)
+        if not callable(function):
+            raise EnvelopeRejected(f"the function of {tool_name!r} is no function, but {kind_of(function)}")
+        check_call(tool_name, args, session_id)
+        try:
+            call = prepare(
+                self.tools.get(tool_name),
+                args,
+                clean_text(session_id),
+                options,
+                session=session,
+                settings=self.settings,
+                clock=self.clock,
+            )
+        except EnvelopeRejected:
+            raise
+        except Exception as error:
+            raise EnvelopeRejected(f"the call cannot be read: {text_of(error)[:200]}") from error
+        return call, function
+
+    def _reject(
+        self, rejected: EnvelopeRejected, tool_name: object, session_id: object, session: GuardSession | None
+    ) -> ToolResult:
+        """Answer a call that makes no sense, and publish that there was one."""
+        name = text_of(tool_name)[:256] or "unknown"
+        who = session if session is not None else self.settings
+        if self.settings.enabled:
+            self.publisher.rejected(
+                rejected.code,
+                name,
+                session_id if is_name(session_id) else NO_SESSION,
+                workspace_id=who.workspace_id,
+                user_id=who.user_id,
+                model=who.model,
+            )
+            self.metrics.add(CALLS, self.metrics.tool(clean_text(name)), str(ResultStatus.ERROR), "refused")
+        return rejected_call(rejected, name)
 
     async def execute(
         self, envelope: ToolCallEnvelope | Mapping[str, Any] | bytes | str, function: Function | None = None
@@ -391,7 +465,12 @@ class ToolGuard(Checking, Reporting):
         return await self.backend.flush(timeout_s)
 
     async def close(self) -> None:
-        """Deliver what can be delivered, and let go of everything."""
+        """Deliver what can be delivered, and let go of everything; a second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._blocking is not None:
+            self._blocking.close()
         await self.backend.close()
         await self.store.close()
 
@@ -400,3 +479,11 @@ class ToolGuard(Checking, Reporting):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _after_fork() -> None:
+    for guard in list(_GUARDS):
+        guard.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -61,12 +61,10 @@ class Hooks:
         """The first key that a hook gives; None where none does."""
         for hook in self._keys:
             try:
-                key = hook(call)
+                if key := hook(call):
+                    return str(key)
             except Exception as error:  # noqa: BLE001 - see the module
                 _complain(hook, error)
-                continue
-            if key:
-                return str(key)
         return None
 
     async def before(self, call: Call, attempt: int) -> None:

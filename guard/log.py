@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from .json_view import json_view, text_of
 from .redaction import redact_text
 
 LOGGER = logging.getLogger("trustfold.guard")
@@ -25,4 +26,8 @@ def say(level: int, event: str, **fields: Any) -> None:
         for name, value in fields.items()
         if value is not None
     }
-    LOGGER.log(level, "%s", orjson.dumps({"event": event, **shown}, default=str).decode())
+    try:
+        line = orjson.dumps({"event": event, **shown}, default=text_of).decode()
+    except orjson.JSONEncodeError:  # half a surrogate pair, a number beyond 64 bits
+        line = orjson.dumps(json_view({"event": event, **shown})).decode()
+    LOGGER.log(level, "%s", line)

@@ -65,6 +65,10 @@ class Metrics:
         self._tools: set[str] = set()
         self._lock = Lock()
 
+    def after_fork(self) -> None:
+        """Take another lock; a thread of the parent process may hold the old one."""
+        self._lock = Lock()
+
     def tool(self, name: str) -> str:
         """Label of a tool."""
         if name in self._tools:

@@ -1,9 +1,15 @@
-"""Makes the events of a guard: envelope, privacy, and off to the backend (design 2, Input events)."""
+"""Makes the events of a guard: envelope, privacy, and off to the backend (docs/events.md).
+
+Whatever callers fill in, what leaves is valid JSON within the bounds of its field: text is valid Unicode, names are not
+too long and hold no separators, numbers are finite.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +18,7 @@ from ..schemas import events as ev
 from ..schemas.vocabulary import Severity, Status, ToolClass
 from .clock import Clock, new_id
 from .failure import CallFailure
+from .json_view import clean_text, json_form, json_view, text_of
 from .log import say
 from .privacy import Privacy
 from .redaction import redact_text
@@ -22,7 +29,15 @@ if TYPE_CHECKING:
     from .backends.base import Backend
 
 SCHEMA_VERSION = "1.0"
-MAX_NAME = 256
+
+MAX_TEXT = 65_536
+"""Longest text of a field that is no name, in characters."""
+
+MAX_ARGS_BYTES = 262_144
+"""Larger arguments are sent as a digest; a record holds 1 MiB at most."""
+
+Digest = tuple[str, int]
+"""Digest and size in bytes of a result."""
 
 
 class Publisher:
@@ -45,41 +60,68 @@ class Publisher:
         """Publish an event of any kind; the envelope is filled in. Returns its id."""
         settings = self._settings
         now = self._clock.now_ms()
-        event = kind(
-            schema_version=SCHEMA_VERSION,
-            id=new_id(now),
-            time=datetime.fromtimestamp(now / 1000, UTC),
-            session_id=session_id,
-            **{
-                "workspace_id": settings.workspace_id,
-                "user_id": settings.user_id,
-                "tenant_id": settings.tenant_id,
-                "agent_id": settings.agent_id,
-                "model": settings.model,
-                **fields,
-            },
-        )
-        self.send(event)
-        return event.id
+        values = {
+            "session_id": session_id,
+            "workspace_id": settings.workspace_id,
+            "user_id": settings.user_id,
+            "tenant_id": settings.tenant_id,
+            "agent_id": settings.agent_id,
+            "model": settings.model,
+            **fields,
+        }
+        event_id = new_id(now)
+        try:
+            for name, value in values.items():
+                if value is not None:
+                    values[name] = _field(name, value)
+            event = kind(
+                schema_version=SCHEMA_VERSION, id=event_id, time=datetime.fromtimestamp(now / 1000, UTC), **values
+            )
+        except Exception as error:  # noqa: BLE001 - as below
+            self._lose(error)
+        else:
+            self.send(event)
+        return event_id
 
     def send(self, record: msgspec.Struct) -> None:
         """Hand a record to the backend; what cannot be handed over is logged and counted, as nothing here raises."""
         try:
             self._backend.publish(record)
         except Exception as error:  # noqa: BLE001 - a fault of reporting must not become one of the call
-            self.lost += 1
-            say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        self.lost += 1
+        say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+
+    def digest_of(self, output: Any) -> Digest | None:
+        """Digest and size of a result; None where it has none."""
+        try:
+            plain, raw = json_form(output)
+            digest, size = self.privacy.result_digest(plain)
+        except Exception as error:  # noqa: BLE001 - a result that cannot be digested is a result all the same
+            self._lose(error)
+            return None
+        return digest, max(size, len(raw))
 
     def started(self, call: Call, deadline_ms: float | None) -> None:
         """The tool is about to be called."""
+        try:
+            self._started(call, deadline_ms)
+        except Exception as error:  # noqa: BLE001 - as below
+            self._lose(error)
+
+    def _started(self, call: Call, deadline_ms: float | None) -> None:
         tool = call.tool
         private: dict[str, Any]
-        if self.privacy.send_args:
-            private = {"args": self.privacy.args(call.args)}
+        if self.privacy.send_args and len(call.canonical_args) <= MAX_ARGS_BYTES:
+            plain = call.plain_args
+            shown = plain if plain is call.args else json_view(call.args, open_objects=False)
+            private = {"args": self.privacy.args(shown)}
         else:
             guess = call.tool_class
             private = {
-                "args_digest": self.privacy.args_digest(call.args),
+                "args_digest": self.privacy.digest(call.canonical_args),
                 "failure_key": call.key.fine,
                 "tool_class": None if guess is ToolClass.UNKNOWN else guess,
             }
@@ -105,7 +147,7 @@ class Publisher:
         status: Status,
         *,
         failure: CallFailure | None = None,
-        output: Any = None,
+        digest: Digest | None = None,
         attempts: int = 0,
         duration_ms: float | None = None,
         from_cache: bool = False,
@@ -114,9 +156,12 @@ class Publisher:
         """The call is over, one way or another."""
         fields: dict[str, Any] = {}
         if failure is not None:
-            fields["error"] = self._error(call, failure)
-        elif status is Status.SUCCESS and output is not None:
-            fields["result_digest"], fields["result_size"] = self.privacy.result_digest(output)
+            try:
+                fields["error"] = self._error(call, failure)
+            except Exception as error:  # noqa: BLE001 - as below
+                self._lose(error)
+        elif digest is not None:
+            fields["result_digest"], fields["result_size"] = digest
         self.event(
             ev.ToolCallFinished,
             call.session_id,
@@ -151,15 +196,27 @@ class Publisher:
             error=ev.ErrorInfo(type=kind, code=code),
         )
 
+    def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:
+        """A call was asked for that makes no sense: no such tool, or arguments that are none."""
+        self.event(
+            ev.ToolCallFinished,
+            session_id,
+            **who,
+            call_id=new_id(self._clock.now_ms()),
+            tool_name=tool_name,
+            status=Status.ERROR,
+            error=ev.ErrorInfo(type=code, code=code, retriable=False, severity=Severity.INVALID_INPUT),
+        )
+
     def _error(self, call: Call, failure: CallFailure) -> ev.ErrorInfo:
         private = self.privacy
         # The folds would classify a message that they are not shown; so they are told what it is.
         told = not private.send_errors or failure.severity is Severity.SECURITY
         return ev.ErrorInfo(
-            type=private.word(failure.type, call.args) or None,
-            message=private.message(failure.message, call.args) or None,
+            type=private.word(failure.type, call.plain_args) or None,
+            message=private.message(failure.message, call.plain_args) or None,
             http_status=failure.http_status,
-            code=private.word(failure.code, call.args) or None,
+            code=private.word(failure.code, call.plain_args) or None,
             retriable=failure.retriable,
             severity=failure.severity if told and not failure.neutral else None,
         )
@@ -175,6 +232,46 @@ class Publisher:
             "correlation_id": call.correlation_id,
             "turn_index": call.turn_index,
         }
+
+
+_NAMES = frozenset(
+    """session_id workspace_id user_id tenant_id agent_id model model_tier correlation_id call_id tool_name plugin_name
+    service idempotency_key args_digest failure_key breaker_key guard_id domain method output_id confirmed_by
+    text_digest result_digest scope""".split()
+)
+_TEXTS = frozenset({"scenario", "reason", "text"})
+_MAX_NAME = {"failure_key": 1024}
+_REQUIRED = frozenset({"session_id", "call_id", "tool_name"})
+
+
+def _field(name: str, value: Any) -> Any:
+    """The value of an event's field, within its bounds."""
+    if name in _NAMES:
+        return _name(value if type(value) is str else text_of(value), _MAX_NAME.get(name, 256)) or (
+            "unknown" if name in _REQUIRED else None
+        )
+    if name in _TEXTS:
+        return text_of(value)[:MAX_TEXT]
+    if name == "annotations":
+        return json_form(value)[0]
+    if name == "error" and isinstance(value, ev.ErrorInfo):
+        return ev.ErrorInfo(
+            type=_name(value.type or "", 256) or None,
+            message=clean_text(value.message or "")[:MAX_TEXT] or None,
+            http_status=value.http_status,
+            code=_name(value.code or "", 256) or None,
+            retriable=value.retriable,
+            severity=value.severity,
+        )
+    if type(value) is float and not math.isfinite(value):
+        return None
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _name(text: str, most: int) -> str:
+    """Name that fits its field: valid Unicode, no U+0000 and no U+001F, not too long."""
+    return clean_text(text).replace("\x00", "").replace("\x1f", "")[:most]
 
 
 def is_event(record: msgspec.Struct) -> bool:

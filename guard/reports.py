@@ -16,7 +16,8 @@ from ..schemas import events as ev
 from ..schemas.vocabulary import QualitySeverity, Severity
 from .clock import Clock, new_id
 from .failure import of_exception, of_result
-from .privacy import Privacy, canonical
+from .json_view import json_form, json_view, text_of
+from .privacy import Privacy
 from .publisher import Publisher
 from .redaction import redact, redact_text
 from .request import NO_SESSION, check_call
@@ -141,8 +142,8 @@ def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) ->
         failure = of_exception(error)
     else:
         shape = error if isinstance(error, dict) else {"error": error or "error"}
-        found = of_result(shape if "error" in shape else {"error": str(shape)})
-        failure = found if found is not None else of_exception(RuntimeError(str(error)))
+        found = of_result(shape if "error" in shape else {"error": text_of(shape)})
+        failure = found if found is not None else of_exception(RuntimeError(text_of(error)))
     return ev.ErrorInfo(
         type=privacy.word(failure.type, {}) or None,
         message=privacy.message(failure.message, {}) or None,
@@ -164,4 +165,4 @@ def severity_of(word: Severity | str | None) -> Severity | None:
 
 def context_of(context: dict[str, Any] | None) -> msgspec.Raw | None:
     """A report's context, redacted; None where there is none."""
-    return msgspec.Raw(canonical(redact(context))) if context else None
+    return msgspec.Raw(json_form(redact(json_view(context, open_objects=False)))[1]) if context else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 
-from ..projections.calls.command_line import read as read_command_line
-from ..projections.calls.keys import CallKey, call_key, given_key, is_shell, shell_command, tool_key
+from ..projections.calls.keys import CallKey, call_key, given_key, read_command, runs, tool_key
 from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..schemas.events import ToolCallStarted
@@ -25,8 +24,16 @@ from ..schemas.tool_envelopes import (
 )
 from ..schemas.vocabulary import ToolClass
 from .errors import EnvelopeRejected
+from .json_view import json_form, text_of
 from .privacy import is_private_key_of
 from .tools import Tool
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+    from .result import ToolResult
+    from .tool_threads import Outcome
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
 
@@ -47,10 +54,17 @@ class Call:
         started_ms: when it came, since the epoch.
         began_ms: the same on the clock that never runs backwards.
         deadline_ms: when nobody waits any more, on that clock; None: never.
+        scope: `global` where it may be the same as another session's call; None: as the tool or the guard says.
+        receives_key: the tool is given the idempotency key, and so can tell a repetition from another call.
+        running: the thread of its latest attempt, if that was a plain function's.
+        ended: how it ended, from the moment that the tool has run for the last time.
+        stream: done when its result, a generator, has ended; None where the result is another one.
+        cost_usd: US dollars that its caller expects it to cost; None: as its tool is registered.
     """
 
     __slots__ = (
         "_danger",
+        "_form",
         "_key",
         "actor_id",
         "agent_id",
@@ -58,8 +72,10 @@ class Call:
         "began_ms",
         "call_id",
         "correlation_id",
+        "cost_usd",
         "deadline_ms",
         "dedupe_mode",
+        "ended",
         "given_key",
         "hints",
         "max_attempts",
@@ -68,12 +84,16 @@ class Call:
         "model_tier",
         "namespace",
         "notes",
+        "receives_key",
         "recursion_depth",
         "request_id",
+        "running",
         "scenario",
+        "scope",
         "session_id",
         "settled_scopes",
         "started_ms",
+        "stream",
         "tenant_id",
         "tool",
         "trace",
@@ -94,6 +114,7 @@ class Call:
         self.started_ms = 0
         self.began_ms = 0.0
         self.deadline_ms: float | None = None
+        self.cost_usd: float | None = None
         self.given_key: str | None = None
         self.dedupe_mode: DedupeMode | None = None
         self.max_attempts: int | None = None
@@ -111,6 +132,12 @@ class Call:
         self.scenario: str | None = None
         self.notes: dict[str, Any] = {}
         self.settled_scopes: list[str] = []
+        self.scope: str | None = None
+        self.receives_key = False
+        self.running: Future[Outcome] | None = None
+        self.ended: ToolResult | None = None
+        self.stream: asyncio.Future[ToolResult] | None = None
+        self._form: tuple[dict[str, Any], bytes] | None = None
         self._key = key
         self._danger: bool | None = None
 
@@ -123,8 +150,23 @@ class Call:
     def key(self) -> CallKey:
         """Where the call counts; a key that would show a secret is the tool's own."""
         if self._key is None:
-            self._key = safe_key(self.tool.name, self.args, self.tool.service or "")
+            self._key = safe_key(self.tool.name, self.plain_args, self.tool.service or "")
         return self._key
+
+    @property
+    def plain_args(self) -> dict[str, Any]:
+        """The arguments as JSON data, for everything but the tool itself."""
+        return self._json_form()[0]
+
+    @property
+    def canonical_args(self) -> bytes:
+        """The arguments as JSON with sorted names, for digests."""
+        return self._json_form()[1]
+
+    def _json_form(self) -> tuple[dict[str, Any], bytes]:
+        if self._form is None:
+            self._form = json_form(self.args)
+        return self._form
 
     @property
     def trust_keys(self) -> tuple[str, ...]:
@@ -143,19 +185,19 @@ class Call:
     def tool_class(self) -> ToolClass:
         """What its arguments show of its class; a guess, for behaviour only."""
         name = self.tool.name
-        if is_shell(name):
-            return read_command_line(shell_command(self.args)).tool_class
+        if runs(name, self.plain_args) == "shell":
+            return read_command(name, self.plain_args).tool_class
         named = class_by_name(name)
-        return class_by_args(self.args) if named is ToolClass.UNKNOWN and self.args else named
+        return class_by_args(self.plain_args) if named is ToolClass.UNKNOWN and self.args else named
 
     @property
     def dangerous(self) -> bool:
-        """Whether it tries what no agent should, by the rules of the folds."""
+        """Whether it tries what no agent should, by the shipped rules of the folds; what is only risky is not."""
         if self._danger is None:
             name = self.tool.name
-            path = self.args.get("path") or self.args.get("file_path")
-            if is_shell(name):
-                self._danger = bool(read_command_line(shell_command(self.args)).danger)
+            path = self.plain_args.get("path") or self.plain_args.get("file_path")
+            if runs(name, self.plain_args) == "shell":
+                self._danger = bool(read_command(name, self.plain_args).danger)
             else:
                 acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
                 self._danger = acts and writes_credentials(str(path))
@@ -163,12 +205,12 @@ class Call:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may be made twice: by its tool's nature, by its caller's word, or because it has a key."""
+        """Whether it may be made twice: by its tool's nature, its caller's word, or since the tool gets the key."""
         if self.hints is not None and self.hints.safety_critical:
             return False
         if self.hints is not None and self.hints.expected_retry_safe is not None:
             return self.hints.expected_retry_safe
-        return self.tool.may_repeat or self.given_key is not None
+        return self.tool.may_repeat or self.receives_key
 
     def envelope(self) -> ToolCallEnvelope:
         """The call as published (seed 3 §1.1), for hooks."""
@@ -251,11 +293,16 @@ def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> 
         # may be any objects.
         bare = msgspec.structs.replace(given, payload=msgspec.structs.replace(given.payload, params={}))
         msgspec.convert(msgspec.to_builtins(bare), ToolCallEnvelope)
-    except (msgspec.DecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
-        raise EnvelopeRejected(f"no valid envelope of version {CONTRACT_VERSION}: {error}") from error
+    except Exception as error:
+        raise EnvelopeRejected(f"no valid envelope of version {CONTRACT_VERSION}: {text_of(error)}") from error
     if not isinstance(given.payload.params, dict):
         raise EnvelopeRejected("payload.params must be an object of named arguments")
     return given
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether a value is an id or a name that events may carry."""
+    return type(value) is str and 0 < len(value) <= 256 and "\x1f" not in value and "\x00" not in value
 
 
 def check_call(tool_name: object, args: object, session_id: object) -> None:
@@ -265,7 +312,7 @@ def check_call(tool_name: object, args: object, session_id: object) -> None:
         EnvelopeRejected: naming the argument.
     """
     for what, value in (("tool_name", tool_name), ("session_id", session_id)):
-        if not isinstance(value, str) or not value or len(value) > 256 or "\x1f" in value or "\x00" in value:
-            raise EnvelopeRejected(f"{what} must be a name of 1 to 256 characters, not {str(value)[:40]!r}")
+        if not is_name(value):
+            raise EnvelopeRejected(f"{what} must be a name of 1 to 256 characters, not {text_of(value)[:40]!r}")
     if not isinstance(args, Mapping):
         raise EnvelopeRejected(f"args must be an object of named arguments, not {type(args).__name__}")

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .result import ToolResult
 
 
+_RANKED_BY = (StateKind.QUALITY, StateKind.BREAKER)
+
+
 @dataclass(frozen=True, slots=True)
 class ResilientAttempt:
     """One tool that was tried.
@@ -121,11 +124,16 @@ async def call_resilient(
 def rank(
     guard: ToolGuard, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
 ) -> list[Ranked]:
-    """Registered tools that can be called by name and carry all tags, best first, without those that do not fit."""
+    """Registered tools that can be called by name and carry all tags, best first, without those that do not fit.
+
+    Past failures and tags rank; they leave no scenario without a candidate.
+    """
     fitting = {tool.name: tool for tool in guard.tools.known() if tool.function is not None and tags <= tool.tags}
     about = {name: " ".join(filter(None, [tool.description, *sorted(tool.tags)])) for name, tool in fitting.items()}
-    states = guard.view.records(StateKind.QUALITY, guard.settings.workspace_id)
+    services = {name: tool.service for name, tool in fitting.items() if tool.service}
+    workspace = guard.settings.workspace_id
+    states = [one for kind in _RANKED_BY for one in guard.view.records(kind, workspace)]
     now = datetime.fromtimestamp(guard.clock.now_ms() / 1000, UTC)
-    ranked = rank_tools(scenario, about, states, now, rules, similarity)
+    ranked = rank_tools(scenario, about, states, now, rules, similarity, services)
     # Tags that the caller asks for are a word for fitting: among them even a poor description is worth a try.
-    return [one for one in ranked if one.rank > 0 or (tags and not one.tag)]
+    return [one for one in ranked if one.similarity > 0 or tags]

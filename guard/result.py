@@ -8,6 +8,7 @@ from typing import Any
 
 from ..schemas.tool_envelopes import CacheHit, ResultError, ResultOutput, ResultStatus, RetryRecord, ToolResultEnvelope
 from .errors import CallNotPermitted, EnvelopeRejected, ToolFailed
+from .json_view import text_of
 
 REFUSALS = frozenset(
     {
@@ -20,6 +21,7 @@ REFUSALS = frozenset(
         "key_conflict",
         "in_flight",
         "result_unavailable",
+        "wrong_loop",
     }
 )
 """Error codes of calls that the guard did not make."""
@@ -129,13 +131,19 @@ def refusal(code: str, message: str) -> ResultError:
     return ResultError(code=code, message=message, retriable=code in {"circuit_open", "in_flight"}, terminal=False)
 
 
+def rejected_call(rejected: EnvelopeRejected, tool_name: str) -> ToolResult:
+    """The answer to a call that makes no sense: terminal, and a failure as any other."""
+    error = ResultError(code=rejected.code, message=str(rejected), retriable=False, terminal=True)
+    return ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.ERROR, error=error, exception=rejected)
+
+
 def refused_envelope(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
     """The answer to an envelope that describes no call: terminal, with the ids that can be read."""
     shown = envelope if isinstance(envelope, Mapping) else {}
     error = ResultError(code="validation_error", message=str(rejected), retriable=False, terminal=True)
     return ToolResult(
-        request_id=str(shown.get("requestId", "")),
-        tool_name=str(shown.get("toolName", "")),
+        request_id=text_of(shown.get("requestId", "")),
+        tool_name=text_of(shown.get("toolName", "")),
         status=ResultStatus.ERROR,
         error=error,
         exception=rejected,

@@ -13,7 +13,7 @@ from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIs
 from ..schemas.settings import SettingsOverrides
 from ..schemas.vocabulary import Severity, TrustState
 from .attempts import Function
-from .guarantees import LIMITS, ExecutionGuarantees, Spending
+from .guarantees import LIMITS, WITHIN, Check, ExecutionGuarantees, Spending, amount, published_limits
 from .nudges import Inject, NudgeInbox
 from .redaction import redact_text
 from .result import ToolResult
@@ -210,10 +210,44 @@ class GuardSession:
         if self.spending is None:
             self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
         self.spending.override(limits, confirmed_by)
-        named = {name: limits[name] for name in LIMITS if name in limits}
-        if "max_recursive_calls" in named:
-            named["max_recursive_calls"] = int(named["max_recursive_calls"])
-        self._event(ev.GuaranteeOverridden, limits=ev.GuaranteeLimits(**named), confirmed_by=confirmed_by)  # type: ignore[arg-type]
+        self._event(ev.GuaranteeOverridden, limits=published_limits(limits), confirmed_by=confirmed_by)
+
+    def allow_once(self, *limits: str, confirmed_by: str) -> None:
+        """Let the next operation that needs it go beyond the named limits, because a person has confirmed it.
+
+        The override is used once; it is recorded in `spending.overrides` and as an event when it is used.
+
+        Raises:
+            ConfigError: nobody confirmed, or no limit of this name exists.
+        """
+        if self.spending is None:
+            self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
+        self.spending.allow_once(limits, confirmed_by)
+
+    def check_limits(self, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
+        """Check an operation other than a guarded call, right before it is made; guarded calls are checked anyway.
+
+        Every limit that it goes beyond is in `violations` of the answer, and recorded in `spending.violations`.
+
+        Raises:
+            ConfigError: the cost is no amount of money.
+        """
+        if self.spending is None:
+            return WITHIN
+        checked = self.spending.check(self._guard.clock.monotonic_ms(), cost_usd=cost_usd, recursive=recursive)
+        if checked.overridden:
+            self._event(ev.GuaranteeOverridden, **self.spending.last_override())
+        return checked
+
+    def spend(self, *, cost_usd: float = 0.0, recursive: bool = False) -> None:
+        """Count what an operation other than a guarded call has cost.
+
+        Raises:
+            ConfigError: the cost is no amount of money.
+        """
+        if self.spending is not None:
+            self.spending.cost_usd += amount(cost_usd)
+            self.spending.recursive_calls += recursive
 
     # --- reporter -------------------------------------------------------------------------------------------------
 
@@ -245,11 +279,7 @@ class GuardSession:
         self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
 
     def _tell_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
-        told = ev.GuaranteeLimits(
-            max_cost_usd=limits.max_cost_usd,
-            max_duration_seconds=limits.max_duration_seconds,
-            max_recursive_calls=limits.max_recursive_calls,
-        )
+        told = published_limits({name: getattr(limits, name) for name in LIMITS})
         self._event(ev.GuaranteeOverridden, limits=told, confirmed_by=confirmed_by)
 
     def _event(self, kind: type[ev.EventBase], **fields: Any) -> None:

@@ -10,9 +10,11 @@ from typing import Any, Self
 from ..schemas.errors import ConfigError
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.tool_envelopes import DedupeMode
+from .control_flow import Passthrough
 
 CONFLICTS = ("reject", "independent")
 UNATTENDED = ("allow", "deny")
+SCOPES = ("session", "global")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,8 @@ class DedupePolicy:
 
     Attributes:
         mode: `enforced` waits for the twin that is running, `bestEffort` fails fast, `disabled` joins nothing.
-        derive_keys: compute a key where neither the caller nor a hook gives one.
+        derive_keys: compute a key where neither the caller nor a hook gives one and the tool's calls may be joined.
+        scope: which calls may be the same: those of one `session`, or `global`.
         conflict: same key, other parameters: `reject` the call, or treat it as an `independent` one.
         done_ms: how long a result is kept.
         failed_ms: how long a terminal error is kept; errors that might pass are never kept.
@@ -60,6 +63,7 @@ class DedupePolicy:
 
     mode: DedupeMode = DedupeMode.ENFORCED
     derive_keys: bool = True
+    scope: str = "session"
     conflict: str = "reject"
     done_ms: int = 86_400_000
     failed_ms: int = 300_000
@@ -71,6 +75,8 @@ class DedupePolicy:
         Raises:
             ConfigError: naming the field.
         """
+        if self.scope not in SCOPES:
+            raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
         if self.conflict not in CONFLICTS:
             raise ConfigError(f"conflict is {self.conflict!r}; use {' or '.join(CONFLICTS)}")
         for name in ("done_ms", "failed_ms", "lease_ms"):
@@ -96,6 +102,7 @@ class GuardSettings:
         model_tier: its class; recursive calls have a circuit per tier.
         retry: how often and how soon a call is tried again.
         dedupe: how calls with the same key are joined.
+        passthrough: further exceptions that steer the program and are no failures: classes, or `package.Class` as text.
         unattended: what becomes of a call that needs approval where there is nobody to ask: `allow` or `deny`.
         digest_key: secret of the deployment; digests of arguments are keyed with it.
         send_args: send arguments and texts, redacted, instead of digests.
@@ -118,6 +125,7 @@ class GuardSettings:
     model_tier: str | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dedupe: DedupePolicy = field(default_factory=DedupePolicy)
+    passthrough: Passthrough = ()
     unattended: str = "allow"
     digest_key: bytes = field(default=b"", repr=False)
     send_args: bool = False

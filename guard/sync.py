@@ -1,55 +1,47 @@
-"""The same guard for programs without an event loop.
-
-A loop in a thread of its own does the waiting; the tool itself runs in the thread that calls, with whatever that thread
-holds (a connection, a lock, a context). Only a call with a time limit runs in another thread, since nobody can cut off
-the caller's own.
-"""
+"""The same guard for programs without an event loop; see `blocking` for the threads that do the work."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
-import queue
-import threading
+import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet
 
-from .binding import as_bound, by_name
+from .blocking import LoopThread, serve
+from .clock import new_id
+from .decorating import guarded
+from .errors import GuardError
 from .guard import ToolGuard
-from .session import CURRENT
+from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
     from .attempts import Function
     from .checking import Decision
     from .result import ToolResult
-    from .session import GuardSession
 
 T = TypeVar("T")
-_Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+_GUARDS: WeakSet[SyncToolGuard] = WeakSet()
 
 
-class _LoopThread:
-    """An event loop that runs beside the program."""
+class SyncGuardSession(GuardSession):
+    """A session whose calls wait."""
 
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="trustfold-guard", daemon=True)
-        self._thread.start()
+    def __init__(self, guard: SyncToolGuard, session_id: str, **options: Any) -> None:
+        """As `GuardSession`."""
+        super().__init__(guard.guard, session_id, **options)
+        self._waiting = guard
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.close()
-
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
+    def call(  # type: ignore[override]
+        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+    ) -> ToolResult:
+        """A guarded call in this session; see `SyncToolGuard.call`."""
+        return self._waiting.call(tool_name, function, args, session_id=self.session_id, **options)
 
 
 class SyncToolGuard:
@@ -61,12 +53,32 @@ class SyncToolGuard:
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, ToolGuard]]) -> None:
         """Make the asynchronous guard on the loop that will serve it."""
-        self._thread = _LoopThread()
+        self._thread: LoopThread | None = LoopThread()
+        self._closed = False
         try:
             self.guard = self._thread.wait_for(make())
         except BaseException:
             self._thread.stop()
             raise
+        self.guard.home = self._thread.loop
+        _GUARDS.add(self)
+
+    def after_fork(self) -> None:
+        """Begin anew in a child process, which has no thread but the one that forked."""
+        self._thread = None
+
+    def _loop_thread(self) -> LoopThread:
+        """The thread that waits; a new one in a child process.
+
+        Raises:
+            GuardError: the guard is closed.
+        """
+        if self._closed:
+            raise GuardError("this guard is closed; make another one")
+        if self._thread is None:
+            self._thread = LoopThread()
+            self.guard.home = self._thread.loop
+        return self._thread
 
     @classmethod
     def in_memory(cls, **options: Any) -> Self:
@@ -99,40 +111,50 @@ class SyncToolGuard:
         self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
     ) -> ToolResult:
         """As `ToolGuard.call`."""
-        return self._serve(lambda runner: self.guard.call(tool_name, function, args, runner=runner, **options), options)
+        return serve(
+            self._loop_thread().loop,
+            lambda runner: self.guard.call(tool_name, function, args, runner=runner, **options),
+        )
 
     def execute(self, envelope: Any, function: Function | None = None) -> ToolResult:
         """As `ToolGuard.execute`; the tool runs in a thread of the guard."""
-        return self._thread.wait_for(self.guard.execute(envelope, function))
+        return serve(self._loop_thread().loop, lambda _: self.guard.execute(envelope, function))
 
     def call_resilient(self, scenario: str, args: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """As `ToolGuard.call_resilient`; the tools run in threads of the guard."""
-        return self._thread.wait_for(self.guard.call_resilient(scenario, args, **options))
+        return serve(self._loop_thread().loop, lambda _: self.guard.call_resilient(scenario, args, **options))
 
     def tool(self, function: Function | None = None, *, name: str | None = None, **nature: Any) -> Any:
-        """As `ToolGuard.tool`, for plain functions."""
+        """As `ToolGuard.tool`; a coroutine function runs on the loop that awaits it."""
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
         made = self.guard.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
-        signature = inspect.signature(function)
+        return guarded(function, made.name, self.guard.settings, self._call_from_loop, self.call)
 
-        @functools.wraps(function)
-        def guarded(*positional: Any, **named: Any) -> Any:
-            if not self.guard.settings.enabled:
-                return function(*positional, **named)
-            args, call_with = by_name(signature.bind(*positional, **named))
-            target = function if call_with is None else as_bound(function, call_with)
-            return self.call(made.name, target, args).unwrap()
+    async def _call_from_loop(self, tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
+        """Guard a call on the guard's loop, and run a coroutine function on the one that awaits it here."""
+        here, home = asyncio.get_running_loop(), self._loop_thread().loop
+        target = function
+        if inspect.iscoroutinefunction(function):
 
-        return guarded
+            async def target(**given: Any) -> Any:
+                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(**given), here))
+
+        context = contextvars.copy_context()
+
+        async def call() -> ToolResult:
+            task = asyncio.get_running_loop().create_task(self.guard.call(tool_name, target, args), context=context)
+            return await task
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), home))
 
     @contextmanager
-    def session(self, session_id: str | None = None, **options: Any) -> Iterator[GuardSession]:
+    def session(self, session_id: str | None = None, **options: Any) -> Iterator[SyncGuardSession]:
         """A session of the thread that enters it: `with guard.session(…) as session:`.
 
-        Calls are made with `guard.call`, which finds the session by itself.
+        `guard.call` finds the session by itself; `session.call` waits as it does.
         """
-        session = self.guard.session(session_id, **options).begin()
+        session = SyncGuardSession(self, session_id or new_id(self.guard.clock.now_ms()), **options).begin()
         token = CURRENT.set(session)
         try:
             yield session
@@ -146,14 +168,18 @@ class SyncToolGuard:
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """As `ToolGuard.flush`."""
-        return self._thread.wait_for(self.guard.flush(timeout_s))
+        return self._loop_thread().wait_for(self.guard.flush(timeout_s))
 
     def close(self) -> None:
-        """As `ToolGuard.close`; ends the thread, too."""
+        """As `ToolGuard.close`; ends the thread, too. A second time does nothing."""
+        if self._closed:
+            return
+        thread = self._loop_thread()
+        self._closed = True
         try:
-            self._thread.wait_for(self.guard.close())
+            thread.wait_for(self.guard.close())
         finally:
-            self._thread.stop()
+            thread.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -161,52 +187,10 @@ class SyncToolGuard:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _serve(self, make: Callable[[Any], Coroutine[Any, Any, ToolResult]], options: Mapping[str, Any]) -> ToolResult:
-        """Run a call on the loop, and its tool here."""
-        work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        limited = options.get("timeout_ms") is not None or options.get("deadline_ms") is not None
 
-        async def here(function: Function, args: dict[str, Any]) -> Any:
-            loop = asyncio.get_running_loop()
-            done: asyncio.Future[Any] = loop.create_future()
-            work.put((function, args, loop, done))
-            return await done
-
-        ran = CURRENT.get()
-        inherits = ran is not None and options.get("session_id") is None
-
-        async def on_the_loop() -> ToolResult:
-            if inherits:
-                CURRENT.set(ran)
-            return await make(None if limited else here)
-
-        running = asyncio.run_coroutine_threadsafe(on_the_loop(), self._thread.loop)
-        running.add_done_callback(lambda _: work.put(None))
-        try:
-            while (item := work.get()) is not None:
-                _run_here(*item)
-        except BaseException:
-            running.cancel()
-            raise
-        return running.result()
+def _after_fork() -> None:
+    for guard in list(_GUARDS):
+        guard.after_fork()
 
 
-def _run_here(
-    function: Function, args: dict[str, Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any]
-) -> None:
-    """Run a tool in this thread and tell the loop what came of it."""
-
-    def tell(output: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(output)
-        else:
-            done.set_exception(error)
-
-    try:
-        output = function(**args)
-    except Exception as error:  # noqa: BLE001 - it is told where it is waited for
-        loop.call_soon_threadsafe(tell, None, error)
-    else:
-        loop.call_soon_threadsafe(tell, output, None)
+os.register_at_fork(after_in_child=_after_fork)

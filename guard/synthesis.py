@@ -128,12 +128,13 @@ def synthesize(
 
 def _summary(results: Sequence[RecursiveResult], made: Synthesis) -> dict[str, object]:
     weight = sum(one.confidence for one in results)
+    answer = reckoning.same_answer(made.content)
     parts = tuple(
         ev.SynthesisResult(
             confidence=one.confidence,
             id=f"r{number}",
             weight=round(one.confidence / weight, 4) if weight else 0.0,
-            included=one.content == made.content or made.strategy is SynthesisStrategy.WEIGHTED,
+            included=made.strategy is SynthesisStrategy.WEIGHTED or answer == reckoning.same_answer(one.content),
         )
         for number, one in enumerate(results, 1)
     )

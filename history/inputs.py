@@ -1,6 +1,6 @@
 """What the folds were given, from the history, in the order in which it can be folded again.
 
-The embedded engine's log has one numbering over all topics, so its order is exact, whatever its clock did. Kafka keeps
+The embedded engine's log and recorded files have one numbering over all inputs, so their order is exact. Kafka keeps
 order within a partition; between partitions the arrival decides, as it did for the workers, though not to the same
 record.
 """
@@ -105,7 +105,7 @@ FROM (
     SELECT *, CASE WHEN one_log THEN NULL
               ELSE max(coalesce(arrived, TIMESTAMP 'epoch')) OVER (PARTITION BY topic, "partition" ORDER BY "offset")
               END AS place
-    FROM given, (SELECT source LIKE 'store %' AS one_log FROM recorded_from)
+    FROM given, (SELECT source LIKE 'store %' OR source LIKE 'files %' AS one_log FROM recorded_from)
 )
 ORDER BY place, "offset", topic <> '{RULES_TOPIC}', topic, "partition"
 """  # noqa: S608 - our own numbers and names

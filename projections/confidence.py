@@ -6,7 +6,9 @@ answer.
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -40,6 +42,12 @@ SOURCES: Mapping[str, float] = {
 EVEN = 0.5
 """Confidence where nothing speaks for or against."""
 
+_JOINED = re.compile(r"['\u2018\u2019`\u00b4]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
+"""Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops."""
+
+_SEPARATORS = re.compile(r"[;!?¡¿…\"“”„«»()\[\]{}*_]|[,:](?!\d)|(?<=\w)[-\u2010-\u2015]|[-\u2010-\u2015](?!\d)")
+"""Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one."""
+
 _CONNECTED = 0.25
 _LEADS_ON = re.compile(
     r"(?:then|next|after|afterwards|finally|lastly|second(?:ly)?|third(?:ly)?|so|thus|hence|therefore|consequently|"
@@ -64,6 +72,16 @@ def share(value: Any, name: str = "confidence") -> float:
     return float(value)
 
 
+def same_answer(content: str) -> str:
+    """The normal form in which equal answers are equal: without case, spacing and punctuation.
+
+    What makes a number another one stays (`-3`, `3.5`, `50%`), and so do signs that are part of a name (`C++`, `C#`).
+    """
+    text = unicodedata.normalize("NFKC", content).casefold()
+    words = _SEPARATORS.sub(" ", _JOINED.sub("", text)).split()
+    return " ".join(words) or " ".join(text.split())
+
+
 # --- signals --------------------------------------------------------------------------------------------------------
 
 
@@ -71,7 +89,7 @@ def self_consistency(samples: Sequence[str]) -> float:
     """Share of the samples that agree with the most frequent answer; one sample proves nothing either way."""
     if len(samples) < 2:
         return EVEN if samples else 0.0
-    answers = Counter(" ".join(sample.casefold().split()) for sample in samples)
+    answers = Counter(map(same_answer, samples))
     return answers.most_common(1)[0][1] / len(samples)
 
 
@@ -184,17 +202,22 @@ def synthesize(
 ) -> Synthesis:
     """Combine results; without any the answer is empty and its confidence 0.
 
-    `weighted`: the most confident answer; the confidence is the mean weighted by itself.
+    Equal answers count as one, in the words of the most confident of them.
+
+    `weighted`: the answer whose results have the largest sum of confidence, so that five of 0.8 outvote one of 0.9; its
+    confidence is the mean of all, weighted by itself.
     `consensus`: what most of the results agree on that reach the floor; where there is no such agreement, the most
     confident answer, and that there is none.
     `diverse`: the most confident answer and every other one.
 
     Raises:
-        ValueError: a confidence is not from 0 to 1.
+        ValueError: a confidence is not from 0 to 1, or a cost is no amount of money.
     """
     rules = rules or ConfidenceRules()
     for result in results:
         share(result.confidence)
+        if not 0 <= result.cost_usd < math.inf:
+            raise ValueError(f"cost_usd must be a number from 0, not {result.cost_usd!r}")
     best = max(results, key=lambda result: result.confidence, default=Result("", 0.0))
     made = Synthesis(
         content=best.content,
@@ -207,20 +230,37 @@ def synthesize(
         case SynthesisStrategy.WEIGHTED:
             total = sum(result.confidence for result in results)
             squares = sum(result.confidence**2 for result in results)
-            return made._replace(confidence=min(1.0, squares / total) if total else 0.0)
+            content = _heaviest(results) if total else best.content
+            return made._replace(content=content, confidence=min(1.0, squares / total) if total else 0.0)
         case SynthesisStrategy.CONSENSUS:
             return _consensus(made, [result for result in results if result.confidence >= rules.consensus])
         case SynthesisStrategy.DIVERSE:
             ordered = sorted(results, key=lambda result: -result.confidence)
-            others = dict.fromkeys(result.content for result in ordered if result.content != best.content)
-            return made._replace(alternatives=tuple(others))
+            others = {same_answer(result.content): result.content for result in reversed(ordered)}
+            others.pop(same_answer(best.content), None)
+            return made._replace(alternatives=tuple(reversed(others.values())))
+
+
+def _heaviest(results: Sequence[Result]) -> str:
+    """The answer with the largest sum of confidence; of equal sums the one that was given first."""
+    weights: dict[str, float] = {}
+    for result in results:
+        answer = same_answer(result.content)
+        weights[answer] = weights.get(answer, 0.0) + result.confidence
+    return _wording(max(weights, key=lambda answer: round(weights[answer], 9)), results)
+
+
+def _wording(answer: str, results: Sequence[Result]) -> str:
+    """An answer in the words of the most confident result that gives it."""
+    given = (result for result in results if same_answer(result.content) == answer)
+    return max(given, key=lambda result: result.confidence).content
 
 
 def _consensus(made: Synthesis, confident: Sequence[Result]) -> Synthesis:
     """The answer of most of the confident results, at their mean confidence; else the best, without a consensus."""
-    answers = Counter(result.content for result in confident)
-    content, count = answers.most_common(1)[0] if answers else ("", 0)
+    answers = Counter(same_answer(result.content) for result in confident)
+    answer, count = answers.most_common(1)[0] if answers else ("", 0)
     if 2 * count <= len(confident):
         return made._replace(consensus=False)
-    agreed = [result.confidence for result in confident if result.content == content]
-    return made._replace(content=content, confidence=sum(agreed) / count, consensus=True)
+    agreed = [result.confidence for result in confident if same_answer(result.content) == answer]
+    return made._replace(content=_wording(answer, confident), confidence=sum(agreed) / count, consensus=True)

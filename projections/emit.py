@@ -56,6 +56,7 @@ class Emitter:
         "_ordinals",
         "at",
         "cause",
+        "correlation_id",
         "counts",
         "origin",
         "origin_partition",
@@ -74,6 +75,7 @@ class Emitter:
         self.cause = ""
         self.at = 0
         self.traceparent: str | None = None
+        self.correlation_id: str | None = None
         self._ordinals: dict[str, int] = {}
 
     def begin(self, cause: str, at: int, traceparent: str | None = None) -> None:
@@ -81,6 +83,7 @@ class Emitter:
         self.cause = cause
         self.at = at
         self.traceparent = traceparent
+        self.correlation_id = None
         if self._ordinals:
             self._ordinals = {}
 

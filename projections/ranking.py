@@ -14,6 +14,8 @@ from rapidfuzz.distance import JaroWinkler
 
 from ..schemas.public_state import StateUpdated
 from ..schemas.rules import QualityRules
+from ..schemas.vocabulary import BreakerMode, BreakerState
+from .calls.keys import escape, mcp_server
 from .scenario import TAG_PREFIX, content_words, name_words
 
 DAY_S = 86_400.0
@@ -84,12 +86,13 @@ class Ranked(NamedTuple):
 
     Attributes:
         tool: its name.
-        rank: max(0, similarity − demotion) × quality; 0 where a tag rules it out.
+        rank: max(0, similarity − demotion) × quality.
         similarity: of the scenario and what the tool is for, 0 to 1.
         demotion: what a past failure of a similar scenario takes off, halved with each half-life of its age.
         quality: score, 0 to 1.
         failed_at: that scenario; empty if there is none.
-        tag: tag that rules the tool out; empty if there is none.
+        tag: tag by which the tool ranks behind those without one; empty if there is none.
+        available: False: its circuit is open, or its latest calls did not reach it; it ranks behind those that work.
     """
 
     tool: str
@@ -99,6 +102,7 @@ class Ranked(NamedTuple):
     quality: float
     failed_at: str = ""
     tag: str = ""
+    available: bool = True
 
 
 def rank_tools(
@@ -108,17 +112,25 @@ def rank_tools(
     now: datetime,
     rules: QualityRules,
     similarity: Similarity | None = None,
+    services: Mapping[str, str] | None = None,
 ) -> list[Ranked]:
     """Tools for a scenario, best first; tools that are alike come in the order they were given.
+
+    First the tools that work and that no tag speaks against, by rank; then the tagged ones; last those that are down. A
+    tag or a demotion puts a tool behind others and never takes it off the list.
 
     Args:
         scenario: what is to be done, in words.
         tools: name → what it is for, in words; an empty description stands for the words of the name.
-        states: public quality states, of one workspace; a tool without one stands at its registered score.
+        states: public states of one workspace: of quality, where a tool without one stands at its registered score, and
+            of circuits.
         now: for the age of failures and tags; with its offset.
         rules: registered scores, and what failures take off.
         similarity: how alike texts are; by default their words.
+        services: tool → service behind it, whose circuit counts for the tool; by default that of the tool's name.
     """
+    states = list(states)
+    circuits = {state.key for state in states if state.kind == "breaker" and _is_open(state, now)}
     if similarity is None:
         similarity = LexicalSimilarity()
     known = {state.key: state for state in states if state.kind == "quality"}
@@ -128,13 +140,30 @@ def rank_tools(
     for tool, closeness in zip(tools, alike, strict=True):
         state = known.get(tool)
         quality, tag, failed_at, demotion = _registered(tool, rules), "", "", 0.0
+        service = (services or {}).get(tool) or mcp_server(tool)
+        available = circuits.isdisjoint((f"tool:{tool}", f"service:{escape(service)}"))
         if state is not None:
             quality = quality if state.score is None else state.score
-            tag = _ruled_out(scenario, state, now)
+            tag = _not_for(scenario, state, now)
+            available = available and not _lasts(state.unavailable_until, now)
             failed_at, demotion = _demotion(scenario, state, now, rules, similarity)
-        rank = 0.0 if tag else max(0.0, closeness - demotion) * quality
-        ranked.append(Ranked(tool, rank, closeness, demotion, quality, failed_at, tag))
-    return sorted(ranked, key=lambda one: -one.rank)
+        rank = max(0.0, closeness - demotion) * quality
+        ranked.append(Ranked(tool, rank, closeness, demotion, quality, failed_at, tag, available))
+    return sorted(ranked, key=lambda one: (not one.similarity, not one.available, bool(one.tag), -one.rank))
+
+
+def _is_open(state: StateUpdated, now: datetime) -> bool:
+    """Whether a circuit refuses calls now."""
+    if state.mode not in {None, BreakerMode.ENFORCE}:
+        return False
+    forced = state.state == BreakerState.FORCED_OPEN
+    return (forced and state.open_until is None) or (
+        (forced or state.state == BreakerState.OPEN) and _lasts(state.open_until, now)
+    )
+
+
+def _lasts(until: str | None, now: datetime) -> bool:
+    return until is not None and datetime.fromisoformat(until) > now
 
 
 def _registered(tool: str, rules: QualityRules) -> float:
@@ -142,7 +171,7 @@ def _registered(tool: str, rules: QualityRules) -> float:
     return registered.score if registered is not None else rules.registered_score
 
 
-def _ruled_out(scenario: str, state: StateUpdated, now: datetime) -> str:
+def _not_for(scenario: str, state: StateUpdated, now: datetime) -> str:
     words = content_words(scenario)
     for tag in state.tags:
         expires = state.tags_expire_at.get(tag)

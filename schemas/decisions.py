@@ -30,6 +30,7 @@ from .vocabulary import (
 )
 
 __all__ = [
+    "BehaviourFields",
     "BreakerChanged",
     "BreakerProbeDenied",
     "BreakerProbeGranted",
@@ -157,7 +158,21 @@ class BreakerProbeDenied(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=T
     """Another call is the probe, or the circuit is open: fail fast."""
 
 
-class PatternFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+class BehaviourFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
+    """Which agent an output about behaviour is about, and where in its session.
+
+    Attributes:
+        agent_id: the agent of the session that is stuck; absent: its main agent.
+        turn_index: which turn of the session.
+        correlation_id: of the input event that caused it.
+    """
+
+    agent_id: str | None = None
+    turn_index: int | None = None
+    correlation_id: str | None = None
+
+
+class PatternFields(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True):
     """What both outputs about a pattern say.
 
     Attributes:
@@ -165,7 +180,7 @@ class PatternFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True)
         severity: how far it has gone.
         repetitions: how often it has repeated.
         tool_sequence: tools of the repetition, oldest first, at most 20.
-        fingerprint: what repeats; with pattern and session it names the streak.
+        fingerprint: what repeats; with pattern, session and agent it names the streak.
         duration_ms: milliseconds from the first to the latest repetition.
         model: the model that is stuck.
         expected_action: what the model should do instead, where the pattern knows.
@@ -189,7 +204,7 @@ class PatternCleared(PatternFields, kw_only=True, frozen=True, omit_defaults=Tru
     """The model has broken out of a pattern that was reported."""
 
 
-class NudgeIssued(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.issued"):
+class NudgeIssued(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.issued"):
     """Tell this to the model.
 
     Attributes:
@@ -199,6 +214,8 @@ class NudgeIssued(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
         severity: of the pattern.
         pattern_id: id of the `pattern.detected` behind it.
         lane: where to say it.
+        duration_ms: milliseconds since the first repetition of the pattern.
+        model: the model to tell it.
     """
 
     nudge_type: NudgeType
@@ -207,6 +224,8 @@ class NudgeIssued(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
     severity: PatternSeverity
     pattern_id: str
     lane: Lane
+    duration_ms: int | None = None
+    model: str | None = None
 
 
 class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.judged"):

@@ -58,10 +58,10 @@ class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, t
         workspace_id: where the tools live; trust and breakers are kept per workspace. Absent: `default`.
         user_id: who the agent works for; joins workspaces for promotion.
         tenant_id: for the publisher's own accounting; not read.
-        agent_id: which agent of the session.
+        agent_id: which agent of the session; each has streaks of its own. Absent: the main agent.
         model: name of the model that is speaking or calling.
         model_tier: class of the model, e.g. `small`; recursive calls have a breaker per tier.
-        correlation_id: for the publisher's own tracing; not read.
+        correlation_id: for the publisher's own tracing; outputs about behaviour repeat it.
     """
 
     schema_version: Version

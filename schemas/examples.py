@@ -155,6 +155,8 @@ _PATTERN = _output(
     fingerprint="9f86d081884c7d65",
     duration_ms=4200,
     model="large-1",
+    agent_id="researcher",
+    turn_index=3,
 )
 _PROBE = _output(
     breaker_key="tool:http_request", holder="host-7/4242", call_id="call-9", lease_until="2026-01-31T12:01:02.500Z"
@@ -190,6 +192,10 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
         severity="minor",
         pattern_id=_OUTPUT["id"],
         lane="context_hint",
+        duration_ms=4200,
+        model="large-1",
+        agent_id="researcher",
+        turn_index=3,
     ),
     "nudge.judged": _output(nudge_id=_OUTPUT["id"], effective=True),
     "model_switch.suggested": _output(

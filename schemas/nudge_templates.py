@@ -14,6 +14,7 @@ from .vocabulary import Pattern, PatternSeverity
 PLACEHOLDERS = ("tool_name", "count", "pattern", "seconds", "required_tool")
 """What a text may name in braces: the tool, how often, the pattern in words, how long in seconds, the tool to call."""
 
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _BRACED = re.compile(r"\{(\w*)\}")
 
 
@@ -27,6 +28,11 @@ def check_template(where: str, template: str) -> None:
         if name not in PLACEHOLDERS:
             allowed = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ValueError(f"{where} names the placeholder {{{name}}}, which nothing fills; use {allowed}")
+
+
+def filled(template: str, **values: str | int) -> str:
+    """A text with its placeholders filled; one without a value stays as it is written."""
+    return _PLACEHOLDER.sub(lambda found: str(values.get(found.group(1), found.group())), template)
 
 
 def check_texts(texts: Iterable[tuple[str, str]]) -> None:

@@ -20,6 +20,9 @@ _IGNORED = frozenset({"version", "persist_across_sessions", "max_history_entries
 _LONGEST_OVERDUE_MS = 86_399_999
 """Longest `calls.overdue_after_ms`: under its older name, `deadline_ms`, it could be up to a week."""
 
+_LONGEST_WINDOW = 100
+"""Largest `behaviour.window_steps`."""
+
 _LOOKBACK_TURNS = 2
 """How far an older policy looks back when it does not say."""
 
@@ -28,9 +31,12 @@ _POLICY_FIELDS = {
     "gated_tools": "before",
     "lookback_turns": "within_turns",
     "enabled": "enabled",
+    "severity_thresholds": "severity_thresholds",
+    "nudge_templates": "texts",
+    "expected_action_template": "expected_action",
 }
-_POLICY_IGNORED = frozenset({"policy_id", "severity_thresholds", "nudge_templates", "expected_action_template"})
-"""Severity rises with repetition here, and texts are `nudges.texts`."""
+_PLACEHOLDERS = {"{prerequisite_tool}": "{required_tool}", "{violation_count}": "{count}"}
+"""Placeholders of older texts, and what fills them here."""
 
 _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
@@ -132,7 +138,7 @@ def _policies(value: Any) -> dict[tuple[str, ...], Any]:
         if name in found:
             raise Misfit((top, number, "policy_id"), f"there are two policies {name!r}; rename one of them")
         for field in entry:
-            if field not in _POLICY_FIELDS and field not in _POLICY_IGNORED:
+            if field not in _POLICY_FIELDS and field != "policy_id":
                 raise Misfit((top, number, field), f"a policy has no such field; it has {', '.join(_POLICY_FIELDS)}")
         for field in ("prerequisite_tool", "gated_tools"):
             if field not in entry:
@@ -142,7 +148,27 @@ def _policies(value: Any) -> dict[tuple[str, ...], Any]:
             raise Misfit((top, number, "gated_tools"), f"expected a list of tool names, not {gated!r}")
         found[name] = {ours: entry[theirs] for theirs, ours in _POLICY_FIELDS.items() if theirs in entry}
         found[name].setdefault("within_turns", _LOOKBACK_TURNS)
+        _read_texts(found[name], name)
     return {("policies",): found}
+
+
+def _read_texts(policy: dict[str, Any], name: str) -> None:
+    """Texts of an older policy: by severity, alone or after the type of the nudge; with older placeholders."""
+    if isinstance(texts := policy.get("texts"), Mapping):
+        policy["texts"] = {
+            severity: _in_our_words(text[-1] if isinstance(text, list) and text else text, name)
+            for severity, text in texts.items()
+        }
+    if "expected_action" in policy:
+        policy["expected_action"] = _in_our_words(policy["expected_action"], name)
+
+
+def _in_our_words(text: Any, name: str) -> Any:
+    if not isinstance(text, str):
+        return text
+    for theirs, ours in {**_PLACEHOLDERS, "{policy_id}": name}.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 def _detection(value: Any) -> dict[tuple[str, ...], Any]:
@@ -150,12 +176,17 @@ def _detection(value: Any) -> dict[tuple[str, ...], Any]:
     if not isinstance(value, Mapping):
         raise Misfit((top,), "expected a table of thresholds")
     found: dict[tuple[str, ...], Any] = {}
+    scaled: dict[str, int]
     classes: dict[str, str] = {}
     for name, setting in value.items():
         if name in _LADDERS:
             if type(setting) is not int or not 1 <= setting <= 100:
                 raise Misfit((top, name), f"must be a whole number from 1 to 100, not {setting!r}")
-            found["behaviour", _LADDERS[name]] = _scaled(getattr(BehaviourRules(), _LADDERS[name]), setting)
+            scaled = _scaled(getattr(BehaviourRules(), _LADDERS[name]), setting)
+            if name == "repetitive_call_threshold" and scaled["severe"] > BehaviourRules().window_steps:
+                scaled["severe"] = found["behaviour", "window_steps"] = min(scaled["severe"], _LONGEST_WINDOW)
+                scaled["moderate"] = min(scaled["moderate"], scaled["severe"])
+            found["behaviour", _LADDERS[name]] = scaled
         elif name in _CLASSES:
             if not isinstance(setting, list) or not all(isinstance(tool, str) for tool in setting):
                 raise Misfit((top, name), "expected a list of tool names")

@@ -70,9 +70,12 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
         model_switch: what the session wants done about a better model, where it overrides the rules.
         unrecoverable: the reporter says that this failure does not mend itself.
+        models: of a failure, models that its session has declared available; None: it has declared none.
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
         risky: a security failure of the lesser level: escalates its key, never blocks it.
+        answered: a `validation` failure that names no fault: the tool ran and said no. It blames no model, and shows
+            nothing of what the tool can do.
     """
 
     call_id: str
@@ -98,6 +101,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     recovery_mode: RecoveryMode | None = None
     unrecoverable: bool = False
     risky: bool = False
+    answered: bool = False
+    models: tuple[str, ...] | None = None
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
@@ -110,6 +115,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         pattern: what it did.
         model_switch: as in `CallOutcome`.
         user_id: user of the session.
+        models: as in `CallOutcome`.
     """
 
     tool_name: str
@@ -118,6 +124,7 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     pattern: Pattern
     model_switch: ModelSwitchStrategy | None = None
     user_id: str = ""
+    models: tuple[str, ...] | None = None
 
 
 class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.request"):

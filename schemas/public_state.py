@@ -65,14 +65,16 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         pattern_counts: model: how often each pattern was detected, once for each streak.
         nudges_sent: model: nudges issued.
         nudges_effective: model: nudges that helped.
+        nudges_judged: model: nudges judged at all; those that the user or the end of a session has overtaken are not.
         last_failure_at: when it last failed.
         last_success_at: when it last succeeded.
         model: model: which one; `key` is the failure key its calls are counted on.
         failed_scenarios: quality: what it was used for when it failed, and when it last did.
+        unavailable_until: quality: until when the tool ranks behind others, as its latest calls did not reach it.
         failure_history: times of the latest counted failures, oldest first; for sparklines.
         stall_rate: model: stalled turns by turns, 0 to 1; absent before the first turn.
         most_common_pattern: model: the pattern detected most often.
-        nudge_effectiveness: model: nudges that helped by nudges issued, 0 to 1; absent before the first.
+        nudge_effectiveness: model: nudges that helped by nudges judged, 0 to 1; absent before the first.
         false_alarms: model: nudges and patterns that somebody called wrong, by pattern.
         window_s: trust: seconds that the count of failures looks back.
         part_of: trust: key of the wider scope that was not trusted when this key was escalated; its reset reaches both.
@@ -125,3 +127,5 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     false_alarms: dict[str, int] = {}
     window_s: float | None = None
     part_of: str | None = None
+    unavailable_until: str | None = None
+    nudges_judged: int | None = None

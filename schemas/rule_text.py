@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -17,19 +17,23 @@ import msgspec
 from . import rules as rules_module
 from .errors import ConfigError
 from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
-from .overlay import Patch, overlaid
-from .rule_words import allowed_at, given_at
+from .overlay import Patch, overlaid, plain
+from .rule_words import OFF, allowed_at, given_at, without_off
 from .rules import Rules
 from .text_places import line_of
 
 _SOMEWHERE = re.compile(r" - at `(?:key` in `)?\$?(.*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[]+)")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _EVERY_KEY = "..."
 """What the library writes for the key of a table with free keys."""
 
 POLICY_FIELDS = frozenset({"policies", "prerequisite_policies", "pattern_detection", "version"})
 """What a policies file may hold."""
+
+SHOWN_FIELDS = frozenset({"files", "environment", "rules"})
+"""Fields of the JSON document that `config show --json` prints; as a rules file it stands for its `rules`."""
 
 
 class Document:
@@ -55,6 +59,9 @@ class Document:
             raise ConfigError(f"{name}: not {'JSON' if self._as_json else 'TOML'}: {error}") from error
         if not isinstance(data, dict):
             raise ConfigError(f"{name}: must hold one object with rules, not {type(data).__name__}")
+        self._above: tuple[Step, ...] = ()
+        if data.keys() == SHOWN_FIELDS and isinstance(data["rules"], dict):
+            self._above, data = ("rules",), data["rules"]
         self.written: dict[str, Any] = data
         try:
             self.patch = moved(data)
@@ -89,9 +96,43 @@ class Document:
         path = misfit.path
         if path[:1] == ("trust",) and "trust" not in self.written:
             path = path[1:]
+        path = (*self._above, *path)
         line = line_of(self._text, path, as_json=self._as_json) if path else None
         place = f"{self.name}:{line}" if line else self.name
         return ConfigError(f"{place}: {Misfit(path, misfit.what)}")
+
+
+def as_toml(rules: Rules, *, everything: bool = False) -> str:
+    """Render rules as TOML that loads to the same rules: those that are not as shipped, or all of them."""
+    shipped = dict(_lines(plain(Rules())))
+    return "".join(
+        f"{name} = {value}\n" for name, value in _lines(plain(rules)) if everything or shipped.get(name) != value
+    )
+
+
+def _lines(table: Patch, above: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted key and value of everything in a table, as TOML writes them."""
+    for step, value in table.items():
+        name = f"{above}{step if _BARE_KEY.fullmatch(step) else _toml_text(step)}"
+        if isinstance(value, Mapping) and value:
+            yield from _lines(value, f"{name}.")
+        else:
+            yield name, _toml_value(value)
+
+
+def _toml_value(value: Any) -> str:
+    match value:
+        case None:
+            return f'"{OFF}"'
+        case str():
+            return _toml_text(value)
+        case list():
+            return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(value)
+
+
+def _toml_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def fitted(base: Rules, patch: Patch) -> Rules:
@@ -100,6 +141,7 @@ def fitted(base: Rules, patch: Patch) -> Rules:
     Raises:
         Misfit: with the path of the fault, and what would be right.
     """
+    patch = without_off(patch)
     try:
         return overlaid(base, patch)
     except msgspec.ValidationError as error:

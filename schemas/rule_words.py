@@ -14,6 +14,9 @@ from .rules import Rules
 
 Step = str | int
 
+OFF = "off"
+"""What a TOML file, which has no null, writes for a threshold that is switched off; `false` means the same."""
+
 _SHOWN = 60
 _WORD_CHOICE = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")
 _COLLECTIONS = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarTupleType)
@@ -36,8 +39,13 @@ def allowed_at(path: Sequence[Step], kind: type[Struct] = Rules, *, key: bool = 
         return next((_words(one.key_type) for one in _members(node) if isinstance(one, inspect.DictType)), None)
     words = [_words(one) for one in _members(node)]
     if kind is Rules and any(isinstance(one, inspect.NoneType) for one in _alternatives(node)):
-        words.append("null (off)")
+        words.append(f'"{OFF}" (null in JSON)')
     return ", or ".join(words)
+
+
+def without_off(document: Mapping[str, Any], kind: type[Struct] = Rules) -> dict[str, Any]:
+    """A document in which every threshold that is switched off is null; other texts and booleans stay."""
+    return {name: _without_off(value, _below(_type_of(kind), name)) for name, value in document.items()}
 
 
 def given_at(document: Any, path: Sequence[Step]) -> str:
@@ -80,6 +88,15 @@ def _below(node: Any, step: Step) -> Any:
         if isinstance(one, _COLLECTIONS):
             return one.item_type
     return None
+
+
+def _without_off(value: Any, node: Any) -> Any:
+    if node is None:
+        return value
+    if isinstance(value, Mapping):
+        return {name: _without_off(inner, _below(node, name)) for name, inner in value.items()}
+    switched_off = value is False or (isinstance(value, str) and value == OFF)
+    return None if switched_off and any(isinstance(one, inspect.NoneType) for one in _alternatives(node)) else value
 
 
 def _words(node: Any) -> str:

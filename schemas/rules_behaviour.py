@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from .nudge_templates import check_template, check_texts
 from .rule_fields import Count, RulesBase, Seconds
-from .vocabulary import NudgeLevel
+from .vocabulary import NudgeLevel, PatternSeverity
 
 
 class Ladder(RulesBase, kw_only=True, frozen=True):
@@ -59,7 +59,7 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
         error_retry_by_tool: takes the place of `error_retry_loop` for the tools named.
 
     Raises:
-        ValueError: when a single lap would make a cycle.
+        ValueError: when a single lap would make a cycle, or a ladder counts beyond the window: it could never hold.
     """
 
     enabled: bool = True
@@ -94,6 +94,13 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
         if self.alternating_loop.enabled and self.alternating_loop.minor < 2:
             msg = f"alternating_loop needs at least 2 laps to be a cycle, not {self.alternating_loop.minor}"
             raise ValueError(msg)
+        for name, ladder in (("repetitive_calls", self.repetitive_calls), ("poll_no_progress", self.poll_no_progress)):
+            if ladder.enabled and ladder.severe > self.window_steps:
+                msg = (
+                    f"{name} is severe at {ladder.severe} repetitions, but only the last {self.window_steps} steps "
+                    f"(window_steps) are looked at: raise window_steps (up to 100), lower {name}, or switch it off"
+                )
+                raise ValueError(msg)
 
 
 class NudgeRules(RulesBase, kw_only=True, frozen=True):
@@ -134,9 +141,13 @@ class Policy(RulesBase, kw_only=True, frozen=True):
         within_turns: how many turns back it may lie; 0: anywhere in the session.
         enabled: False keeps the policy and does not apply it.
         message: own text for its nudges, with the placeholders of `nudges.texts`; empty: the shipped texts.
+        texts: own texts by severity; they go before `message`.
+        expected_action: own text of what the model should do, with the same placeholders.
+        severity_thresholds: severity → violations before this one from which it holds (0: at the first). What it
+            leaves out holds as in `behaviour.prerequisite_violated`; where several hold, the highest counts.
 
     Raises:
-        ValueError: when `before` is empty or `message` names an unknown placeholder.
+        ValueError: when `before` is empty or a text names an unknown placeholder.
     """
 
     requires: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -144,10 +155,27 @@ class Policy(RulesBase, kw_only=True, frozen=True):
     within_turns: Annotated[int, Meta(ge=0, le=10_000)] = 0
     enabled: bool = True
     message: str = ""
+    texts: dict[PatternSeverity, str] = {}
+    expected_action: str = ""
+    severity_thresholds: dict[PatternSeverity, Annotated[int, Meta(ge=0, le=100_000)]] = {}
 
     def __post_init__(self) -> None:
         """Refuse a policy about no tool."""
         if not self.before:
             msg = f"a policy that requires {self.requires!r} must name at least one tool in `before`"
             raise ValueError(msg)
-        check_template(f"message of the policy that requires {self.requires!r}", self.message)
+        for name, text in (("message", self.message), ("expected_action", self.expected_action), *self.texts.items()):
+            check_template(f"{name} of the policy that requires {self.requires!r}", text)
+
+    def step(self, count: int, ladder: Ladder) -> int:
+        """Severity of this many violations: 0 none, 1 minor, 2 moderate, 3 severe; by its own thresholds first."""
+        if not (self.severity_thresholds and ladder.enabled):
+            return ladder.step(count)
+        own = self.severity_thresholds
+        for rank, (word, usual) in enumerate(
+            ((PatternSeverity.SEVERE, ladder.severe), (PatternSeverity.MODERATE, ladder.moderate),
+             (PatternSeverity.MINOR, ladder.minor))
+        ):  # fmt: skip
+            if count > own.get(word, usual - 1):
+                return 3 - rank
+        return 0

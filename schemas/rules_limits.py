@@ -22,7 +22,7 @@ class GuaranteeRules(RulesBase, kw_only=True, frozen=True):
     """
 
     sessions: Annotated[str, Meta(pattern="^(recursive|all|off)$")] = "recursive"
-    max_cost_usd: Annotated[float, Meta(ge=0)] = 1.0
+    max_cost_usd: Annotated[float, Meta(ge=0, le=1_000_000_000)] = 1.0
     max_duration_seconds: Seconds = 300.0
     max_recursive_calls: Annotated[int, Meta(ge=0, le=1_000_000)] = 20
     warn_at: Ratio = 0.8

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .rule_fields import Count, Ratio, RulesBase, Score
+from .rule_fields import Count, Ratio, RulesBase, Score, Seconds, Threshold
 from .vocabulary import ModelSwitchStrategy, QualitySeverity, Severity
 
 
@@ -62,12 +62,15 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
         fifth: added to the cost from the fifth failure on.
         tenth: added instead from the tenth on.
         earned: what a success gives back, up to the registered score.
-        by_cause: severity of a failed call → what it costs; a severity that is not named costs nothing.
+        by_cause: severity of a failed call → what it costs; a severity that is not named, or off, costs nothing.
         tag_after: capability failures at scenarios with a word that tag the tool `not-for-WORD`.
         tag_days: days after the last such failure on which the tag expires.
         similar: similarity from which a past failure counts against a scenario.
         demotion: taken off the similarity of a tool that failed at such a scenario just now.
         half_life_days: days after which that is half as much.
+        unavailable_after: latest calls in a row that timed out or did not reach the tool, after which it ranks behind
+            others.
+        unavailable_seconds: seconds after the last of them up to which it does, unless a call succeeds.
     """
 
     registered_score: Score = 0.90
@@ -78,9 +81,11 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
     fifth: Score = 0.05
     tenth: Score = 0.10
     earned: Score = 0.01
-    by_cause: dict[Severity, QualitySeverity] = msgspec.field(default_factory=lambda: dict(QUALITY_BY_CAUSE))
+    by_cause: dict[Severity, QualitySeverity | None] = msgspec.field(default_factory=lambda: {**QUALITY_BY_CAUSE})
     tag_after: Count = 2
     tag_days: Annotated[float, Meta(gt=0, le=3650)] = 30
     similar: Score = 0.75
     demotion: Score = 0.3
     half_life_days: Annotated[float, Meta(gt=0, le=3650)] = 30
+    unavailable_after: Threshold = 2
+    unavailable_seconds: Seconds = 300

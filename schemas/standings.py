@@ -78,6 +78,7 @@ class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
         pattern: a pattern that was detected; once for each streak.
         nudges_sent: nudges issued.
         nudges_effective: nudges judged to have helped.
+        nudges_judged: nudges judged at all; those that the user or the end of the session has overtaken are not.
         false_alarm: a pattern that somebody called wrong, itself or its nudge.
     """
 
@@ -87,6 +88,7 @@ class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
     pattern: Pattern | None = None
     nudges_sent: int = 0
     nudges_effective: int = 0
+    nudges_judged: int = 0
     false_alarm: Pattern | None = None
 
     @property

@@ -13,6 +13,7 @@ from ..guard.request import Call, recorded_call
 from ..guard.view import StateView
 from ..projections.emit import Output
 from ..projections.local import LocalTopology
+from ..projections.processor import CLOCK_TOLERANCE_MS
 from ..projections.session.calls import args_of
 from ..projections.session.state import OpenCall
 from ..schemas.codec import decode_event, encode, rfc3339
@@ -79,19 +80,22 @@ class Checker:
         self._reached = 0
         self._ahead = ""
 
-    def feed(self, topic: str, values: Iterable[bytes]) -> list[Output]:
+    def feed(self, topic: str, values: Iterable[bytes], *, timestamp: int = -1) -> list[Output]:
         """Fold records as `LocalTopology.feed` does, with a check before the decisions of each call's start."""
         left: list[Output] = []
         for value in values:
             started = _started(value) if topic == "events" and b'"tool_call.started"' in value else None
             if started is None:
-                left += self.follow(self._topology.feed(topic, (value,)))
+                left += self.follow(self._topology.feed(topic, (value,), timestamp=timestamp))
                 continue
-            left += self.catch_up(epoch_ms(started.time), started.session_id)
-            check, known = self.check(started), self._is_latest(started)
-            caused = self.follow(self._topology.feed(topic, (value,)))
+            at = epoch_ms(started.time)
+            if timestamp > 0:
+                at = min(at, timestamp + CLOCK_TOLERANCE_MS)
+            left += self.catch_up(at, started.session_id)
+            check, known = self.check(started, at), self._is_latest(started)
+            caused = self.follow(self._topology.feed(topic, (value,), timestamp=timestamp))
             if self._is_latest(started) and not known:
-                output = Output(CHECKS, started.session_id, encode(check), "", "check", epoch_ms(started.time))
+                output = Output(CHECKS, started.session_id, encode(check), "", "check", at)
                 left.append(output)
             left += caused
         return left
@@ -106,10 +110,10 @@ class Checker:
         due = self._topology.next_due()
         return self.follow(self._topology.tick(at)) if due is not None and due <= at else []
 
-    def check(self, event: ToolCallStarted) -> Check:
-        """What a guard would do now with the call that an event starts."""
+    def check(self, event: ToolCallStarted, at: int | None = None) -> Check:
+        """What a guard would do now with the call that an event starts; `at` is the event's effective time."""
         call = self.call_of(event)
-        at = epoch_ms(event.time)
+        at = epoch_ms(event.time) if at is None else at
         decision, key = check_recorded(self.view, call, at)
         return Check(
             session_id=event.session_id,

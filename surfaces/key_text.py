@@ -6,6 +6,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+ELLIPSIS = "…"
+
 LEAST = 24
 """Narrowest that a long key is made, in characters, where the terminal has them."""
 
@@ -15,7 +17,7 @@ def elided(key: str, width: int) -> str:
     if len(key) <= width:
         return key
     head = (width - 1) // 2
-    return f"{key[:head]}…{key[len(key) - (width - 1 - head) :]}"
+    return f"{key[:head]}{ELLIPSIS}{key[len(key) - (width - 1 - head) :]}"
 
 
 class KeyText:

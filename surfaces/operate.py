@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..projections.calls.keys import tool_of_key
+from ..projections.calls.keys import has_scope, tool_key, tool_of_key, unescape
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
+from .key_text import ELLIPSIS
 from .orders import ask, envelope, tell
 from .output import note
 from .targets import Record, stuck_keys_for_completion, target_of, target_options
@@ -48,8 +49,10 @@ def reset(
             note("nothing to reset: every tool is trusted, every circuit closed")
             return
         ask(f"Reset {len(states)} keys and circuits at {target.name}?", yes=yes)
+    circuits = [state for state in states if state["kind"] == "breaker"]
     commands: list[Command] = [
-        (BreakerClose if state["kind"] == "breaker" else TrustReset)(**_envelope(state, reason)) for state in states
+        *(TrustReset(**order) for order in _trust_orders(states, key, reason)),
+        *(BreakerClose(**_envelope(state, reason)) for state in circuits),
     ]
     tell(target, commands, as_json=as_json, otherwise="no state changed; older failures are forgotten")
 
@@ -77,12 +80,13 @@ def recover(
         for one in _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
         if one["kind"] == "trust"
     ]
-    stuck = [one for one in states if one["state"] in {"blocked", "removed"}]
-    if stuck and len(stuck) == len(states):
+    away = [one for one in states if one["state"] != "trusted"]
+    stuck = [one for one in away if one["state"] in {"blocked", "removed"}]
+    if stuck and len(stuck) == len(away):
         name, word = stuck[0]["key"], stuck[0]["state"]
         way = f"`trustfold reset '{name}'` unblocks it" if word == "blocked" else "it has to be restored first"
         raise TrustfoldError(f"{name} is {word}; {way}")
-    tell(target, [TrustRecover(**_envelope(state, reason)) for state in states], as_json=as_json)
+    tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
 
 
 def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:
@@ -101,9 +105,10 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     ]
     if key == EVERYTHING:
         return here
-    found = [one for one in here if one["key"] in {key, f"tool:{key}"} or tool_of_key(str(one["key"])) == key]
+    known = sorted({str(one["key"]) for one in here})
+    meant = _whole(key, known)
+    found = [one for one in here if _is_meant(str(one["key"]), meant)]
     if not found:
-        known = sorted({str(one["key"]) for one in here})
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists what is known"
         where = f" in workspace {workspace}" if workspace else ""
@@ -112,6 +117,36 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     if len(places) > 1:
         raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
     return found
+
+
+def _is_meant(known: str, key: str) -> bool:
+    """Whether an order for a key, or for a tool by its name, is about a known key."""
+    return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
+
+
+def _whole(key: str, known: Sequence[str]) -> str:
+    """A key as it is; of one that a narrow table has cut in the middle, the only known key that it can be."""
+    if ELLIPSIS not in key or key in known:
+        return key
+    head, _, tail = key.partition(ELLIPSIS)
+    fitting = [one for one in known if one.startswith(head) and one.endswith(tail) and len(one) > len(key)]
+    return fitting[0] if len(fitting) == 1 else key
+
+
+def _trust_orders(states: Sequence[Record], key: str, reason: str | None) -> list[dict[str, Any]]:
+    """Envelopes of orders about the trust of states: one for the tool as a whole where all of its keys are meant.
+
+    An order for the tool reaches its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
+    """
+    subjects = {}
+    for state in states:
+        name = str(state["key"])
+        if state["kind"] != "trust":
+            continue
+        if not has_scope(name) and key in {EVERYTHING, tool_of_key(name)}:
+            name = tool_key(tool_of_key(name))
+        subjects[state.get("workspace_id"), name] = state | {"key": name}
+    return [_envelope(state, reason) for state in subjects.values()]
 
 
 def _envelope(state: Record, reason: str | None) -> dict[str, Any]:

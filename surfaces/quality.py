@@ -19,7 +19,7 @@ from ..schemas.errors import ConfigError
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import QualitySeverity
 from .orders import operator_name
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .quality_view import quality_table, rank_table
 from .targets import Record, Target, target_of, target_options
 
@@ -103,7 +103,13 @@ def rank(
     candidates |= dict(_named(tool) for tool in tools)
     if not candidates:
         raise ConfigError("there is no tool to rank; name some with --tool NAME=WHAT, or in the rules file")
-    public = [msgspec.convert(state, StateUpdated) for state in states]
+    here = _only_workspace(states)
+    circuits = [
+        state
+        for state in target.overview().states
+        if state["kind"] == "breaker" and (workspace or here) in {None, state.get("workspace_id")}
+    ]
+    public = [msgspec.convert(state, StateUpdated) for state in (*states, *circuits)]
     ranked = rank_tools(scenario, candidates, public, datetime.now(UTC), rules, similarity)
     if as_json:
         write_json({"source": target.name, "scenario": scenario, "tools": [one._asdict() for one in ranked]})
@@ -234,4 +240,4 @@ def _tell(target: Target, order: Command, *, as_json: bool) -> None:
     elif states:
         console().print(quality_table(states, datetime.now(UTC)))
     else:
-        click.echo(f"✓ {tool} stands at the score it was registered with")
+        echo(f"✓ {tool} stands at the score it was registered with")

@@ -70,7 +70,8 @@ def rank_table(ranked: Sequence[Ranked]) -> RenderableType:
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("Because", overflow="fold")
     for one in ranked:
-        why = one.tag or (f"failed at: {one.failed_at}" if one.failed_at else "")
+        reasons = ["" if one.available else "down now", one.tag, one.failed_at and f"failed at: {one.failed_at}"]
+        why = "; ".join(filter(None, reasons))
         table.add_row(
             Text(one.tool, "" if one.rank else QUIET),
             Text(f"{one.rank:.2f}", _style(one.rank) if one.rank else QUIET),
@@ -97,6 +98,8 @@ def tags_in_force(state: Record, now: datetime) -> list[str]:
 def _against(state: Record, now: datetime) -> list[tuple[str, str]]:
     tags, failed = tags_in_force(state, now), state.get("failed_scenarios", {})
     words = [("not for", ", ".join(tags)), ("failed at", "; ".join(reversed(list(failed))))]
+    if (until := state.get("unavailable_until")) and datetime.fromisoformat(until) > now:
+        words.insert(0, ("out of reach until", f"{datetime.fromisoformat(until):%H:%M:%S}"))
     return [(what, text) for what, text in words if text]
 
 

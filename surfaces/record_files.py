@@ -11,13 +11,15 @@ from ..history.recorder import Recorder
 from ..projections.emit import Output
 from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..schemas.errors import ConfigError
+from ..schemas.redaction import redact_record
 from ..schemas.rules import Rules
+from ..streams.embedded.arrivals import UNKNOWN, Arrivals, Line
 from ..streams.embedded.replay import STDIN, open_lines
 from ..streams.embedded.topology import LocalTopology
 from .record_store import OUTPUT_TOPICS
 
-UNKNOWN = -1
-"""Arrival of a record that did not come over a log."""
+_INPUTS = ("events", "commands", "settings")
+"""Topics that a line of a file may be of."""
 
 
 def record_files(
@@ -32,7 +34,7 @@ def record_files(
         HistoryError: the directory cannot be written.
     """
     recorder.from_source("files " + ", ".join(Path(name).name for name in names))
-    for topic in ("events", *OUTPUT_TOPICS):
+    for topic in (*_INPUTS, *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:
             raise ConfigError(
                 f"{recorder.root}: something is recorded there; standard input needs a directory of its own"
@@ -50,10 +52,10 @@ def record_files(
                 partition = APPENDED_PARTITION if output.topic == "events" else 0
                 _add(recorder, places, output.topic, partition, output.key.encode(), output.value)
 
-    for value in _lines(names):
-        _add(recorder, places, "events", 0, None, value)
-        keep(topology.feed("events", (value,)))
-        advance(len(value) + 1)
+    for number, line in enumerate(_lines(names)):
+        recorder.add(line.topic, 0, number, line.arrived_ms, None, line.value)  # one numbering over all inputs
+        keep(topology.feed(line.topic, (redact_record(line.value),), timestamp=line.arrived_ms))
+        advance(len(line.value) + 1)
         if recorder.full:
             recorder.flush()
     keep(topology.tick(topology.stream_time))
@@ -73,10 +75,9 @@ def _add(
     places[topic, partition] = offset + 1
 
 
-def _lines(names: tuple[str, ...]) -> Iterator[bytes]:
+def _lines(names: tuple[str, ...]) -> Iterator[Line]:
+    arrivals = Arrivals()
     for name in names:
         with open_lines(name) as lines:
-            for line in lines:
-                value = line.strip()
-                if value:
-                    yield value
+            yield from arrivals.of(value for line in lines if (value := line.strip()))
+    yield from arrivals.rest()

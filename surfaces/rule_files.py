@@ -13,13 +13,14 @@ from ..config import ENVIRONMENT, Settings, load_rules, read_document
 from ..schemas.errors import ConfigError
 from ..schemas.levels import table
 from ..schemas.overlay import leaves, plain
+from ..schemas.rule_text import as_toml
 from ..schemas.rules import Rules
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .scopes import place_of, scope_options
 from .targets import rules_options, target_of, target_options
 from .words import counted
 
-_SECRETS = frozenset({"TRUSTFOLD_TOKEN"})
+_SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 
 
 @click.group()
@@ -44,15 +45,10 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
         write_json({"files": files, "environment": environment, "rules": plain(rules)})
         return
     for line in (*[f"file {name}" for name in files], *[f"{name}={value}" for name, value in environment.items()]):
-        click.echo(f"# {line}")
-    shipped = leaves(plain(Rules()))
-    shown = 0
-    for path, value in leaves(plain(rules)).items():
-        if everything or path not in shipped or shipped[path] != value:
-            name = ".".join(_toml_key(step) for step in path)
-            click.echo(f"# {name}: off" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}")
-            shown += 1
-    if not shown:
+        echo(f"# {json.dumps(line, ensure_ascii=False)[1:-1] if not line.isprintable() else line}")
+    text = as_toml(rules, everything=everything)
+    echo(text, nl=False)
+    if not text:
         note("every rule is as shipped; --all prints them")
 
 
@@ -66,7 +62,7 @@ def check(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "rules": [".".join(path) for path in named]})
         return
-    click.echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
+    echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
 
 
 @click.group()
@@ -106,9 +102,9 @@ def validate(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "policies": {name: plain(policy) for name, policy in found.items()}})
         return
-    click.echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
+    echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
     for name, policy in sorted(found.items()):
-        click.echo(f"    - {name}: {in_words(plain(policy))}")
+        echo(f"    - {name}: {in_words(plain(policy))}")
 
 
 @policies.command()
@@ -122,7 +118,7 @@ def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json
     if done.fault is not None:
         raise ConfigError(f"{done.fault}; the rules read before go on to hold")
     if not as_json:
-        click.echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
+        echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
 
 
 def _show_policies(found: list[dict[str, Any]]) -> None:
@@ -130,12 +126,16 @@ def _show_policies(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
-    for name in ("Policy", "Requires", "Before", "Within turns", "Applied", "Source"):
+    own = any(_own(one) for one in found)
+    for name in ("Policy", "Requires", "Before", "Within turns", *(["Its own"] if own else []), "Applied", "Source"):
         shown.add_column(name, overflow="fold")
     for one in found:
         within = str(one["within_turns"] or "the session")
         applied = "yes" if one["enabled"] else "no"
-        shown.add_row(one["name"], one["requires"], ", ".join(one["before"]), within, applied, str(one["source"]))
+        special = [_own(one)] if own else []
+        shown.add_row(
+            one["name"], one["requires"], ", ".join(one["before"]), within, *special, applied, str(one["source"])
+        )
     console().print(shown)
 
 
@@ -143,12 +143,16 @@ def in_words(policy: Mapping[str, Any]) -> str:
     """A policy as a sentence."""
     within = f", within {policy['within_turns']} turns" if policy["within_turns"] else ""
     applied = "" if policy["enabled"] else " (not applied)"
-    return f"{policy['requires']} before {', '.join(policy['before'])}{within}{applied}"
+    return f"{policy['requires']} before {', '.join(policy['before'])}{within}{_own(policy, '; ')}{applied}"
 
 
-def _toml_key(step: str) -> str:
-    plain_key = step.isascii() and step.replace("_", "").replace("-", "").isalnum()
-    return step if plain_key else json.dumps(step, ensure_ascii=False)
+def _own(policy: Mapping[str, Any], before: str = "") -> str:
+    """What a policy says in place of the shared ladder and texts, in words; empty where it says nothing."""
+    steps = ", ".join(f"{word} after {count}" for word, count in policy.get("severity_thresholds", {}).items())
+    texts = [name for name in ("message", "texts", "expected_action") if policy.get(name)]
+    words = [f"own steps: {steps}" if steps else "", "own texts" if texts else ""]
+    found = "; ".join(filter(None, words))
+    return f"{before}{found}" if found else ""
 
 
 def _shown(name: str) -> str:

@@ -80,7 +80,7 @@ def blocks(decisions: Sequence[Record]) -> list[Block]:
             continue
         twin = next((one for one in made if one.title == block.title and one.facts == block.facts), None)
         if twin is not None:
-            made[made.index(twin)] = twin._replace(subjects=_short_first({*twin.subjects, *block.subjects}))
+            made[made.index(twin)] = twin._replace(subjects=tuple(dict.fromkeys((*twin.subjects, *block.subjects))))
         else:
             made.append(block)
     return made
@@ -147,7 +147,8 @@ def _block(decision: Record, together: Sequence[Record]) -> Block | None:
             if decision["to"] == "escalated" and decision.get("expires_at"):
                 todo += f", at least until {_clock(decision['expires_at'])}"
             title = "trusted again" if decision["to"] == "trusted" else str(decision["to"])
-            return Block(title, style, (decision["key"],), (("why", decision["reason"]), ("platform", todo)))
+            subject = decision["key"] + (" (part of it, silent)" if decision.get("part_of") else "")
+            return Block(title, style, (subject,), (("why", decision["reason"]), ("platform", todo)))
         case "breaker.changed":
             style, todo = _CIRCUIT[decision["to"]]
             todo = todo.format(seconds=_seconds(decision))
@@ -191,10 +192,6 @@ class Memory:
             return block
         others = "the other" if len(group) == 2 else f"the {len(group) - 1} others"
         return block._replace(subjects=(f"{group[0]} and {others} above",))
-
-
-def _short_first(names: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: (":" in name, len(name))))
 
 
 def _clock(time: str) -> str:

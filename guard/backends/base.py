@@ -49,6 +49,9 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Deliver what can be delivered soon, and disconnect."""
 
+    def after_fork(self) -> None:
+        """Begin anew in a child process, at the latest with the next event; what waits is the parent's to deliver."""
+
 
 class Decisions:
     """Routes decisions to the sessions that listen; each id once, however often it is read."""
@@ -57,6 +60,10 @@ class Decisions:
         """Start with nobody listening."""
         self._listeners: dict[str, list[Listener]] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
+        self._lock = Lock()
+
+    def after_fork(self) -> None:
+        """Take another lock; a thread of the parent process may hold the old one."""
         self._lock = Lock()
 
     def listen(self, session_id: str, listener: Listener) -> Callable[[], None]:
@@ -105,6 +112,11 @@ class EventBuffer:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def after_fork(self) -> None:
+        """Leave what waits to the parent process."""
+        self._lock = Lock()
+        self._records = deque()
 
     def add(self, record: msgspec.Struct) -> None:
         """Take one more."""

@@ -84,6 +84,7 @@ class HttpBackend:
         self.buffer = EventBuffer(limit, metrics)
         self._parts = parts
         self._token = token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", "")
+        self._operator_token = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "")
         self._metrics = metrics
         self._engine = engine
         self._moved = Moved()
@@ -94,6 +95,20 @@ class HttpBackend:
         self._closing = False
         self._stream: http.client.HTTPConnection | None = None
         self._threads: list[threading.Thread] = []
+        self._started = False
+
+    def after_fork(self) -> None:
+        """Connect anew with the next event; the engine and what waits for delivery are the parent's."""
+        self.buffer.after_fork()
+        self.decisions.after_fork()
+        self._moved = Moved()
+        self._work = threading.Condition()
+        self._caught_up = threading.Event()
+        self._following = self._delivering = False
+        self._under_way = 0
+        self._stream = None
+        self._engine = None
+        self._threads = []
 
     @property
     def connected(self) -> bool:
@@ -109,18 +124,24 @@ class HttpBackend:
         """Put an event or a command into the buffer."""
         self.buffer.add(record)
         with self._work:
+            if not self._threads and self._started and not self._closing:
+                self._begin()  # after a fork
             self._work.notify()
 
     async def start(self, wait_s: float) -> None:
         """Begin to follow and to deliver; wait at most so long for the view."""
+        self._started = True
+        self._begin()
+        await asyncio.to_thread(self._caught_up.wait, wait_s)
+        if not self.connected:
+            say(logging.WARNING, "guard_not_connected", url=f"{self._parts.scheme}://{self._parts.netloc}")
+
+    def _begin(self) -> None:
         self._delivering = True
         for work in (self._follow, self._deliver):
             thread = threading.Thread(target=work, name=f"trustfold-{work.__name__.strip('_')}", daemon=True)
             thread.start()
             self._threads.append(thread)
-        await asyncio.to_thread(self._caught_up.wait, wait_s)
-        if not self.connected:
-            say(logging.WARNING, "guard_not_connected", url=f"{self._parts.scheme}://{self._parts.netloc}")
 
     async def changed(self, timeout_ms: float) -> None:
         """Wait until the view has moved, or so long."""
@@ -235,7 +256,9 @@ class HttpBackend:
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
         """Post records until they are taken, refused for good, or the guard closes."""
-        body = b"\n".join(encode(record) for record in records)
+        body = b"\n".join(self._encoded(records))
+        if not body:
+            return
         pause = FIRST_PAUSE_S
         while not self._closing:
             try:
@@ -257,6 +280,15 @@ class HttpBackend:
                 return
         self.buffer.put_back(records)
 
+    def _encoded(self, records: list[msgspec.Struct]) -> Iterator[bytes]:
+        """Records as JSON; one that is none must not hold up the others."""
+        for record in records:
+            try:
+                yield encode(record)
+            except (TypeError, ValueError, RecursionError) as error:
+                say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+                self._metrics.add(EVENTS, "refused")
+
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
     @property
@@ -267,10 +299,10 @@ class HttpBackend:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         return kind(self._parts.hostname or "", self._parts.port, timeout=timeout_s)
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, path: str = "") -> dict[str, str]:
         headers = {"Content-Type": "application/x-ndjson"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if token := self._operator_token if path == "/v1/commands" and self._operator_token else self._token:
+            headers["Authorization"] = f"Bearer {token}"
         return headers
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -282,7 +314,7 @@ class HttpBackend:
         """
         connection = self._connection(TIMEOUT_S)
         try:
-            connection.request(method, self._path + path, body, self._headers())
+            connection.request(method, self._path + path, body, self._headers(path))
             response = connection.getresponse()
             answer = response.read()
         finally:

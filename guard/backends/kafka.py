@@ -86,6 +86,22 @@ class KafkaBackend:
         self._tasks: list[asyncio.Task[None]] = []
         self._positions: dict[TopicPartition, int] = {}
         self._producer: AIOKafkaProducer | None = None
+        self._forked = False
+        self._parents: list[Any] = []
+
+    def after_fork(self) -> None:
+        """Connect anew with the next event on a loop of the child process; what waits is the parent's to deliver."""
+        self.buffer.after_fork()
+        self.decisions.after_fork()
+        # Kept, as they would close the parent's connections when they go.
+        self._parents += [*self._tasks, self._producer]
+        self._forked = bool(self._tasks)
+        self._tasks = []
+        self._producer = None
+        self._moved, self._published = Moved(), Moved()
+        self._caught_up = asyncio.Event()
+        self._reachable = False
+        self._under_way = 0
 
     @property
     def connected(self) -> bool:
@@ -99,19 +115,32 @@ class KafkaBackend:
 
     def publish(self, record: msgspec.Struct) -> None:
         """Put an event or a command into the buffer."""
+        if self._forked:
+            with contextlib.suppress(RuntimeError):  # no loop runs here; the next event may have one
+                self._begin()
         self.buffer.add(record)
         self._published.ring()
 
     async def start(self, wait_s: float) -> None:
         """Begin to follow and to deliver; wait at most so long for the view."""
-        self._tasks = [
-            asyncio.create_task(work(), name=f"trustfold-{work.__name__.strip('_')}")
-            for work in (self._follow, self._deliver)
-        ]
+        self._begin()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), wait_s)
         if not self.connected:
             say(logging.WARNING, "guard_not_connected", brokers=str(self._arguments["bootstrap_servers"]))
+
+    def _begin(self) -> None:
+        """Begin to follow and to deliver on the loop that runs here.
+
+        Raises:
+            RuntimeError: none does.
+        """
+        asyncio.get_running_loop()
+        self._forked = False
+        self._tasks = [
+            asyncio.create_task(work(), name=f"trustfold-{work.__name__.strip('_')}")
+            for work in (self._follow, self._deliver)
+        ]
 
     async def changed(self, timeout_ms: float) -> None:
         """Wait until the view has moved, or so long."""
@@ -277,7 +306,7 @@ class KafkaBackend:
             try:
                 (topic, key), value = self._address(record), encode(record)
                 futures.append(await producer.send(topic, value, key=key))
-            except (MessageSizeTooLargeError, TypeError, UnicodeError) as error:
+            except (MessageSizeTooLargeError, TypeError, ValueError, RecursionError) as error:
                 # It will never get through, and must not hold up the others.
                 say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")

@@ -85,6 +85,11 @@ class MemoryBackend:
     async def close(self) -> None:
         """Nothing to disconnect from."""
 
+    def after_fork(self) -> None:
+        """Go on with the states as they were."""
+        self._lock = RLock()
+        self.decisions.after_fork()
+
     def _take(self, outputs: list[Output]) -> None:
         for output in outputs:
             if output.topic == "state":

@@ -1,29 +1,44 @@
-"""Joins calls with the same key: one runs, the others wait for it, or are answered from it (seed 3 §1.2; design 4)."""
+"""Joins calls with the same key: one runs, the others wait for it or are answered from it (docs/guard.md)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
+from ..attempts import attempt_limit_ms, failure_of_thread
 from ..clock import Clock, new_id
+from ..control_flow import Passthrough, steers
+from ..json_view import is_big
 from ..log import say
 from ..metrics import CACHE_SIZE, CACHE_TTL, HITS, Metrics
 from ..privacy import Privacy
-from ..redaction import redact, redact_text, secrets_in
+from ..redaction import redact, redact_text
 from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys
+from .keeping import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
+from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
+
+if TYPE_CHECKING:
+    from ..attempts import Function
+    from ..tool_threads import Outcome
 
 TRANSIENT_MS = 5_000
 """How long the end of a run that is kept for nobody waits for those who waited for it."""
+
+_WRONG_LOOP = (
+    "calls of this tool are joined through a store whose connections belong to another event loop; "
+    "make the function a coroutine function, or call it in a thread (asyncio.to_thread)"
+)
 
 Run = Callable[[], Awaitable[ToolResult]]
 
@@ -32,26 +47,63 @@ class Joiner:
     """Joins the calls of one guard with all who share its store."""
 
     def __init__(
-        self, store: DedupeStore, policy: DedupePolicy, privacy: Privacy, clock: Clock, metrics: Metrics
+        self,
+        store: DedupeStore,
+        policy: DedupePolicy,
+        privacy: Privacy,
+        clock: Clock,
+        metrics: Metrics,
+        passthrough: Passthrough = (),
     ) -> None:
-        """Keep keys in `store`."""
+        """Keep keys in `store`; what steers the program, `passthrough` included, leaves them free."""
+        self._passthrough = passthrough
         self._store = store
         self._policy = policy
         self._privacy = privacy
         self._clock = clock
         self._metrics = metrics
+        self._threads: dict[str, Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def key_for(self, call: Call) -> str | None:
-        """Key under which a call is joined with others; None where it runs by itself."""
+    def after_fork(self) -> None:
+        """Forget threads and tasks, which stay behind in the parent process."""
+        self._loop = None
+        self._threads = {}
+        self._tasks = set()
+
+    def _store_is_here(self) -> bool:
+        """Whether the store's connections are this loop's; they become so where the loop they had is gone."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                if self._loop.is_running():
+                    return False
+                self._store.after_fork()
+            self._loop = loop
+        return True
+
+    def key_for(self, call: Call, function: Function) -> str | None:
+        """Key under which a call is joined with others; None where it runs by itself.
+
+        Only calls with a given key, and those of tools that are declared as `read_only` or `dedupe`.
+        """
+        if call.given_key is not None:
+            call.receives_key = keys.receives_key(call, function)
         if self.mode_of(call) is DedupeMode.DISABLED:
             return None
+        scope = call.scope or call.tool.scope or self._policy.scope
         key = call.given_key
         if key is None:
-            # Without a session nothing tells one conversation's call from another's.
-            if not self._policy.derive_keys or call.session_id == NO_SESSION:
+            if not call.tool.joins or not self._policy.derive_keys:
                 return None
-            key = keys.computed_key(call, self._privacy)
-        made = keys.store_key(call, key, self._privacy)
+            # Without a session nothing tells one conversation's call from another's.
+            if call.session_id == NO_SESSION and scope == "session":
+                return None
+            key = keys.computed_key(call, self._privacy, scope)
+            if key is None:
+                return None
+        made = keys.store_key(call, key, self._privacy, scope)
         call.notes["key_fingerprint"] = made[:16]
         return made
 
@@ -59,28 +111,32 @@ class Joiner:
         """How a call is joined: its own word, its tool's, the guard's."""
         return call.dedupe_mode or call.tool.dedupe_mode or self._policy.mode
 
-    def keeps(self, call: Call) -> bool:
-        """Whether the end of a call is kept for later ones.
-
-        One with a given key, and one that changes something. A read is asked again because things may have changed.
-        """
-        return call.given_key is not None or call.tool.read_only is False
+    def remembers(self, call: Call) -> bool:
+        """Whether the end of a call answers later ones: one with a given key, or of a tool declared as `dedupe`."""
+        return call.given_key is not None or bool(call.tool.dedupe)
 
     async def join(self, call: Call, key: str, run: Run) -> ToolResult:
         """Run a call, or answer it from its twin.
 
         Where the store cannot be reached, the call runs by itself: a lost store must not stop the tools.
         """
+        if not self._store.in_process and not self._store_is_here():
+            error = refusal("wrong_loop", _WRONG_LOOP)
+            return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
         record = DedupeRecord(
             key=key,
             tool=call.name,
             state=DedupeState.INFLIGHT,
             holder=new_id(self._clock.now_ms()),
-            params_digest=keys.params_digest(call, self._privacy),
+            # A computed key says what the parameters are.
+            params_digest="" if call.given_key is None else keys.params_digest(call, self._privacy),
             request_id=call.request_id if self._store.in_process else redact_text(call.request_id),
         )
-        waited: Claim | None = None
+        waited = False
         while True:
+            late = await self._wait_for_thread(call, key)
+            if late is not None:
+                return late
             try:
                 claim = await self._store.claim(record, self._policy.lease_ms)
             except Exception as error:  # noqa: BLE001 - whatever a store's client raises
@@ -89,29 +145,25 @@ class Joiner:
             if claim.mine:
                 return await self._hold(call, claim.record, run)
             if claim.record.params_digest != record.params_digest:
-                return await self._conflict(call, run)
+                return await self._conflict(call, claim.record, record, run)
             if claim.record.state is not DedupeState.INFLIGHT:
-                return self._answer(call, claim.record, claim.age_ms, inflight=waited is not None)
+                return await self._answer(call, claim.record, claim.age_ms, run, inflight=waited)
             self._hit(call, "inflight")
             if self.mode_of(call) is DedupeMode.BEST_EFFORT:
                 message = "the same call is running already; wait for it (409)"
                 return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", message))
-            waited = claim
-            ended = await self._wait(call, claim)
+            waited = True
+            ended = await self._wait(call, claim, run)
             if ended is not None:
                 return ended
 
-    async def _wait(self, call: Call, claim: Claim) -> ToolResult | None:
+    async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
         """Wait for the twin; its end, or None where the key has become free."""
         began = self._clock.monotonic_ms()
         while True:
             left = self._policy.lease_ms if call.deadline_ms is None else call.deadline_ms - self._clock.monotonic_ms()
             if left <= 0:
-                error = ResultError(
-                    code="timeout", message="the deadline passed while the same call was running",
-                    retriable=True, terminal=False,
-                )  # fmt: skip
-                return self._result(call, ResultStatus.TIMEOUT, error=error)
+                return self._too_late(call, "the deadline passed while the same call was running")
             try:
                 now = await self._store.wait(claim.record.key, claim.record.version, min(left, self._policy.lease_ms))
             except Exception as error:  # noqa: BLE001 - as above; the next claim finds out
@@ -121,22 +173,130 @@ class Joiner:
                 return None
             if now.state is not DedupeState.INFLIGHT:
                 age = claim.age_ms + self._clock.monotonic_ms() - began
-                return self._answer(call, now, age, inflight=True)
+                return await self._answer(call, now, age, run, inflight=True)
+
+    async def _wait_for_thread(self, call: Call, key: str) -> ToolResult | None:
+        """Wait while the key's function still runs in a thread that was given up, as long as an attempt may take."""
+        done = self._threads.get(key)
+        if done is None:
+            return None
+        limit = attempt_limit_ms(call, self._clock)
+        waiting = asyncio.wrap_future(done)
+        # In real time, as attempts are cut off.
+        await asyncio.wait({waiting}, timeout=None if limit is None else max(0.0, limit) / 1000)
+        if waiting.done():
+            return None
+        waiting.cancel()
+        return self._too_late(call, "an earlier run of the same call took too long and cannot be stopped")
+
+    def _too_late(self, call: Call, message: str) -> ToolResult:
+        error = ResultError(code="timeout", message=message, retriable=True, terminal=False)
+        return self._result(call, ResultStatus.TIMEOUT, error=error)
 
     async def _hold(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while giving signs of life, and leave its end for the others."""
         alive = asyncio.create_task(self._give_signs(call, record))
         try:
             result = await run()
+        except GeneratorExit:  # the loop is gone; the lease will end
+            raise
         except BaseException:
-            # Cancelled, most likely: the next caller may run it.
-            cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
-            await asyncio.shield(self._finish(call, cancelled, self._policy.failed_ms))
+            # Where the tool has run, it has run, however its caller was cut off. Else the next caller may run it.
+            await self._settle(call, record, call.ended)
             raise
         finally:
             alive.cancel()
-        await self._leave(call, record, result)
+        await self._settle(call, record, result)
         return result
+
+    async def _settle(self, call: Call, record: DedupeRecord, result: ToolResult | None) -> None:
+        """Leave the end of a run for the others, whatever happens to its caller meanwhile."""
+        thread = call.running
+        if thread is not None and not thread.done():
+            self._follow_thread(call, record, thread)
+        if call.stream is not None:
+            self._in_background(self._follow_stream(call, record, call.stream))
+            return
+        if result is not None:
+            last = self._leave(call, record, result)
+        else:
+            cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
+            last = self._finish(call, cancelled, self._policy.failed_ms)
+        if type(self._store) is InMemoryDedupeStore and (result is None or not is_big(result.output)):
+            await last  # never waits, so nothing can cut it off
+        else:
+            await asyncio.shield(self._in_background(last))
+
+    def _follow_thread(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
+        """Keep a key for a function that goes on in its thread, and take up its late end."""
+        over: Future[None] = Future()
+        over.set_running_or_notify_cancel()  # those who wait for it may be cancelled, it may not
+        self._threads[record.key] = over
+        self._in_background(self._await_thread(call, record, thread, over))
+
+    async def _await_thread(
+        self, call: Call, record: DedupeRecord, thread: Future[Outcome], over: Future[None]
+    ) -> None:
+        """Hold the key until the thread ends; then what it returned is the end of the call."""
+        again = msgspec.structs.replace(record, holder=new_id(self._clock.now_ms()))
+        alive: asyncio.Task[None] | None = None
+        claimed: Claim | None = None
+        try:
+            # The end of the attempt that was given up is told first; those who waited for it share it.
+            await asyncio.sleep(0)
+            while claimed is None or not claimed.mine:
+                claimed = await self._store.claim(again, self._policy.lease_ms)
+                if not claimed.mine:
+                    if claimed.record.state is not DedupeState.INFLIGHT or thread.done():
+                        break
+                    await self._store.wait(record.key, claimed.record.version, 50.0)
+            if claimed.mine:
+                alive = asyncio.create_task(self._give_signs(call, claimed.record))
+            outcome = await asyncio.wrap_future(thread)
+            if not claimed.mine:
+                return
+            if outcome.error is not None and steers(outcome.error, (*self._passthrough, *call.tool.passthrough)):
+                cancelled = msgspec.structs.replace(claimed.record, state=DedupeState.CANCELLED)
+                await self._finish(call, cancelled, self._policy.failed_ms)
+            else:
+                await self._leave(call, claimed.record, self._late_result(call, outcome))
+        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+            self._complain(call, "follow", error)
+        finally:
+            if alive is not None:
+                alive.cancel()
+            if self._threads.get(record.key) is over:
+                del self._threads[record.key]
+            if not over.done():
+                over.set_result(None)
+
+    def _late_result(self, call: Call, outcome: Outcome) -> ToolResult:
+        """How a function ended in its thread after its call had been given up."""
+        failure = failure_of_thread(call, outcome, self._clock.now_ms())
+        if failure is None:
+            return self._result(call, ResultStatus.SUCCESS, output=outcome.output)
+        status = ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
+        error = ResultError(
+            code=failure.code, message=failure.message, retriable=failure.retriable, terminal=not failure.retriable
+        )
+        made = self._result(call, status, error=error)
+        made.exception = failure.exception
+        return made
+
+    async def _follow_stream(self, call: Call, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
+        """Hold the key until a generator that was handed over has ended."""
+        alive = asyncio.create_task(self._give_signs(call, record))
+        try:
+            # What has been read cannot be given again.
+            await self._leave(call, record, await stream, keep_output=False)
+        finally:
+            alive.cancel()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _give_signs(self, call: Call, record: DedupeRecord) -> None:
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -151,42 +311,45 @@ class Joiner:
                 say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
                 return
 
-    async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult) -> None:
+    async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True) -> None:
         error = result.error
-        terminal = error is not None and error.terminal
-        keep = self.keeps(call) and (error is None or terminal)
+        keep = self.remembers(call) and (error is None or error.terminal)
         ttl = (self._policy.done_ms if error is None else self._policy.failed_ms) if keep else TRANSIENT_MS
-        payload, kept = self._payload(result) if error is None else (None, False)
+        kept = await self._kept(result) if error is None and keep_output else Kept()
         changed = msgspec.structs.replace(
             record,
             state=DedupeState.DONE if error is None else DedupeState.FAILED,
-            payload=payload,
-            kept=kept,
+            payload=kept.payload,
+            kept=kept.whole,
+            size=kept.size,
             attempts=result.attempts,
             transient=not keep,
             error=None if error is None else self._error(call, result.status, error),
+            exception=copied_exception(result.exception) if self._store.in_process else None,
         )
         await self._finish(call, changed, ttl)
 
-    def _payload(self, result: ToolResult) -> tuple[Any, bool]:
-        """The result as it is kept: whole in this process; elsewhere only what is JSON and holds no secret."""
+    async def _kept(self, result: ToolResult) -> Kept:
+        """The result as it is kept: a copy in this process; elsewhere only what is JSON and holds no secret."""
+        output = result.output
         if self._store.in_process:
-            return result.output, True
+            return await asyncio.to_thread(kept_copy, output) if is_big(output) else kept_copy(output)
         try:
-            plain = msgspec.json.decode(msgspec.json.encode(result.output))
-        except (TypeError, ValueError, RecursionError):
-            return None, False
-        if plain != result.output or redact(plain) != plain:
-            return None, False
-        return plain, True
+            encoded = msgspec.json.encode(output)
+            plain = msgspec.json.decode(encoded)
+            if plain != output or type(plain) is not type(output) or redact(plain) != plain:
+                return Kept()
+        except Exception:  # noqa: BLE001 - no JSON, or objects that cannot even be compared
+            return Kept()
+        return Kept(plain, len(encoded), whole=True) if len(encoded) <= MAX_RESULT_BYTES else Kept()
 
     def _error(self, call: Call, status: ResultStatus, error: ResultError) -> dict[str, Any]:
-        message = error.message
-        if not self._store.in_process:
-            message = redact_text(message, secrets_in(call.args))
+        code, message = error.code, error.message
+        if not self._store.in_process:  # nothing that an event would not carry
+            code, message = self._privacy.word(code, call.args), self._privacy.message(message, call.args)
         return {
             "status": str(status),
-            "code": error.code,
+            "code": code,
             "message": message,
             "retriable": error.retriable,
             "terminal": error.terminal,
@@ -206,7 +369,7 @@ class Joiner:
         """Records in the store, where that is known without asking around."""
         return await self._store.size() if self._store.in_process else 0
 
-    async def _conflict(self, call: Call, run: Run) -> ToolResult:
+    async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
         self._hit(call, "conflict")
         say(
             logging.WARNING,
@@ -218,11 +381,17 @@ class Joiner:
         )
         if self._policy.conflict == "independent":
             return await run()
-        message = "the idempotency key was used before with other parameters; give this call a key of its own"
+        if keys.is_comparable(own.params_digest) and keys.is_comparable(known.params_digest):
+            message = "the idempotency key was used before with other parameters; give this call a key of its own"
+        else:
+            message = (
+                "the idempotency key was used before, and parameters that are no JSON cannot be compared; "
+                "name those that do not count in volatile_params, or give this call a key of its own"
+            )
         error = refusal("key_conflict", message)
         return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
 
-    def _answer(self, call: Call, record: DedupeRecord, age_ms: float, *, inflight: bool) -> ToolResult:
+    async def _answer(self, call: Call, record: DedupeRecord, age_ms: float, run: Run, *, inflight: bool) -> ToolResult:
         """The end of a twin, as the end of this call."""
         if not inflight:
             self._hit(call, record.state)
@@ -234,9 +403,15 @@ class Joiner:
             status = ResultStatus(fields.pop("status"))
             state = fields.pop("breaker_state", None)
             error = ResultError(**fields, breaker_state=BreakerState(state) if state else None)
-            return self._result(call, status, error=error, cache=hit)
+            made = self._result(call, status, error=error, cache=hit)
+            made.exception = record.exception
+            return made
         if not record.kept:
-            message = "the same call is done, but its result was not kept: it is no JSON, or holds a secret"
+            if not self.remembers(call):  # a read: asking again does no harm
+                return await run()
+            message = (
+                "the same call is done, but its result was not kept: it cannot be copied, is big, or holds a secret"
+            )
             return self._result(call, ResultStatus.ERROR, error=refusal("result_unavailable", message), cache=hit)
         return self._result(call, ResultStatus.SUCCESS, output=record.payload, cache=hit)
 

@@ -1,11 +1,16 @@
-"""The store of one process: bounded, least recently used first out, swept as it is used."""
+"""The store of one process: bounded in number and bytes, least recently used first out, swept as it is used.
+
+Its calls may come from several event loops in several threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
+from threading import RLock
 
 import msgspec
 
@@ -15,25 +20,32 @@ from .record import Claim, DedupeRecord, DedupeState
 MAX_KEYS = 25_000
 """Records kept (seed 3 §1.3)."""
 
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes of all kept results."""
+
 SWEEP_EVERY = 256
 """Claims between two looks for what has expired."""
 
 
 class InMemoryDedupeStore:
-    """Keys of one process and one event loop.
+    """Keys of one process.
 
     A running call is never thrown out to make room: its twin would run beside it.
 
     Attributes:
         evicted: records thrown out before their time.
+        kept_bytes: bytes of the results kept now.
     """
 
     in_process = True
 
-    def __init__(self, max_keys: int = MAX_KEYS, clock: Clock | None = None) -> None:
-        """Keep at most `max_keys`."""
+    def __init__(self, max_keys: int = MAX_KEYS, clock: Clock | None = None, *, max_bytes: int = MAX_BYTES) -> None:
+        """Keep at most `max_keys` records, and results of at most `max_bytes` in all."""
         self.evicted = 0
+        self.kept_bytes = 0
         self._max_keys = max_keys
+        self._max_bytes = max_bytes
+        self._lock = RLock()
         self._clock = clock or SystemClock()
         self._records: OrderedDict[str, DedupeRecord] = OrderedDict()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -41,6 +53,10 @@ class InMemoryDedupeStore:
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
         """Take a key if it is free or its lease has ended."""
+        with self._lock:
+            return self._claim(record, lease_ms)
+
+    def _claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
         self._claims += 1
         if self._claims % SWEEP_EVERY == 0:
             self.sweep()
@@ -56,7 +72,7 @@ class InMemoryDedupeStore:
             expires_at_ms=now + lease_ms,
             version=known.version + 1 if known is not None else 1,
         )
-        self._records[record.key] = taken
+        self._put(taken)
         self._make_room()
         return Claim(mine=True, record=taken)
 
@@ -67,47 +83,56 @@ class InMemoryDedupeStore:
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
         """Put the call's end in place of its running record."""
         payload = _copied(record.payload)
-        return self._change(
+        made = self._change(
             record,
             lambda: {
                 "state": record.state,
                 "payload": payload,
                 "kept": record.kept,
+                "exception": record.exception,
+                "size": record.size,
                 "error": record.error,
                 "transient": record.transient,
                 "attempts": record.attempts,
                 "expires_at_ms": self._clock.now_ms() + ttl_ms,
             },
         )
+        with self._lock:
+            self._make_room()
+        return made
 
     async def get(self, key: str) -> DedupeRecord | None:
         """The record as it stands now."""
-        known = self._live(key)
+        with self._lock:
+            known = self._live(key)
         return None if known is None else self._copy(known)
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
         """Wait until the record moves on, its holder dies, or so long."""
-        known = self._live(key)
-        if known is not None and known.version == version and timeout_ms > 0:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiting = self._waiting.setdefault(key, [])
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            known = self._live(key)
+            waits = known is not None and known.version == version and timeout_ms > 0
+            waiting = self._waiting.setdefault(key, []) if waits else []
             waiting.append(future)
+        if known is not None and waits:
             until_dead = max(0.0, known.expires_at_ms - self._clock.now_ms()) + 1
             try:
                 await self._clock.wait(future, min(timeout_ms, until_dead))
             finally:
-                if future in waiting:
-                    waiting.remove(future)
-                if not waiting and self._waiting.get(key) is waiting:
-                    del self._waiting[key]
+                with self._lock:
+                    if future in waiting:
+                        waiting.remove(future)
+                    if not waiting and self._waiting.get(key) is waiting:
+                        del self._waiting[key]
         return await self.get(key)
 
     async def clear(self, tool: str | None = None) -> int:
         """Forget everything, or everything of one tool."""
-        gone = [key for key, record in self._records.items() if tool in {None, record.tool}]
-        for key in gone:
-            del self._records[key]
-            self._wake(key)
+        with self._lock:
+            gone = [key for key, record in self._records.items() if tool in {None, record.tool}]
+            for key in gone:
+                self._drop(key)
         return len(gone)
 
     async def size(self) -> int:
@@ -117,20 +142,42 @@ class InMemoryDedupeStore:
     async def close(self) -> None:
         """Nothing is held open."""
 
+    def after_fork(self) -> None:
+        """Forget the calls that run in the parent process; nobody here would ever finish them."""
+        self._lock = RLock()
+        self._waiting = {}
+        for key in [key for key, record in self._records.items() if record.state is DedupeState.INFLIGHT]:
+            del self._records[key]
+
+    def forget(self, key: str) -> None:
+        """Forget one key."""
+        with self._lock:
+            if key in self._records:
+                self._drop(key)
+                self._wake(key)
+
     def sweep(self) -> int:
         """Forget what has expired; gives back how many records."""
         now = self._clock.now_ms()
-        gone = [key for key, record in self._records.items() if record.expires_at_ms <= now]
-        for key in gone:
-            del self._records[key]
-            self._wake(key)
+        with self._lock:
+            gone = [key for key, record in self._records.items() if record.expires_at_ms <= now]
+            for key in gone:
+                self._drop(key)
         return len(gone)
+
+    def _put(self, record: DedupeRecord) -> None:
+        known = self._records.get(record.key)
+        self.kept_bytes += record.size - (known.size if known is not None else 0)
+        self._records[record.key] = record
+
+    def _drop(self, key: str) -> None:
+        self.kept_bytes -= self._records.pop(key).size
+        self._wake(key)
 
     def _live(self, key: str) -> DedupeRecord | None:
         record = self._records.get(key)
         if record is not None and record.expires_at_ms <= self._clock.now_ms():
-            del self._records[key]
-            self._wake(key)
+            self._drop(key)
             return None
         return record
 
@@ -139,31 +186,36 @@ class InMemoryDedupeStore:
         return known is not None and known.holder == record.holder and known.state is DedupeState.INFLIGHT
 
     def _change(self, record: DedupeRecord, changes: Callable[[], dict[str, object]]) -> bool:
-        known = self._live(record.key)
-        if known is None or not self._is_held(record):
-            return False
-        changed = msgspec.structs.replace(known, **changes())
-        if changed.state is not DedupeState.INFLIGHT:
-            changed = msgspec.structs.replace(changed, version=known.version + 1)
-            self._wake(record.key)
-        self._records[record.key] = changed
-        return True
+        with self._lock:
+            known = self._live(record.key)
+            if known is None or not self._is_held(record):
+                return False
+            changed = msgspec.structs.replace(known, **changes())
+            if changed.state is not DedupeState.INFLIGHT:
+                changed = msgspec.structs.replace(changed, version=known.version + 1)
+            self._put(changed)
+            if changed.state is not DedupeState.INFLIGHT:
+                self._wake(record.key)
+            return True
 
     def _wake(self, key: str) -> None:
         for future in self._waiting.pop(key, ()):
-            if not future.done():
-                future.set_result(None)
+            with contextlib.suppress(RuntimeError):  # its loop is closed, so nobody waits any more
+                future.get_loop().call_soon_threadsafe(_ring, future)
 
     def _make_room(self) -> None:
-        if len(self._records) <= self._max_keys:
+        if len(self._records) <= self._max_keys and self.kept_bytes <= self._max_bytes:
             return
-        self.sweep()
-        while len(self._records) > self._max_keys:
-            oldest = next((key for key, one in self._records.items() if one.state is not DedupeState.INFLIGHT), None)
-            if oldest is None:
-                return
-            del self._records[oldest]
-            self.evicted += 1
+        gone, count, size = [], len(self._records), self.kept_bytes
+        for key, record in self._records.items():
+            if count <= self._max_keys and size <= self._max_bytes:
+                break
+            if record.state is not DedupeState.INFLIGHT and (count > self._max_keys or record.size):
+                gone.append(key)
+                count, size = count - 1, size - record.size
+        for key in gone:
+            self._drop(key)
+        self.evicted += len(gone)
 
     @staticmethod
     def _copy(record: DedupeRecord) -> DedupeRecord:
@@ -171,6 +223,11 @@ class InMemoryDedupeStore:
         if record.payload is None:
             return record
         return msgspec.structs.replace(record, payload=_copied(record.payload))
+
+
+def _ring(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _copied(payload: object) -> object:

@@ -31,6 +31,8 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
         expires_at_ms: when it is forgotten; of a running call: when its holder counts as dead.
         attempts: how often the tool was called.
         payload: what the tool returned, as JSON; None where it cannot or must not be kept.
+        exception: what the tool raised; only in stores of one process.
+        size: bytes that `payload` takes, for stores that bound them.
         kept: whether `payload` holds the result.
         error: what a failed call is answered with.
         transient: only those who waited for this very run may have its end; for everybody else the key is free.
@@ -51,6 +53,8 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     error: dict[str, Any] | None = None
     transient: bool = False
     version: int = 0
+    exception: Any = None
+    size: int = 0
 
     @property
     def is_free(self) -> bool:
@@ -104,3 +108,9 @@ class DedupeStore(Protocol):
 
     async def close(self) -> None:
         """Let go of what the store holds open."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child process: what is held open is the parent's, and so are the calls that run.
+
+        A store outside of the process is also asked to when the event loop of its connections is gone.
+        """

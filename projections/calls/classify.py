@@ -1,20 +1,24 @@
-"""Failure classification: how bad is this failure, and is it one at all? (seed 1, design 3).
+"""Failure classification: how bad is this failure, and is it one at all? (docs/classification.md).
 
-First match wins: the reporter's own severity, a dangerous command, the status, HTTP status, error type or code,
-message phrases on word boundaries, `server_error`.
+First match wins: the reporter's own severity, a dangerous command, the status, HTTP status, exit code, error type or
+code, what the message names (an exception, a status, a phrase). What is left has answered, unless the tool broke.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...schemas.vocabulary import Severity
-from .errors import MAX_TYPE_CHARS, exit_code_of, normal_exit_code
+from .errors import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
 
 MAX_MESSAGE_CHARS = 2000
 """Only this much of a message is searched for phrases."""
+
+Runs = Literal["", "shell", "code"]
+"""What a tool runs for its caller: command lines, programs, or nothing of the kind. What they print is no message."""
 
 _BY_HTTP_STATUS = {
     401: Severity.PERMISSION,
@@ -33,80 +37,158 @@ _BY_HTTP_STATUS = {
 
 # Error types, error codes and signals, compared in lower case without separators; suffixes cover class names.
 _BY_TYPE_EXACT: dict[str, Severity] = {
-    **dict.fromkeys("etimedout esockettimedout deadlineexceeded".split(), Severity.TIMEOUT),
+    **dict.fromkeys("etimedout esockettimedout deadlineexceeded sigalrm sigxcpu".split(), Severity.TIMEOUT),
     **dict.fromkeys(
         """econnreset econnrefused econnaborted enotfound eaiagain epipe enetunreach ehostunreach enetdown eagain
-        ebusy brokenpipeerror connectionerror connectionreseterror connectionrefusederror connectionabortederror
-        gaierror ratelimiterror ratelimitexceeded toomanyrequests throttlingexception slowdown unavailable
-        serviceunavailable remotedisconnected incompleteread apiconnectionerror overloadederror""".split(),
+        ebusy enotconn brokenpipeerror connectionerror connectionreseterror connectionrefusederror
+        connectionabortederror gaierror ratelimiterror ratelimitexceeded ratelimited ratelimiting ratelimit
+        toomanyrequests throttlingexception throttled slowdown unavailable serviceunavailable
+        serviceunavailableerror remotedisconnected incompleteread apiconnectionerror overloadederror
+        resourceexhausted insufficientquota quotaexceeded requestlimitexceeded connectionclosed networkerror
+        interfaceerror""".split(),
         Severity.TRANSIENT,
     ),
     **dict.fromkeys(
-        """permissionerror eacces eperm unauthorized forbidden accessdenied permissiondenied authenticationerror
-        permissiondeniederror unauthenticated authorizationerror""".split(),
+        """permissionerror eacces eperm unauthorized unauthorised forbidden accessdenied accessdeniedexception
+        permissiondenied authenticationerror permissiondeniederror unauthenticated authorizationerror notauthorized
+        notauthorised invalidapikey invalidtoken expiredtoken authenticationfailed authorizationfailed
+        unauthorizedaccessexception insufficientpermissions insufficientprivilege""".split(),
         Severity.PERMISSION,
     ),
     **dict.fromkeys(
-        """filenotfounderror enoent notfound notfounderror notadirectoryerror enotdir modulenotfounderror nosuchkey
-        nosuchbucket doesnotexist""".split(),
+        """filenotfounderror filenotfoundexception enoent notfound notfounderror notadirectoryerror enotdir
+        modulenotfounderror nosuchkey nosuchbucket nosuchfileexception doesnotexist unimplemented 32601""".split(),
         Severity.NOT_FOUND,
     ),
     **dict.fromkeys(
         """validationerror typeerror valueerror keyerror invalidargument invalidparams badrequest badrequesterror
-        einval invalidinput argumenterror invalidrequesterror invalidparameter missingparameter isadirectoryerror
-        inputvalidationerror zoderror 32602""".split(),
+        einval invalidinput argumenterror invalidrequesterror invalidrequest invalidparameter missingparameter
+        isadirectoryerror eisdir inputvalidationerror inputvalidation zoderror outofrange illegalargumentexception
+        32602 32600 32700""".split(),
         Severity.INVALID_INPUT,
     ),
-    **dict.fromkeys("outputvalidationerror responsevalidationerror schemaerror".split(), Severity.VALIDATION),
+    **dict.fromkeys(
+        # Answers under the name of an exception: the tool, a database or a program ran and said no.
+        """outputvalidationerror responsevalidationerror schemaerror stringnotfound stringnotfounderror textnotfound
+        oldstrnotfound nomatch nomatchfound toolerror toolexception toolexecutionerror calledprocesserror
+        processexecutionerror nonzeroexitcode commandfailed commanderror fileexistserror eexist alreadyexists
+        alreadyexistserror failedprecondition preconditionfailed error usererror modelretry
+        sqlerror sqlexception sqlsyntaxerrorexception sqliteerror psqlexception programmingerror operationalerror
+        databaseerror dataerror integrityerror notsupportederror queryerror syntaxerror""".split(),
+        Severity.VALIDATION,
+    ),
+    **dict.fromkeys("internal internalerror internalservererror unknownerror 32603".split(), Severity.SERVER_ERROR),
+    **dict.fromkeys("enospc edquot eio enomem emfile enfile".split(), Severity.SERVER_ERROR),
     **dict.fromkeys(
         """memoryerror outofmemoryerror oom oomkilled segmentationfault sigsegv sigkill sigabrt sigbus sigill sigfpe
-        crash processcrashed systemerror recursionerror stackoverflowerror brokenprocesspool 134 136 137 139""".split(),
+        sigtrap sigsys crash processcrashed systemerror recursionerror stackoverflowerror brokenprocesspool
+        accessviolation""".split(),
         Severity.CRASH,
     ),
     **dict.fromkeys(
         """checksumerror checksummismatch unicodedecodeerror unicodeerror jsondecodeerror decodeerror badzipfile
-        badgzipfile corruption datacorruption dataloss zliberror eoferror integrityerror""".split(),
+        badgzipfile corruption datacorruption dataloss zliberror eoferror""".split(),
         Severity.CORRUPTION,
     ),
 }
+_SUFFIXES = (
+    (("validationerror",), Severity.INVALID_INPUT),
+    (("notfound", "notfounderror", "notfoundexception"), Severity.NOT_FOUND),
+    (("ratelimiterror", "ratelimitexceeded", "throttlingexception", "throttlederror"), Severity.TRANSIENT),
+    (("connectionerror", "connecterror", "connectexception", "connectionexception"), Severity.TRANSIENT),
+    (("permissiondenied", "permissiondeniederror", "accessdenied", "accessdeniederror"), Severity.PERMISSION),
+    (("unauthorizederror", "forbiddenerror", "authenticationerror"), Severity.PERMISSION),
+    (("outofmemoryerror", "outofmemoryexception"), Severity.CRASH),
+    (("sqlexception", "sqlerror"), Severity.VALIDATION),
+)
+_GENERIC = frozenset(
+    """error usererror toolerror toolexception toolexecutionerror calledprocesserror processexecutionerror
+    nonzeroexitcode commandfailed commanderror""".split()
+)
+"""Names of errors that say only that a tool or command said no."""
+
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
-_TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout")
+_TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
 
 _PHRASES: dict[Severity, tuple[str, str]] = {
+    Severity.VALIDATION: (
+        "to replace|to find|old_str|exact text|no match|hunk|not enough|insufficient",
+        r"(?:text|string|old_str\w*)(?: to (?:replace|find))?(?: was| is)? not found|exact text|no match(?:es)? found|hunk (?:failed|not found)|not enough|insufficient (?!permission|privilege|scope|quota)\w+",
+    ),
     Severity.NOT_FOUND: (
-        "not found|does not exist|doesn't exist|no such|cannot find",
-        r"not found|does not exist|doesn't exist|no such (?:file|directory|key|table|column)|cannot find",
+        "not found|not exist|doesn't exist|no such|not find|not be found|to find|to locate|n't find",
+        r"not found|does not exist|do not exist|doesn't exist|no such (?:file|directory|key|table|column)|(?:cannot|could not|can not|unable to|couldn't|can't) (?:find|locate)|could not be found",
     ),
     Severity.PERMISSION: (
-        "denied|unauthori|forbidden|not permitted|authentication failed",
-        r"permission denied|access (?:is )?denied|unauthori[sz]ed|forbidden|not permitted|authentication failed",
+        "denied|uthori|forbidden|not permitted|authenticat|api key|credentials|permissions|privilege|insufficient scope|token",
+        r"permission denied|access (?:is |was )?denied|unauthori[sz]ed|not authori[sz]ed|forbidden|not permitted|authentication (?:failed|required)|not authenticated|unauthenticated|(?:invalid|incorrect|expired) (?:api[ _]key|credentials|(?:access |auth )?token)|insufficient (?:permissions?|privileges?|scope)",
     ),
     Severity.TIMEOUT: (
         "timeout|time out|time-out|timed out|deadline exceeded|etimedout",
         r"time[ -]?out|timed out|deadline exceeded|etimedout",
     ),
     Severity.TRANSIENT: (
-        "rate limit|too many requests|quota|connection re|connection abo|temporarily unavailable|overloaded|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable",
-        r"rate limit(?:ed)?|too many requests|(?<!disk )quota|connection (?:reset|refused|aborted)|temporarily unavailable|overloaded|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable|temporary failure in name resolution|service unavailable",
+        "rate limit|rate-limit|rate_limit|throttl|too many requests|quota|connection |connect to|temporarily unavailable|overloaded|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable|resource_exhausted|gone away|try again later|network error|fetch failed",
+        r"rate[ _-]?limit(?:ed|ing|s|_exceeded)?|throttl(?:ed|ing)|too many requests|(?<!disk )quota|insufficient_quota|quota_exceeded|connection (?:was |is |has been )?(?:reset|refused|aborted|closed|lost|terminated|error)|lost connection|closed the connection|(?:can't|cannot|could not|couldn't|unable to|failed to) connect to|temporarily unavailable|overloaded|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable|temporary failure in name resolution|service unavailable|resource_exhausted|has gone away|try again later|network error|fetch failed",
     ),
     Severity.CRASH: (
         "segfault|segmentation fault|core dumped|crash|out of memory|oom|killed|panicked",
         r"segfault|segmentation fault|core dumped|crash(?:ed)?|out of memory|oom[- ]?killed|killed by signal|was killed|panicked",
     ),
     Severity.CORRUPTION: (
-        "mismatch|corrupt|malformed archive",
-        r"checksum mismatch|corrupt(?:ed|ion)?|(?:hash|digest) mismatch|malformed archive",
+        "mismatch|corrupt|malformed archive|image is malformed",
+        r"checksum mismatch|corrupt(?:ed|ion)?|(?:hash|digest) mismatch|malformed archive|disk image is malformed",
     ),
     Severity.INVALID_INPUT: (
         "invalid|required|must be|expected|missing|unknown ",
         r"invalid|required|must be|expected|missing|unknown (?:option|argument|parameter)",
     ),
+    Severity.SERVER_ERROR: (
+        "internal |bad gateway|server error|unhandled|uncaught|traceback (|is not a function|of undefined|of null|has no attribute|null pointer|no space left|disk quota|unexpected error|exception",
+        r"internal (?:server )?(?:error|failure)|bad gateway|server error|unhandled (?:exception|error|rejection)|uncaught (?:exception|\w*error)|traceback \(most recent call last|is not a function|cannot read propert(?:y|ies) of (?:undefined|null)|object has no attribute|null pointer|no space left on device|disk quota exceeded|unexpected error|exception (?:occurred|was thrown|in thread)",
+    ),
 }  # fmt: skip
 """In the seed's order: text of which each phrase holds some, found much faster than a phrase; and the phrases."""
-_SEARCHES = tuple(
+_Search = tuple[Severity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
+_SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
     for severity, (needles, words) in _PHRASES.items()
 )
+_NOT_WORDS = re.compile(r"`[^`]*`|[^\s/]*/\S*")
+"""Quoted code and paths: what a message is about, not what it says."""
+
+_STATUS = re.compile(
+    r"\b(?:https?(?:/\d(?:\.\d)?)?(?: (?:status|error|code))*|status(?:[ _]?code)?|responded with|error code|error|code)"
+    r"(?: of| was| is)?[ :=(]{1,3}([45]\d\d)\b|\A\W{0,3}([45]\d\d)\b(?=[ :,-]{1,3}(?:bad|un|forbidden|not|request|conflict|gone|too many|internal|service|gateway"
+    r"|client error|server error|error))"
+)
+_EXCEPTION = re.compile(
+    r"(?:\A|\n|: )\s*(?:(?:Uncaught |Unhandled )?(?:Error|Exception)(?: in thread \S+)?:? )?"
+    r"((?:\w{1,60}\.){0,8}[A-Z]\w{2,60}(?:Error|Exception|Fault))\b(?=\s*:|\s*\Z|\n| \()"
+)
+_CLASS = re.compile(r"(?:.*[.:])?(?:[A-Z]\w*(?:Error|Exception|Fault|Failure|Panic)|StopIteration|Exception)\Z")
+_PANIC = re.compile(r"\A(?:panic: |fatal error: runtime|thread '[^'\n]*' panicked)")
+_EXIT = re.compile(
+    r"(?:\A\W{0,3}(?:error: )?|\n\W{0,3}(?=[^\n]*\Z))"
+    r"(?:<shellid: \d+ completed with |(?:the )?(?:command|process|script) )?(?:exit(?:ed)?|failed|completed)?(?: with)?"
+    r" ?(?:exit )?(?:code|status):? (-?\d{1,10})(?=[\s.\])>]|\Z)"
+)
+_LAST_LINES = 3
+_TAIL_CHARS = 600
+_COMMAND_DENIED = re.compile(
+    r"\b(?:permission denied|operation not permitted|access (?:is )?denied|authentication failed|not authori[sz]ed"
+    r"|eacces|eperm)\b"
+)
+_CUT_OFF = re.compile(
+    r"(?:\A|\n)\W{0,3}(?:error: )?(?:the )?(?:command|process|execution|script|shell|program|code)(?: execution)? "
+    r"(?:has |was )?timed out\b[^\n]{0,80}(?=\n|\Z)"
+)
+_SQL_TYPES = ("sql", "programmingerror", "operationalerror", "databaseerror", "integrityerror", "queryerror")
+_PROGRAM_ENDS = frozenset({Severity.TIMEOUT, Severity.CRASH})
+_SQL_HEALTH = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.NOT_FOUND})
+"""What a database's error may say besides that it is an answer."""
+
+_SQL_SEARCHES = tuple(search for search in _SEARCHES if search[0] in _SQL_HEALTH)
 
 
 _SECURITY = re.compile(
@@ -134,11 +216,27 @@ class Failure(NamedTuple):
 def _by_type(name: str) -> Severity | None:
     plain = _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower())
     found = _BY_TYPE_EXACT.get(plain)
+    if found is None and plain.isdigit() and len(plain) == 3:
+        return by_http_status(int(plain))
+    if found is None and plain.startswith("http"):
+        status = re.search(r"[45]\d\d", plain)
+        return by_http_status(int(status.group())) if status else None
     if found is None and "timeout" in plain:
         return Severity.TIMEOUT
-    if found is None and plain.endswith("validationerror"):
-        return Severity.INVALID_INPUT
+    if found is None:
+        return next((severity for ends, severity in _SUFFIXES if plain.endswith(ends)), None)
     return found
+
+
+@lru_cache(maxsize=2048)
+def _is_exception(name: str) -> bool:
+    return _CLASS.match(name) is not None
+
+
+@lru_cache(maxsize=2048)
+def _speaks_sql(name: str) -> bool:
+    plain = _NOT_LETTERS.sub("", name.lower())
+    return any(word in plain for word in _SQL_TYPES)
 
 
 def by_http_status(status: int) -> Severity | None:
@@ -149,10 +247,13 @@ def by_http_status(status: int) -> Severity | None:
     return Severity.SERVER_ERROR if status >= 500 else Severity.VALIDATION
 
 
-def by_message(message: str) -> Severity | None:
+def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> Severity | None:
     """Severity that a message's phrases suggest, in the seed's order, on word boundaries."""
-    text = message[:MAX_MESSAGE_CHARS].lower()
-    for severity, needles, search in _SEARCHES:
+    text = message[:MAX_MESSAGE_CHARS]
+    if "/" in text or "`" in text:
+        text = _NOT_WORDS.sub(" ", text)
+    text = text.lower()
+    for severity, needles, search in searches:
         for needle in needles:
             if needle in text:
                 if search(text):
@@ -162,12 +263,29 @@ def by_message(message: str) -> Severity | None:
 
 
 def speaks_of_security(message: str) -> bool:
-    """Whether a message speaks of a security concern; by itself that says nothing (design 3, Failure classification)."""
+    """Whether a message speaks of a security concern; by itself that says nothing."""
     return _SECURITY.search(message[:MAX_MESSAGE_CHARS].lower()) is not None
 
 
-def classify(failure: Failure, *, status: str, dangerous: bool, override: Severity | None = None) -> Severity:
-    """Severity of a failed call; `dangerous` says its command matched a security rule."""
+def classify(
+    failure: Failure,
+    *,
+    status: str,
+    dangerous: bool,
+    override: Severity | None = None,
+    runs: Runs = "",
+    command: str = "",
+) -> Severity:
+    """Severity of a failed call.
+
+    Args:
+        failure: what is known of it.
+        status: the event's.
+        dangerous: its command matched a security rule.
+        override: severity that the reporter gave.
+        runs: what the tool runs for its caller.
+        command: command word of a shell call.
+    """
     if override is not None:
         return override
     if dangerous:
@@ -176,10 +294,119 @@ def classify(failure: Failure, *, status: str, dangerous: bool, override: Severi
         return Severity.TIMEOUT
     if failure.http_status is not None and (found := by_http_status(failure.http_status)) is not None:
         return found
-    for name in (failure.type, failure.code or exit_code_of(failure.type)):
-        if 0 < len(name) <= MAX_TYPE_CHARS and (found := _by_type(name)) is not None:
+    names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
+    exit_code = exit_code_in(failure, runs)
+    by_names = [found for name in names if not exit_code and (found := _by_type(name)) is not None]
+    if exit_code and failure.type and not exit_code_of(failure.type) and len(failure.type) <= MAX_TYPE_CHARS:
+        by_names = [found for found in (_by_type(failure.type),) if found is not None]
+    if runs == "code":
+        return _of_program(failure, by_names, exit_code)
+    for found in by_names:
+        if found is not Severity.VALIDATION:
             return found
-    return (by_message(failure.message) if failure.message else None) or Severity.SERVER_ERROR
+    if exit_code or runs == "shell":
+        found = _of_command(failure, exit_code, command)
+        if found is not None:
+            return found
+    return _of_message(failure, names, answered=bool(by_names))
+
+
+def is_plain_answer(failure: Failure) -> bool:
+    """Whether a `validation` failure names no fault: a tool ran and said no, which is nobody's mistake by itself."""
+    if failure.http_status is not None:
+        return False
+    names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
+    message = failure.message[:MAX_MESSAGE_CHARS]
+    if "Error" in message or "Exception" in message:
+        names += _EXCEPTION.findall(message)[:1]
+    return all(_by_type(name) is None or _is_generic(name) for name in names)
+
+
+@lru_cache(maxsize=2048)
+def _is_generic(name: str) -> bool:
+    return _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower()) in _GENERIC
+
+
+def exit_code_in(failure: Failure, runs: Runs) -> str:
+    """The exit code that a failure carries, as text; empty if none."""
+    found = exit_code_of(failure.type) or exit_code_of(failure.code)
+    if found:
+        return found
+    code = failure.code
+    if code and len(code) <= 11 and code.lstrip("-").isdecimal():
+        normal = normal_exit_code(int(code))
+        if runs == "shell" or (int(normal) <= 255 and by_exit_code(int(normal)) is not Severity.VALIDATION):
+            return normal
+    head, tail = failure.message[:80], failure.message[-80:]
+    if "code" not in head and "code" not in tail and "status" not in head and "status" not in tail:
+        return ""
+    told = _EXIT.search((head + "\n" + tail.rstrip()).lower())
+    return normal_exit_code(int(told.group(1))) if told else ""
+
+
+def _of_program(failure: Failure, by_names: list[Severity], exit_code: str) -> Severity:
+    """A program was run: whatever it raised is its own answer, unless it was cut off or killed."""
+    if exit_code and (found := by_exit_code(int(exit_code))) in _PROGRAM_ENDS:
+        return found
+    ended = next((found for found in by_names if found in _PROGRAM_ENDS), None)
+    if ended is not None:
+        return ended
+    if _CUT_OFF.search(failure.message[:MAX_MESSAGE_CHARS].lower()):
+        return Severity.TIMEOUT
+    return Severity.VALIDATION if any((failure.type, failure.message, exit_code)) else Severity.SERVER_ERROR
+
+
+def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | None:
+    """A command was run: its exit code, and a refusal in its last lines; None where nobody says that it ended."""
+    found = by_exit_code(int(exit_code), command) if exit_code else Severity.VALIDATION
+    if found is not Severity.VALIDATION:
+        return found
+    if failure.message:
+        tail = "\n".join(failure.message[-_TAIL_CHARS:].rstrip().lower().split("\n")[-_LAST_LINES:])
+        if _COMMAND_DENIED.search(tail):
+            return Severity.PERMISSION
+        if not exit_code and tail.endswith("command not found"):
+            return Severity.NOT_FOUND
+        if (not exit_code or int(exit_code) > 125) and _CUT_OFF.search(failure.message[:MAX_MESSAGE_CHARS].lower()):
+            return Severity.TIMEOUT
+    elif not exit_code and not failure.type:
+        return None
+    return None if not exit_code and _is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
+
+
+def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severity:
+    """Severity by what a message names; else an answer, unless the tool broke."""
+    message = failure.message[:MAX_MESSAGE_CHARS]
+    if message and any(map(_speaks_sql, names)):
+        return by_message(message, _SQL_SEARCHES) or Severity.VALIDATION
+    raised = ""
+    found: Severity | None = None
+    if message:
+        if "Error" in message or "Exception" in message or "Fault" in message:
+            every = _EXCEPTION.findall(message)
+            raised = every[-1 if "Traceback" in message else 0] if every else ""
+            found = _by_type(raised) if raised else None
+            if found is not None and found is not Severity.VALIDATION:
+                return found
+            answered = found is not None if raised else answered
+        found = _status_in(message) or by_message(message)
+        if _PANIC.match(message):
+            found = Severity.CRASH
+    if found is not None:
+        return found
+    if answered:
+        return Severity.VALIDATION
+    broke = bool(raised) or not (names or message) or any(map(_is_exception, names))
+    return Severity.SERVER_ERROR if broke else Severity.VALIDATION
+
+
+def _status_in(message: str) -> Severity | None:
+    """Severity of the HTTP status that a message names (`HTTP 503`, `status code 429`, `404 Not Found`)."""
+    text = message.lower()
+    if not (text[:1].isdigit() or "http" in text or "status" in text or "code" in text or "error" in text):
+        return None
+    told = _STATUS.search(text)
+    return by_http_status(int(told.group(1) or told.group(2))) if told else None
 
 
 _BEYOND = 1 << 63
@@ -194,31 +421,73 @@ def _number(value: Any) -> int | None:
 def failure_in_result(result: Any) -> Failure | None:
     """The failure a raw result reports although its call "succeeded"; None if it reports none.
 
-    A truthy `error`, a status of 400 or more, MCP's `isError: true`, or a non-zero exit code;
-    `{"error": null}` is a success (design 3).
+    A truthy `error`, a status of 400 or more, MCP's `isError: true`, or a non-zero exit code; `{"error": null}` is a
+    success. A result may wrap it one level deep: in `result` or MCP's `structuredContent`, the exit code in `metadata`.
     """
     if not isinstance(result, dict):
         return None
+    failure = _reported_by(result)
+    for name in _WRAPPERS:
+        if failure is None and isinstance(inner := result.get(name), dict):
+            failure = _reported_by(inner if name != "metadata" else {**result, **_exit_fields(inner)})
+    return failure
+
+
+_WRAPPERS = ("metadata", "structuredContent", "result")
+_EXIT_FIELDS = ("exit_code", "exitCode", "returncode", "return_code")
+
+
+def _exit_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] for name in _EXIT_FIELDS if name in fields}
+
+
+def _ended_with(fields: dict[str, Any]) -> int:
+    """The exit code among the fields of a result; 0 if there is none."""
+    return next((number for name in _EXIT_FIELDS if (number := _number(fields.get(name))) is not None), 0)
+
+
+def _reported_by(result: dict[str, Any]) -> Failure | None:
     error = result.get("error")
     status = (
         _number(result.get("http_status")) or _number(result.get("status_code")) or _number(result.get("statusCode"))
     )
-    exit_code = next(
-        (code for name in ("exit_code", "exitCode", "returncode") if (code := _number(result.get(name))) is not None),
-        0,
-    )
+    exit_code = _ended_with(result)
     is_error = result.get("isError") is True or result.get("is_error") is True
     if not error and not is_error and not exit_code and (status is None or status < 400):
         return None
     details = error if isinstance(error, dict) else {}
+    if not details and is_error and isinstance(inner := result.get("structuredContent"), dict):
+        nested = inner.get("error")
+        details = nested if isinstance(nested, dict) else {"message": nested} if isinstance(nested, str) else inner
+        exit_code = exit_code or _ended_with(inner)
     message = details.get("message") if details else error
-    if not isinstance(message, str):
-        text = next((value for name in _TEXT_FIELDS if isinstance(value := result.get(name), str) and value), "")
-        message = text[:MAX_MESSAGE_CHARS]
+    if not isinstance(message, str) or not message:
+        message = next((text for name in _TEXT_FIELDS if (text := _text_of(result.get(name)))), "")
     kind = result.get("error_type") or details.get("type") or ""
+    code = str(details.get("code") or result.get("error_code") or "")
+    if exit_code and not code:
+        ended = normal_exit_code(exit_code)
+        code = f"exit_code_{ended}" if kind else ended
+        kind = kind or f"exit_code_{ended}"
+    told = details.get("http_status") or details.get("status_code") or details.get("status")
+    if status is None and (given := _number(told)) is not None and 400 <= given <= 599:
+        status = given
     return Failure(
         type=str(kind),
         message=message,
         http_status=status if status is not None and status >= 400 else None,
-        code=str(details.get("code") or "") or (normal_exit_code(exit_code) if exit_code else ""),
+        code=code,
     )
+
+
+def _text_of(value: Any) -> str:
+    """Text, or that of the content blocks of an MCP result; of a long one its head and its last lines."""
+    if isinstance(value, list):
+        value = "\n".join(
+            text for block in value[:16] if isinstance(block, dict) and isinstance(text := block.get("text"), str)
+        )
+    if not isinstance(value, str):
+        return ""
+    if len(value) <= MAX_MESSAGE_CHARS:
+        return value
+    return value[: MAX_MESSAGE_CHARS - _TAIL_CHARS] + "\n" + value[1 - _TAIL_CHARS :]

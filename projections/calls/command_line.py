@@ -24,33 +24,46 @@ class CommandLine(NamedTuple):
         tool_class: action if any command acts, read only if every command reads.
         danger: what is dangerous about it, in a few words; empty if nothing is.
         suspect: it is dangerous if its failure says so too.
+        risk: what is risky about it, in a few words; empty if nothing is.
+        flags: wrappers skipped in front of the command word that give it privileges (`sudo`).
     """
 
     word: str
     tool_class: ToolClass
     danger: str
     suspect: bool
+    risk: str = ""
+    flags: tuple[str, ...] = ()
 
 
-def read(line: str) -> CommandLine:
-    """Read a command line; only its first `MAX_COMMAND_CHARS` count."""
-    return _read(line[:MAX_COMMAND_CHARS])
+def read(line: str, *, windows: bool = False) -> CommandLine:
+    """Read a command line; only its first `MAX_COMMAND_CHARS` count.
+
+    Args:
+        line: the line.
+        windows: it is for PowerShell or cmd, where a backslash escapes nothing.
+    """
+    line = line[:MAX_COMMAND_CHARS]
+    return _read(line.replace("\\", "/") if windows else line)
 
 
 @lru_cache(maxsize=4096)
 def _read(line: str) -> CommandLine:
     commands = simple_commands(line)
-    danger = danger_of(line, commands)
-    return CommandLine(_word(commands), class_of_commands(commands), danger, is_suspect(line, commands))
+    danger, risk = danger_of(line, commands)
+    word, flags = _word(commands)
+    return CommandLine(word, class_of_commands(commands), danger, is_suspect(line, commands), risk, flags)
 
 
-def _word(commands: list[SimpleCommand]) -> str:
+def _word(commands: list[SimpleCommand]) -> tuple[str, tuple[str, ...]]:
     fallback = ""
+    flags: tuple[str, ...] = ()
     for command in commands:
         name = command.name
         if name and name not in _SETTERS:
+            flags = (command.privileged,) if command.privileged else ()
             break
         fallback = fallback or name
     else:
         name = fallback
-    return name if _PLAIN_WORD.match(name) else ""
+    return (name, flags) if _PLAIN_WORD.match(name) else ("", flags)

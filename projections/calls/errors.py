@@ -1,7 +1,7 @@
-"""Which reported errors say nothing about the tool: refusals, cancellations, our own vetoes (design 3).
+"""Errors that say nothing about the tool (refusals, cancellations, vetoes of a guard), and what exit codes mean.
 
 A user's denial, a sibling cancelled with a failed parallel call and a call that was never made are neutral: neither
-success nor failure.
+success nor failure. The tables are explained in docs/classification.md.
 """
 
 from __future__ import annotations
@@ -9,24 +9,83 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ...schemas.vocabulary import Severity
+
 MAX_TYPE_CHARS = 256
 """What is longer is no error type or code, but text; nothing is read in it, and nothing of it is kept in a cache."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _DENIED = frozenset(
     """userrejected userdenied rejectedbyuser deniedbyuser permissiondeniedbyuser userdeclined declined
-    toolusererejected approvaldenied""".split()
+    tooluserejected approvaldenied approvalrejected""".split()
 )
 _CANCELLED = frozenset(
-    """siblingerror siblingcancelled aborted aborterror cancelled canceled cancellederror cancellationerror interrupted
-    keyboardinterrupt userinterrupt userabort circuitopen toolloop blockedbyguard callnotpermitted""".split()
+    """siblingerror siblingcancelled aborted aborterror cancelled canceled cancellederror cancelederror
+    cancellationerror cancelledexception operationcanceledexception taskcanceledexception interrupted
+    keyboardinterrupt userinterrupt userabort circuitopen circuitopenerror circuitbreakeropen toolloop blockedbyguard
+    callnotpermitted approvalrequired guaranteeexceeded keyconflict inflight resultunavailable""".split()
 )
+_HEAD_CHARS = 200
+_REFUSED = re.compile(
+    r"""the\ user\ doesn't\ want\ to\ (?:proceed|take\ this\ action)
+      | permission\ (?:to\ use\ \S+[^\n]*|for\ this\ action)\ has\ been\ denied
+      | user\ (?:rejected|declined|denied)\b | [^\n]{0,80}\b(?:rejected|declined|denied)\ by\ (?:the\ )?user\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_STOPPED = re.compile(
+    r"""[^\n]{0,80}\b(?:interrupted|cancell?ed|aborted|stopped)\ by\ (?:the\ )?user\b
+      | sibling\ tool\ call\ errored | cancelled:\ parallel\ tool\ call""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_HARNESS_LINE = re.compile(r"\s*(?:error:\s*)?(?:(?:process exited with|exit) code:? -?\d{1,10}\n\s*)?", re.IGNORECASE)
+"""What an agent's client writes above the message proper."""
+
 _EXIT_CODE = re.compile(r"exit_?(?:code|status)?[ _:]?(-?[0-9]{1,10})$", re.IGNORECASE)
+_CRASH_FROM = 131
+_CRASH_TO = 159
+_WINDOWS_FAULT = 0xC0000000
+_UNSIGNED = 1 << 32
+_BY_EXIT_CODE = {
+    124: Severity.TIMEOUT,  # timeout(1)
+    126: Severity.PERMISSION,  # found, but not executable
+    127: Severity.NOT_FOUND,  # no such command
+    141: Severity.VALIDATION,  # SIGPIPE: whoever read from it had enough
+    142: Severity.TIMEOUT,  # SIGALRM
+    143: Severity.VALIDATION,  # SIGTERM: somebody ended it
+    152: Severity.TIMEOUT,  # SIGXCPU: its processor time is used up
+    0xC000013A: Severity.VALIDATION,  # Ctrl-C on Windows
+}
+_REMOTE_COMMANDS = frozenset({"ssh", "scp", "sftp", "sshpass", "mosh", "autossh"})
+_CONNECTION_LOST = 255
+"""How ssh and its kin say that there was no connection; any other program means -1 by it."""
 
 
-def neutral_reason(error_type: str) -> str:
-    """`denied`, `cancelled`, or empty when the error type names a real failure."""
-    return _neutral_reason(error_type) if len(error_type) <= MAX_TYPE_CHARS else ""
+def neutral_reason(error_type: str, message: str = "") -> str:
+    """`denied`, `cancelled`, or empty when neither the error type nor the message's first words say so."""
+    reason = _neutral_reason(error_type) if len(error_type) <= MAX_TYPE_CHARS else ""
+    if reason or not message:
+        return reason
+    head = message[:_HEAD_CHARS]
+    if not ("ser" in head or "ermission" in head or "ibling" in head or "arallel" in head):
+        return ""
+    start = found.end() if (found := _HARNESS_LINE.match(head)) else 0
+    if _REFUSED.match(head, start):
+        return "denied"
+    return "cancelled" if _STOPPED.match(head, start) else ""
+
+
+def by_exit_code(code: int, command: str = "") -> Severity:
+    """Severity of a command's exit code, as `normal_exit_code` gives it; `command` is the word of the command.
+
+    1 to 125 are answers, and so are 128 (git's own), 129 (usage; SIGHUP), 130 (Ctrl-C) and 143 (SIGTERM).
+    """
+    if code == _CONNECTION_LOST and command in _REMOTE_COMMANDS:
+        return Severity.TRANSIENT
+    known = _BY_EXIT_CODE.get(code)
+    if known is not None:
+        return known
+    broken = _CRASH_FROM <= code <= _CRASH_TO or code >= _WINDOWS_FAULT
+    return Severity.CRASH if broken else Severity.VALIDATION
 
 
 @lru_cache(maxsize=2048)
@@ -49,5 +108,7 @@ def _exit_code_of(error_type: str) -> str:
 
 
 def normal_exit_code(code: int) -> str:
-    """An exit code as text; a negative one (a signal, as Python reports it) as 128 + n."""
-    return str(128 - code if code < 0 else code)
+    """An exit code as text; a signal (negative, as Python reports it) as 128 + n, a fault of Windows without sign."""
+    if code >= 0:
+        return str(code)
+    return str(code + _UNSIGNED if _WINDOWS_FAULT <= code + _UNSIGNED < _UNSIGNED - 128 else 128 - code)

@@ -1,4 +1,4 @@
-"""Failure keys: which tool, on what kind of target (seed 2 decision 2, design 3 Keys).
+"""Failure keys: which tool, on what kind of target (docs/classification.md).
 
 A key must accumulate: it names the family of targets that fail together (a directory, a domain, an MCP
 server, a command word), never the whole arguments, and never a credential.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from . import command_line
+from .classify import Runs
 
 MAX_VALUE_CHARS = 120
 """Longest parameter value kept in a key; keys are record keys and table keys."""
@@ -23,7 +27,14 @@ MAX_TARGET_CHARS = 4096
 
 SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
-    shell_command exec_command container.exec local_shell run_terminal_cmd run_in_terminal bash_command""".split()
+    shell_command exec_command container.exec local_shell run_terminal_cmd run_in_terminal runinterminal bash_command
+    powershell pwsh cmd runcommand executecommand execute_shell_command execute_shell run_shell shell_exec run_bash
+    bash_tool start_process execute_terminal_command""".split()
+)
+WINDOWS_SHELLS = frozenset({"powershell", "pwsh", "cmd"})
+CODE_TOOLS = frozenset(
+    """python ipython python_repl execute_python run_python execute_code run_code code_interpreter code_execution
+    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl""".split()
 )
 FILE_TOOLS = frozenset(
     """readfile writefile updatefile removefile read write edit multiedit notebookedit notebookread read_file
@@ -36,13 +47,22 @@ HTTP_TOOLS = frozenset(
     """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
     read_url download""".split()
 )
-_FAMILIES = {"shell": SHELL_TOOLS, "file": FILE_TOOLS, "directory": DIRECTORY_TOOLS, "http": HTTP_TOOLS}
+_FAMILIES = {
+    "shell": SHELL_TOOLS,
+    "code": CODE_TOOLS,
+    "file": FILE_TOOLS,
+    "directory": DIRECTORY_TOOLS,
+    "http": HTTP_TOOLS,
+}
 
 _PATH_ARGS = ("path", "file_path", "filepath", "filename", "notebook_path", "file")
 _DIRECTORY_ARGS = ("path", "directory", "dir", "dir_path", "cwd")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
-_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="})
-_ESCAPED = re.compile(r"\\([|=\\])")
+_LETTERS = dict(enumerate("0ABCDEFGHIJKLMNOPQRSTUVWXYZefgru")) | {0x7F: "d"}
+"""Control characters as in a terminal, `^J` for a line feed: in a key `\\J`."""
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "=": "\\="} | {code: f"\\{one}" for code, one in _LETTERS.items()})
+_ESCAPED = re.compile(r"\\([|=\\:0A-Zefgrud])")
+_UNESCAPED = {one: chr(code) for code, one in _LETTERS.items()}
 _CREDENTIALS = re.compile(r"(://)[^/]*@")
 _QUERY = re.compile(r"[?#]")
 _SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
@@ -65,8 +85,11 @@ class CallKey(NamedTuple):
 
 
 def escape(value: str) -> str:
-    """Make a value safe inside a key: one line, bounded, `|` and `=` escaped."""
-    return _CONTROL.sub(" ", value[:MAX_VALUE_CHARS]).translate(_ESCAPES)
+    """Make a value safe inside a key: one line, `|` and `=` escaped; a long one is cut off, with its digest behind."""
+    if len(value) > MAX_VALUE_CHARS:
+        digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        value = f"{value[: MAX_VALUE_CHARS - 9]}~{digest}"
+    return value.translate(_ESCAPES)
 
 
 @lru_cache(maxsize=8192)
@@ -84,7 +107,7 @@ def _of_server(tool_name: str, server: str) -> CallKey:
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
     """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]
-    return "|".join([escape(tool_name), *parts])
+    return "|".join([tool_key(tool_name), *parts])
 
 
 def parse_key(key: str) -> tuple[str, str]:
@@ -101,8 +124,8 @@ def tool_of_key(key: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Undo `escape`."""
-    return _ESCAPED.sub(r"\1", text)
+    """Undo `tool_key`."""
+    return _ESCAPED.sub(lambda found: _UNESCAPED.get(found[1], found[1]), text)
 
 
 _SERVICE_PARAM = re.compile(r"\|(?:domain|mcp_server)=((?:\\.|[^|\\])+)")
@@ -132,8 +155,12 @@ def has_scope(key: str) -> bool:
 
 
 def tool_key(tool_name: str) -> str:
-    """Trust key of a tool as a whole: its name, marked as a tool's where it reads like another scope."""
-    return f"tool:{tool_name}" if has_scope(tool_name) else escape(tool_name)
+    """Trust key of a tool as a whole: its whole name, escaped, so that the name can be read back from every key.
+
+    A name that reads like a scope has its colon escaped: the tool `service:x` is not the service `x`.
+    """
+    key = tool_name.translate(_ESCAPES)
+    return key.replace(":", "\\:", 1) if has_scope(key) else key
 
 
 @lru_cache(maxsize=8192)
@@ -185,15 +212,17 @@ def mcp_server(tool_name: str) -> str:
 
 def shell_command(args: Mapping[str, Any]) -> str:
     """Command line of a shell tool's arguments: `command`, `cmd` or `script`, text or a list of words."""
-    for name in ("command", "cmd", "script", "commands"):
+    for name in ("command", "cmd", "script", "commands", "command_line", "commandLine"):
         value = args.get(name)
         if isinstance(value, str):
             return value
         if isinstance(value, list):
             words = [str(word) for word in value]
+            if name == "commands":
+                return "\n".join(words)
             if len(words) >= 3 and words[1].startswith("-") and words[1].endswith("c"):
                 return words[2]
-            return " ".join(words)
+            return words[0] if len(words) == 1 else shlex.join(words)
     return ""
 
 
@@ -201,7 +230,7 @@ class Family(NamedTuple):
     """What a tool's name says about its targets.
 
     Attributes:
-        kind: `shell`, `file`, `directory`, `http`, or empty.
+        kind: `shell`, `code`, `file`, `directory`, `http`, or empty.
         server: MCP server, empty if it is none's.
     """
 
@@ -209,18 +238,55 @@ class Family(NamedTuple):
     server: str
 
 
+NO_FAMILIES: Mapping[str, str] = {}
+
+
+def family_of(tool_name: str, families: Mapping[str, str] = NO_FAMILIES) -> Family:
+    """Family of a tool: the first configured name or glob that fits, else by its name."""
+    return _family_by_rules(tool_name, tuple(families.items())) if families else _family_by_name(tool_name)
+
+
 @lru_cache(maxsize=4096)
-def family_of(tool_name: str) -> Family:
-    """Family of a tool, by its name."""
-    lower = tool_name.lower()
-    kind = next((kind for kind, names in _FAMILIES.items() if lower in names), "")
-    return Family(kind, mcp_server(tool_name))
+def _family_by_rules(tool_name: str, families: tuple[tuple[str, str], ...]) -> Family:
+    family = _family_by_name(tool_name)
+    kind = next((kind for pattern, kind in families if tool_name == pattern or fnmatchcase(tool_name, pattern)), "")
+    return family._replace(kind=kind) if kind else family
+
+
+@lru_cache(maxsize=4096)
+def _family_by_name(tool_name: str) -> Family:
+    server, plain = mcp_server(tool_name), _plain_name(tool_name)
+    kind = next((kind for kind, names in _FAMILIES.items() if plain in names), "")
+    return Family(kind, server)
+
+
+@lru_cache(maxsize=4096)
+def _plain_name(tool_name: str) -> str:
+    """A tool's name in lower case, without the MCP server in it."""
+    server = mcp_server(tool_name)
+    if server:
+        start = 4 if tool_name[4:5] != "_" else 5
+        tool_name = tool_name[start + len(server) :].lstrip("_") or tool_name
+    return tool_name.lower()
 
 
 @lru_cache(maxsize=4096)
 def is_shell(tool_name: str) -> bool:
     """Whether a tool runs shell commands, by its name."""
     return family_of(tool_name).kind == "shell"
+
+
+def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = NO_FAMILIES) -> Runs:
+    """What a tool runs for its caller; an MCP server's is a shell only if its arguments hold a command."""
+    kind, server = family_of(tool_name, families)
+    if kind == "shell":
+        return "shell" if not server or shell_command(args) else ""
+    return "code" if kind == "code" else ""
+
+
+def read_command(tool_name: str, args: Mapping[str, Any]) -> command_line.CommandLine:
+    """The command line of a shell call, read by the rules of its shell."""
+    return command_line.read(shell_command(args), windows=_plain_name(tool_name) in WINDOWS_SHELLS)
 
 
 def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -232,7 +298,11 @@ def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def call_key(
-    tool_name: str, args: Mapping[str, Any], service: str = "", line: command_line.CommandLine | None = None
+    tool_name: str,
+    args: Mapping[str, Any],
+    service: str = "",
+    line: command_line.CommandLine | None = None,
+    families: Mapping[str, str] = NO_FAMILIES,
 ) -> CallKey:
     """Key of a call from its tool name and arguments.
 
@@ -241,15 +311,16 @@ def call_key(
         args: arguments.
         service: the MCP server, where the event names it.
         line: a shell call's command line, where it has been read already.
+        families: configured families of tools.
     """
-    kind, server = family_of(tool_name)
+    kind, server = family_of(tool_name, families)
     server = service or server
     if not server and isinstance(named := args.get("_mcp_server"), str):
         server = named
     if server:
         return _of_server(tool_name, server)
     if kind == "shell":
-        return _one(tool_name, "command", (line or command_line.read(shell_command(args))).word)
+        return _one(tool_name, "command", (line or read_command(tool_name, args)).word)
     if kind == "file" and (path := _text(args, _PATH_ARGS)):
         return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):

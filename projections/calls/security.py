@@ -1,113 +1,292 @@
-"""Dangerous commands: what a *failed* call tried to do that no agent should (design 3, Failure classification).
+"""Dangerous and risky commands: what a call tried to do that no agent should (docs/classification.md).
 
 Judged on the parsed command, never on free error text: a message that merely says "security" blocks nothing.
+*Dangerous* is the destruction of a root or home directory, a write to a raw disk or to a store of credentials, a fork
+bomb. *Risky* is a download or decoded text that runs at once, and a destructive command as somebody else.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from .shell import SimpleCommand
+from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, runs_its_input, steps_of
 
-_FUNCTION = re.compile(r"\(\s*\)\s*\{")
-_FORK_BOMB = re.compile(r"(\S{1,32})\s*\(\s*\)\s*\{[^}]{0,100}\1\s*\|\s*\1\s*&")
-_ROOTS = re.compile(
-    r"""^(?:/+\*?|~/?\*?|\$\{?HOME\}?/?\*?|/(?:home|root|Users)(?:/[^/]+)?/?\*?
-        |/(?:etc|usr|bin|sbin|lib|lib64|boot|var|dev|sys|proc|opt)/?\*?|[A-Za-z]:\\?\*?|\.\.?/?\*?(?<=/\*\*))$""",
-    re.VERBOSE,
+
+class Danger(NamedTuple):
+    """What is wrong with a command line, in a few words; both empty for nearly every one.
+
+    Attributes:
+        danger: what is dangerous about it.
+        risk: what is risky about it.
+    """
+
+    danger: str = ""
+    risk: str = ""
+
+
+_HARMLESS = Danger()
+_FORK_BOMB = re.compile(r"([^\s;&|(){}]{1,32})\s*\(\s*\)\s*\{[^}]{0,100}?(?<!\w)\1\s*\|\s*\1\s*&")
+_SYSTEM = (
+    r"etc|usr|bin|sbin|lib|lib32|lib64|boot|var|dev|sys|proc|opt|srv|root|System|Library|Applications"
+    r"|usr/(?:bin|sbin|lib|lib64|share|local|include)|var/lib|etc/ssh"
 )
+_ROOT = re.compile(rf"/(?:[*?]+|\.\*|(?:{_SYSTEM})(?:/\*)?|(?:home|Users)(?:/[^/]+(?:/\*|/\.\*)?)?)?\Z")
+_HOME = re.compile(
+    r"(?:~[\w.-]*|\$\{?HOME\}?|\$\{?env\}?:(?:USERPROFILE|HOME\w*)|%(?:USERPROFILE|HOMEPATH)%)(?=[/\\]|\Z)",
+    re.IGNORECASE,
+)
+_WINDOWS_ROOT = re.compile(
+    r"""(?:[a-z]:|%systemdrive%|\$\{?env\}?:systemdrive)[\\/]*
+        (?:\*(?:\.\*)?|(?:windows|program\ ?files(?:\ \(x86\))?|programdata|users(?:[\\/]+[^\\/]+)?)[\\/]*\*?)?\Z
+      | (?:%systemroot%|%windir%|\$\{?env\}?:(?:systemroot|windir))[\\/]*\*?\Z""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DRIVE = re.compile(r"[a-z]:[\\/]*\Z", re.IGNORECASE)
+_ABOVE = re.compile(r"\.\.(?:/\.\.)*(?:/\*)?/?\Z")
+_CHOICE = re.compile(r"\{([^,{}]*),[^{}]*\}")
 _CREDENTIALS = re.compile(
-    r"(?:^|/)(?:\.ssh(?:/|$)|\.aws/credentials|\.netrc|\.git-credentials|\.pgpass|\.kube/config|\.docker/config\.json"
-    r"|\.gnupg(?:/|$))|^/etc/(?:passwd|shadow|sudoers(?:\.d)?|gshadow)(?:/|$)"
+    r"(?:^|/)(?:\.ssh(?:/(?!known_hosts)|$)|\.aws/credentials|\.netrc|\.git-credentials|\.pgpass|\.kube/config"
+    r"|\.docker/config\.json|\.gnupg(?:/|$))|^/etc/(?:passwd|shadow|sudoers(?:\.d)?|gshadow)(?:/|$)"
+)
+_CREDENTIAL_STORE = re.compile(
+    r"(?:^|/)\.(?:ssh|gnupg|aws|kube|password-store)/?\*?\Z|^/etc/(?:passwd|shadow|sudoers)\Z"
 )
 _NEAR_CREDENTIALS = (".ssh", ".aws", ".netrc", ".git-c", ".pgpass", ".kube", ".docker", ".gnupg", "/etc")
 """One of these stands in every path that `_CREDENTIALS` finds; a cheap look first."""
-_DOWNLOADERS = frozenset({"curl", "wget", "fetch"})
-_INTERPRETERS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "python", "python3", "perl", "ruby", "node", "php"})
-_DESTRUCTIVE = frozenset({"rm", "shred", "wipefs", "fdisk", "dd", "chmod", "chown", "mkfs", "userdel", "passwd"})
 
-_HARMFUL = _DESTRUCTIVE | {"tee", "cp", "mv", "ln", "sed", "truncate", "install"}
-"""Commands that `_danger_of` knows by name."""
+_RAW_DISK = re.compile(
+    r"/dev/(?:sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|r?disk\d|dm-\d|mapper/|md\d|k?mem\b|port\b)"
+    r"|[\\/]{2}\.[\\/]PhysicalDrive",
+    re.IGNORECASE,
+)
+_ONLY_RECURSIVE = frozenset({"rm", "chmod", "chown", "chgrp"})
+_DESTRUCTIVE = _ONLY_RECURSIVE | frozenset(
+    "shred wipefs fdisk sfdisk sgdisk parted dd userdel groupdel passwd truncate unlink find".split()
+)
+_DISK_TOOLS = frozenset("shred wipefs blkdiscard sgdisk parted tee cp mv truncate".split())
+_WRITERS = frozenset({"tee", "cp", "mv", "ln", "sed", "truncate", "install"})
+_WINDOWS_COMMANDS = frozenset(
+    "remove-item rd ri rmdir del erase format format-volume clear-disk initialize-disk".split()
+)
+_HARMFUL = (
+    _DESTRUCTIVE
+    | _WRITERS
+    | _WINDOWS_COMMANDS
+    | {name.title() for name in _WINDOWS_COMMANDS}
+    | {"mkfs", "mke2fs", "mkswap", "newfs", "blkdiscard", "diskutil", "rsync"}
+    | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
+)
+_NEEDLES = (
+    "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree",
+    "rmSync", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download", "Remove-Item",
+    "Format-", "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~",
+)  # fmt: skip
+_SIGNS = re.compile(
+    r"\b(?:rm|dd|shred|mkfs|wipefs|chmod|chown|chgrp|unlink|rmtree|rmSync|mv|curl|wget|base64|iwr|irm|iex|tee)\b"
+    r"|-delete\b|/dev/[a-z]|>\s*[\"']?(?:~|\$HOME|/)|Download(?:String|Data)|Remove-Item|Format-|Clear-Disk",
+)
+"""One of these stands in every harmful line, unless it is spelt in an odd way; then `_ODD` does."""
+
+_ODD = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
+_POWERSHELL_DOWNLOAD = re.compile(
+    r"\b(?:iwr|irm|curl|wget|Invoke-WebRequest|Invoke-RestMethod)\b|Download(?:String|Data)\s*\(", re.IGNORECASE
+)
+_POWERSHELL_RUN = re.compile(r"(?:^|[|;&({\s])(?:iex|Invoke-Expression)\b", re.IGNORECASE)
 
 
-def _short_flags(command: SimpleCommand) -> set[str]:
-    return {
-        letter
-        for word in command.words[1:]
-        if word.startswith("-") and not word.startswith("--")
-        for letter in word[1:]
-    }
+def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
+    """What is dangerous or risky about a command line, given with its commands as `shell` reads them."""
+    if not _worth_a_look(line, commands):
+        return _HARMLESS
+    if ":\\" in line:
+        line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
+    if "(" in line and "{" in line and _FORK_BOMB.search(line):
+        return Danger("is a fork bomb")
+    fetches = _POWERSHELL_RUN.search(line) is not None and _POWERSHELL_DOWNLOAD.search(line) is not None
+    risk = "runs a download at once" if fetches else ""
+    for step in steps_of(line):
+        if found := _danger_of(step):
+            return Danger(found)
+        risk = risk or _risk_of(step)
+    return Danger("", risk)
 
 
-def _recursive(command: SimpleCommand) -> bool:
-    return bool(_short_flags(command) & {"r", "R"}) or "--recursive" in command.words
+def _worth_a_look(line: str, commands: Sequence[SimpleCommand]) -> bool:
+    """A cheap look first: nearly every command is innocent and must not cost more."""
+    for command in commands:
+        name = command.name
+        if command.privileged or (name in _HARMFUL and _may_harm(command, line)):
+            return True
+        if command.writes and ("/dev/" in line or _near_credentials(line)):
+            return True
+        if name in RUNNERS and (_has_sign(line) or _ODD.search(line)):
+            return True
+        if name.startswith("mkfs") or (command.words and ("$" in command.words[0] or "`" in name)):
+            return True
+    if "$(" in line or "`" in line or "<(" in line:
+        return _has_sign(line)
+    return ("() {" in line or "(){" in line) and (_has_sign(line) or _FORK_BOMB.search(line) is not None)
 
 
-def _on_root(command: SimpleCommand) -> bool:
-    return "--no-preserve-root" in command.words or any(
-        _ROOTS.match(word) for word in command.words[1:] if not word.startswith("-")
+def _has_sign(line: str) -> bool:
+    """Whether anything that does harm stands anywhere in a line; plain words first, as nearly no line holds one."""
+    return any(needle in line for needle in _NEEDLES) and _SIGNS.search(line) is not None
+
+
+def _near_credentials(line: str) -> bool:
+    return any(needle in line for needle in _NEAR_CREDENTIALS)
+
+
+def _may_harm(command: SimpleCommand, line: str) -> bool:
+    """Whether a command that could do harm reaches beyond plain names below its directory."""
+    name, words = command.name, command.words
+    if name in _WRITERS:
+        if "/dev/" in line or _near_credentials(line):
+            return True
+        return name == "mv" and any(word[:1] in "/~$*" and len(word) < 24 for word in words[1:-1])
+    if name == "find":
+        return "-delete" in words or "-exec" in words or "-execdir" in words
+    if name not in _ONLY_RECURSIVE:
+        return True
+    recursive = beyond = False
+    for word in words[1:]:
+        if word[:1] == "-":
+            recursive = recursive or word[:2] == "--" or "r" in word or "R" in word
+        elif not beyond:
+            beyond = word[:1] in "/~$*.{" or "`" in word or ":" in word or ".." in word
+    if recursive:
+        return beyond or "cd" in line or "|" in line or "<" in line
+    return (beyond and _near_credentials(line)) or "|" in line or "${IFS" in line
+
+
+def _recursive(step: Step) -> bool:
+    return any(
+        word == "--recursive" or (word[:2] != "--" and ("r" in word or "R" in word))
+        for word in step.words[1:]
+        if word[:1] == "-"
     )
 
 
-def _danger_of(command: SimpleCommand, previous: SimpleCommand | None) -> str:
-    name = command.name
-    if name.startswith("mkfs"):
-        return "makes a file system"
-    if name == "dd" and any(re.match(r"of=/dev/(?!null|zero|stdout|stderr|tty)", word) for word in command.words):
-        return "writes to a device"
-    if name == "rm" and _recursive(command) and _on_root(command):
+def _operands(step: Step) -> list[str]:
+    return [_resolved(word, step.directory) for word in step.words[1:] if word[:1] != "-"]
+
+
+def _resolved(word: str, directory: str) -> str:
+    """A path made plain: home and directory filled in, dots and double slashes gone, braces as their first choice."""
+    path = _CHOICE.sub(r"\1", word) if "{" in word and "," in word else word
+    if path[:1] in {"~", "$", "%"}:
+        path = _HOME.sub("/home/~", path, count=1)
+    if directory and path[:1] not in {"/", "$", "%", ""} and path[1:2] != ":":
+        path = posixpath.join(_resolved(directory, ""), path)
+    return posixpath.normpath("/" + path.lstrip("/")) if path[:1] == "/" else path
+
+
+def _is_root(path: str) -> bool:
+    return _ROOT.match(path) is not None or _WINDOWS_ROOT.match(path) is not None
+
+
+def _on_root(step: Step) -> bool:
+    return any(map(_is_root, _operands(step)))
+
+
+def _moved(step: Step) -> tuple[list[str], str]:
+    """Sources and target of a command that copies or moves."""
+    words = step.words
+    for at, word in enumerate(words[:-1]):
+        if word in {"-t", "--target-directory"}:
+            target = _resolved(words[at + 1], step.directory)
+            return [path for path in _operands(step) if path != target], target
+    operands = _operands(step)
+    return operands[:-1], operands[-1] if operands else ""
+
+
+def _danger_of(step: Step) -> str:
+    """What is dangerous about one command; empty if nothing is."""
+    name, words = step.name, step.words
+    if _writes_to_disk(step):
+        return "writes to a raw disk"
+    if name.startswith("mkfs") or name in {"mke2fs", "mkswap", "newfs"}:
+        operands = _operands(step)
+        onto_device = any("/dev/" in word and "/dev/loop" not in word for word in operands)
+        return "makes a file system" if onto_device or not operands else ""
+    if name == "diskutil" and len(words) > 1 and words[1].lower().startswith(("erase", "zerodisk", "secureerase")):
+        return "erases a disk"
+    if name in {"rm", "unlink"} and any(_CREDENTIAL_STORE.search(path) for path in _operands(step)):
+        return "removes a store of credentials"
+    if name in _ONLY_RECURSIVE and _recursive(step) and _on_root(step):
+        return "removes a root or home directory" if name == "rm" else "changes a whole root or home directory"
+    if name == "mv" and any(map(_is_root, _moved(step)[0])):
+        return "moves a root or home directory"
+    if name == "rsync" and any(word.startswith("--del") for word in words) and any(map(_is_root, _operands(step)[-1:])):
         return "removes a root or home directory"
-    if name in {"chmod", "chown"} and _recursive(command) and _on_root(command):
-        return "changes a whole root or home directory"
-    if (
-        command.privileged
-        and (name in _DESTRUCTIVE or name.startswith("mkfs"))
-        and (name not in {"rm", "chmod", "chown"} or _recursive(command))
-    ):
-        return "runs a destructive command as root"
-    if command.piped and name in _INTERPRETERS and previous is not None and previous.name in _DOWNLOADERS:
-        return "pipes a download into an interpreter"
-    targets = list(command.writes)
-    if name in {"tee", "cp", "mv", "ln", "sed", "truncate", "install"} and (
-        name != "sed" or any(word.startswith("-i") for word in command.words)
-    ):
-        targets += [word for word in command.words[1:] if not word.startswith("-")][-1:]
-    if any(_CREDENTIALS.search(target) for target in targets):
-        return "writes to a credential path"
-    return ""
+    if name.lower() in _WINDOWS_COMMANDS and (found := _windows_danger(name.lower(), step)):
+        return found
+    targets = list(step.writes)
+    if name in _WRITERS and (name != "sed" or any(word.startswith("-i") for word in words)):
+        targets += _operands(step) if name == "tee" else [_moved(step)[1]]
+    return "writes to a credential path" if any(map(_CREDENTIALS.search, targets)) else ""
 
 
-def danger_of(line: str, commands: Iterable[SimpleCommand]) -> str:
-    """What is dangerous about a command line and its commands, in a few words; empty if nothing is."""
-    if "{" in line and _FUNCTION.search(line) and _FORK_BOMB.search(line):
-        return "is a fork bomb"
-    previous = None
-    for command in commands:
-        if (_may_harm(command) or command.privileged or command.piped or command.writes) and (
-            found := _danger_of(command, previous)
-        ):
-            return found
-        previous = command
-    return ""
+def _writes_to_disk(step: Step) -> bool:
+    name, words = step.name, step.words
+    if any(map(_RAW_DISK.match, step.writes)):
+        return True
+    if name == "dd":
+        return any(word.startswith("of=") and _RAW_DISK.match(word[3:]) for word in words)
+    if name == "parted" and {"-l", "--list", "print"}.intersection(words):
+        return False
+    return name in _DISK_TOOLS and any(map(_RAW_DISK.match, words[-1:] if name in {"cp", "mv"} else words[1:]))
+
+
+def _windows_danger(name: str, step: Step) -> str:
+    lower = [word.lower() for word in step.words[1:]]
+    if name in {"format-volume", "clear-disk", "initialize-disk"}:
+        return "erases a disk"
+    if name == "format":
+        return "erases a disk" if any(map(_DRIVE.match, lower)) else ""
+    deep = "/s" in lower or any(len(word) > 1 and "-recurse".startswith(word) for word in lower)
+    return "removes a root or home directory" if deep and any(map(_is_root, _operands(step))) else ""
+
+
+def _risk_of(step: Step) -> str:
+    """What is risky about one command; empty if nothing is."""
+    name, words = step.name, step.words
+    if step.fetched:
+        return "runs a download at once"
+    if name in INTERPRETERS and step.upstream and runs_its_input(step):
+        if any(up.name in DOWNLOADERS for up in step.upstream):
+            return "runs a download at once"
+        if decodes_into(step):
+            return "runs decoded text at once"
+    if name == "rm" and _recursive(step):
+        if "--no-preserve-root" in words:
+            return "asks for a root directory to be removed"
+        if any(map(_ABOVE.match, _operands(step))):
+            return "removes what lies above its directory"
+    if not step.privileged or not (name in _DESTRUCTIVE or name.startswith("mkfs")):
+        return ""
+    harmless = (
+        (name in _ONLY_RECURSIVE and not _recursive(step))
+        or (name == "find" and "-delete" not in words)
+        or bool({"-l", "--list", "print", "of=/dev/null"}.intersection(words))
+    )
+    return "" if harmless else "runs a destructive command as somebody else"
 
 
 def is_suspect(line: str, commands: Iterable[SimpleCommand]) -> bool:
     """Whether a command line is dangerous if its refusal says so: run as root, evaluated, or after credentials."""
-    near_credentials = any(needle in line for needle in _NEAR_CREDENTIALS)
+    near_credentials = _near_credentials(line)
     for command in commands:
         if command.privileged or command.name == "eval":
             return True
         if near_credentials and any(_CREDENTIALS.search(word) for word in command.words[1:]):
             return True
     return False
-
-
-def _may_harm(command: SimpleCommand) -> bool:
-    """A cheap look first: nearly every command is innocent and must not cost more."""
-    name = command.name
-    return name in _HARMFUL or name.startswith("mkfs")
 
 
 @lru_cache(maxsize=64)

@@ -31,18 +31,26 @@ _PIECE = re.compile(r"""'([^']*)'?|"((?:[^"\\]|\\.)*)"?|\\(.)|([^'"\\]+)""", re.
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?:[A-Za-z_]\w*(?:\[[^\]]*\])?\+?|\$env:\w+)=", re.IGNORECASE)
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
-_LOOP_HEADS = frozenset({"for", "case", "select", "function"})
+LOOP_HEADS = frozenset({"for", "case", "select", "function"})
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time"})
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "ash"})
+_OTHER_SHELLS = frozenset({"cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh", "pwsh.exe", "su"})
+PRIVILEGE_WRAPPERS = frozenset({"sudo", "doas", "pkexec", "run0", "gosu", "su-exec"})
 _MAX_DEPTH = 3
 _END: _Token = ("", "\n", "", "", "")
 _WRAPPERS: dict[str, frozenset[str]] = {
     # wrapper -> its options that take a value of their own
     "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-r", "-t", "-U"}),
     "doas": frozenset({"-u", "-C"}),
+    "pkexec": frozenset({"--user"}),
+    "run0": frozenset({"-u"}),
+    "gosu": frozenset(),
+    "su-exec": frozenset(),
     "env": frozenset({"-u", "-C", "-S"}),
     "time": frozenset({"-f", "-o"}),
     "nohup": frozenset(),
+    "setsid": frozenset(),
+    "busybox": frozenset(),
     "nice": frozenset({"-n"}),
     "ionice": frozenset({"-c", "-n", "-p"}),
     "timeout": frozenset({"-s", "-k", "--signal", "--kill-after"}),
@@ -53,7 +61,12 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "xargs": frozenset({"-n", "-I", "-P", "-L", "-d", "-s", "-a", "-E"}),
 }
 
-_SPECIAL = _KEYWORDS | _SHELLS | _WRAPPERS.keys()
+_WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
+"""Wrappers with a word of their own (a time, a user) before the command."""
+
+_SCRIPT_OPTIONS = frozenset({"/c", "/k", "-c", "-command", "--command"})
+
+_SPECIAL = _KEYWORDS | SHELLS | _OTHER_SHELLS | _WRAPPERS.keys()
 """What may stand before the command word; every other first word is the command word."""
 
 
@@ -63,14 +76,14 @@ class SimpleCommand(NamedTuple):
     Attributes:
         words: command word first; empty only for a bare assignment or redirection.
         writes: paths that its redirections write to.
-        privileged: it ran under sudo or doas.
+        privileged: the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none.
         piped: it reads from the command before it.
         name: command word without its directory (`/usr/bin/git` → `git`).
     """
 
     words: tuple[str, ...]
     writes: tuple[str, ...]
-    privileged: bool
+    privileged: str
     piped: bool
     name: str = ""
 
@@ -85,9 +98,13 @@ def _unquote(word: str) -> str:
     )
 
 
-def _without_wrappers(words: list[str]) -> tuple[list[str], bool, str | None]:
-    """Drop assignments, keywords and wrappers; the third value is the script of a `bash -c`."""
-    privileged = False
+def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
+    """Drop assignments, keywords and wrappers.
+
+    Returns:
+        The words that are left, the wrapper that gives them privileges (empty if none), and the script of a `bash -c`.
+    """
+    privileged = ""
     while words:
         first = words[0].rpartition("/")[2]
         if first not in _SPECIAL and "=" not in words[0]:
@@ -95,25 +112,45 @@ def _without_wrappers(words: list[str]) -> tuple[list[str], bool, str | None]:
         if _ASSIGNMENT.match(words[0]) or (words[0] in _KEYWORDS and first != "time"):
             words = words[1:]
         elif first in _WRAPPERS:
-            privileged = privileged or first in {"sudo", "doas"}
-            valued, words = _WRAPPERS[first], words[1:]
-            while words and words[0].startswith("-") and words[0] != "--":
-                words = words[2:] if words[0] in valued else words[1:]
-            if words and words[0] == "--":
-                words = words[1:]
-            if first == "timeout" and words:
-                words = words[1:]
-        elif first in _SHELLS and len(words) > 1:
-            for position, word in enumerate(words[1:], start=1):
-                if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-                    script = words[position + 1] if position + 1 < len(words) else ""
-                    return words, privileged, script
-                if not word.startswith("-"):
-                    break
-            return words, privileged, None
+            if first in PRIVILEGE_WRAPPERS:
+                privileged = privileged or first
+            words = _unwrapped(first, words[1:])
+        elif first in SHELLS and len(words) > 1:
+            return words, privileged, _script_of_shell(words)
+        elif first in _OTHER_SHELLS:
+            return words, privileged or ("su" if first == "su" else ""), _script_of(words)
         else:
             break
     return words, privileged, None
+
+
+def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
+    """Words behind a wrapper's own options and operand."""
+    valued = _WRAPPERS[wrapper]
+    while words and words[0].startswith("-") and words[0] != "--":
+        words = words[2:] if words[0] in valued else words[1:]
+    if words and words[0] == "--":
+        words = words[1:]
+    return words[1:] if wrapper in _WITH_OPERAND else words
+
+
+def _script_of_shell(words: list[str]) -> str | None:
+    """What `bash -c …` runs; None where a shell runs a file or its input."""
+    for position, word in enumerate(words[1:], start=1):
+        if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
+            return words[position + 1] if position + 1 < len(words) else ""
+        if not word.startswith("-"):
+            break
+    return None
+
+
+def _script_of(words: list[str]) -> str | None:
+    """What `cmd /c …`, `powershell -Command …` or `su -c …` runs."""
+    for position, word in enumerate(words[1:], start=1):
+        if word.lower() in _SCRIPT_OPTIONS:
+            rest = words[position + 1 :]
+            return rest[0] if rest and words[0].endswith("su") else " ".join(rest)
+    return None
 
 
 def _tokens(text: str) -> Sequence[_Token]:
@@ -181,7 +218,7 @@ def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
 
 def _command(words: list[str], writes: list[str], depth: int, *, piped: bool) -> list[SimpleCommand]:
     """The simple command of some words, or those of the script that they run."""
-    plain, privileged, script = _without_wrappers([] if words and words[0] in _LOOP_HEADS else words)
+    plain, privileged, script = without_wrappers([] if words and words[0] in LOOP_HEADS else words)
     if script is not None and depth < _MAX_DEPTH:
         inner = [c._replace(privileged=c.privileged or privileged) for c in simple_commands(script, depth + 1)]
         return [*inner, SimpleCommand((), tuple(writes), privileged, piped)] if writes else inner

@@ -1,4 +1,4 @@
-"""Tool classes: does a call read, act, look at the tools, plan, or poll? (design 3, Behaviour).
+"""Tool classes: does a call read, act, look at the tools, plan, or poll? (docs/classification.md).
 
 Configuration first, then MCP annotations on the event, then the name; shell tools by their command words.
 What is not known stays unknown, and unknown never counts as an action.
@@ -76,7 +76,26 @@ _ACTION_SUBCOMMANDS = {
     "go": frozenset("get install mod".split()),
 }
 
+_READ_CMDLETS = "Get Test Select Measure Find Show Compare Resolve Where Sort Group Format ConvertTo ConvertFrom Read"
+_ACTION_CMDLETS = """Remove Set New Add Clear Copy Move Rename Start Stop Restart Install Uninstall Update Enable
+    Disable Export Import Publish Save Expand Compress Push"""
+_CMDLET = re.compile(r"([A-Z][A-Za-z]+)-[A-Z][A-Za-z]*\Z")
+_BY_VERB = {
+    **dict.fromkeys(_READ_CMDLETS.split(), ToolClass.READ),
+    **dict.fromkeys(_ACTION_CMDLETS.split(), ToolClass.ACTION),
+}
+"""Verbs of PowerShell's cmdlets (`Get-Content`), as they are written: with capitals, unlike any POSIX command."""
+
+_WINDOWS_COMMANDS = {
+    **dict.fromkeys("dir findstr where tasklist systeminfo gci gc sls".split(), ToolClass.READ),
+    **dict.fromkeys(
+        "del erase rd ri ni md copy xcopy robocopy move ren rename taskkill setx attrib icacls".split(),
+        ToolClass.ACTION,
+    ),
+}
+
 _BY_COMMAND = {
+    **_WINDOWS_COMMANDS,
     "sleep": ToolClass.POLL,
     **dict.fromkeys(_READ_COMMANDS - {"find"}, ToolClass.READ),
     **dict.fromkeys(_ACTION_COMMANDS, ToolClass.ACTION),
@@ -114,6 +133,10 @@ def _class_of(command: SimpleCommand) -> ToolClass:
     name = command.name
     if (plain := _BY_COMMAND.get(name)) is not None:
         return plain
+    if "-" in name and name[:1].isupper() and (cmdlet := _CMDLET.match(name)) is not None:
+        if name in {"Out-File", "Tee-Object"}:
+            return ToolClass.ACTION
+        return _BY_VERB.get(cmdlet.group(1), ToolClass.READ if name.startswith("Out-") else ToolClass.UNKNOWN)
     subcommand = next((word for word in command.words[1:] if not word.startswith("-")), "")
     if name == "gh" and subcommand:
         verbs = [word for word in command.words[1:4] if not word.startswith("-")]

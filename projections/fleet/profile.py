@@ -16,6 +16,9 @@ PART = 20
 
 def count(profile: ModelProfile, behaved: ModelBehaved) -> None:
     """Add what a session told."""
+    if profile.nudges_judged < 0:
+        profile.nudges_judged = profile.nudges_sent
+    profile.nudges_judged += behaved.nudges_judged
     profile.turns += behaved.turns
     profile.stalled_turns += behaved.stalled_turns
     profile.nudges_sent += behaved.nudges_sent
@@ -42,7 +45,7 @@ def _news(profile: ModelProfile) -> int:
         profile.stalled_turns
         + sum(profile.pattern_counts.values())
         + profile.nudges_sent
-        + profile.nudges_effective
+        + max(0, profile.nudges_judged)
         + sum(profile.false_alarms.values())
     )
 
@@ -57,8 +60,9 @@ def stall_rate(profile: ModelProfile) -> float | None:
 
 
 def nudge_effectiveness(profile: ModelProfile) -> float | None:
-    """Nudges that helped by nudges issued; None before the first."""
-    return profile.nudges_effective / profile.nudges_sent if profile.nudges_sent else None
+    """Nudges that helped by nudges judged; None before the first."""
+    judged = profile.nudges_judged if profile.nudges_judged >= 0 else profile.nudges_sent
+    return profile.nudges_effective / judged if judged else None
 
 
 def most_common_pattern(profile: ModelProfile) -> str | None:

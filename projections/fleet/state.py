@@ -53,6 +53,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
     Attributes:
         pattern_counts: streaks detected, by pattern.
         false_alarms: nudges that somebody called wrong, by pattern.
+        nudges_judged: nudges judged at all; -1: an older snapshot, in which all that were sent count as judged.
         told_turns: turns that the published profile knows.
         told_news: everything else that it knows, added up.
     """
@@ -66,6 +67,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
     false_alarms: dict[str, int] = {}
     told_turns: int = 0
     told_news: int = 0
+    nudges_judged: int = -1
 
 
 class FleetState(KeyState):

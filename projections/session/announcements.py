@@ -1,9 +1,10 @@
-"""Announcing work and not doing it, across turns (design 3, announce_no_action).
+"""Announcing work and not doing it, across turns (docs/detection.md, announce_no_action).
 
-The signal is structural: messages that announce, with no call between them other than looking at the tools. Reads,
-plans and refused edits follow an announcement up; whether they lead anywhere is for the other detectors. Phrases only tell an
-announcement from other talk; they are lists by language, and the operator may add to them. A question or an offer
-("let me know") hands the word to the user and is no announcement.
+The signal is structural, in any language: a message that is followed by another message, with no call and no user
+between, promised something. Reads, plans and refused edits follow an announcement up; whether they lead anywhere is
+for the other detectors. Phrases only make it surer: a message with one of them counts at once. They are lists by
+language, and the operator may add to them. A question or an offer ("let me know") hands the word to the user and is no
+announcement.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from ...schemas.events import ModelText
 from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..emit import MAX_CAUSES
@@ -20,6 +22,12 @@ from .state import SessionState
 
 MAX_TEXT_CHARS = 1000
 """Announcements stand at the start or the end of a message; the middle of a longer one is skipped."""
+
+MESSAGES_WITHOUT_CALL = "announce_no_action by structure"
+"""Names the nudge texts for messages that announce by what follows them alone."""
+
+MAX_END_CHARS = 200
+"""Of the end of a message so much is read to see whether it hands over to the user."""
 
 _NOT_TO_WAIT = r"(?! (?:need|be (?:happy|glad)|wait|leave|let you))"
 _AT_IT = r"(?:(?:now |i'm |i am ){0}|{0} (?:now|it now|this now|the|immediately))"
@@ -89,15 +97,32 @@ PHRASES: dict[str, dict[str, str]] = {
 
 _OFFERS = {
     "you": ("would you like", "do you want", "if you'd like", "could you", "can you"),
+    "i'll ": ("i'll need", "i'll wait", "i'll be happy", "i'll be glad", "i'll leave"),
+    "i will ": ("i will need", "i will wait", "i will be happy", "i will be glad", "i will leave"),
     "please ": ("please provide", "please confirm", "please tell", "please share", "please let"),
     **{words: (words,) for words in ("let me know", "shall i", "should i")},
-    **{words: (words,) for words in ("möchten sie", "soll ich", "¿", "souhaitez", "voulez-vous")},
+    **{
+        words: (words,)
+        for words in ("möchten sie", "soll ich", "sag bescheid", "sagen sie", "lassen sie es mich wissen")
+    },
+    **{
+        words: (words,)
+        for words in ("¿", "avísame", "dime si", "souhaitez", "voulez-vous", "dites-moi", "fammi sapere")
+    },
+    **{words: (words,) for words in ("me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください")},
 }
 """Text that offers hold, and the offers: one look for those that share it."""
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
 _QUESTION = ("?", "？")
+_QUESTIONS = (*_QUESTION, "؟", "\u037e", "՞", "፧", "⁇", "‽")
+_GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")
+"""A Greek letter: a semicolon behind it asks."""
+
+_TRAILING = " \t\r\n*_`~'\"”“»«’)]}」』\uff09】"
+"""What may stand behind the mark that ends a message."""
+
 _LONGEST_START = 16
 """More characters than any phrase has before its needle."""
 _Phrase = tuple[str, re.Pattern[str]]
@@ -153,23 +178,64 @@ def _sentence_at(text: str, start: int, end: int) -> str:
     return text[first : last.end() if last else len(text)].rstrip()
 
 
-def announced(state: SessionState, event_id: str, rules: BehaviourRules) -> Sighting | None:
-    """The model announced work in one more message, with no call that followed up the last."""
+def hands_over(text: str) -> bool:
+    """Whether a message leaves the next word to the user: it ends with a question, in any script, or offers something."""
+    end = text[-MAX_END_CHARS:].lower().rstrip(_TRAILING).replace("’", "'")
+    if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):
+        return True
+    return _offers(_sentence_at(end, len(end) - 1, len(end) - 1))
+
+
+def heard(state: SessionState, event: ModelText, at: int, rules: BehaviourRules, *, says: bool) -> Sighting | None:
+    """One more message, with no call that followed up the last. `says`: it announces work in so many words.
+
+    The message before it announced something, too, whatever its words, unless it handed over to the user. Within a
+    turn the first of these does not count: one message more, before the call, is how people talk.
+    """
+    before = state.announced
+    if state.unconfirmed:
+        if state.unphrased:
+            _confirm(state)
+        state.unphrased, state.unconfirmed = True, ""
+    if says:
+        state.phrased = True
+        _count(state, event.id, at)
+    elif event.announces is None and not (hands_over(event.text) if event.text is not None else not event.text_digest):
+        state.unconfirmed, state.unconfirmed_since = event.id, at
+    return _sighting(state, rules) if state.announced > before else None
+
+
+def turn_begun(state: SessionState) -> None:
+    """Another turn begins, and no user has spoken: the message with which the last one ended was an announcement."""
+    if state.unconfirmed:
+        _confirm(state)
+
+
+def turn_over(state: SessionState, event_id: str, at: int, rules: BehaviourRules) -> Sighting | None:
+    """A turn ended. After an announcement in an earlier turn its last message is another one, whatever its words.
+
+    A turn without a message and without an action counts as one more where the stall was already clear.
+    """
+    before = state.announced
+    if state.unconfirmed and before:
+        _confirm(state)
+    elif not state.announced_this_turn and before >= rules.announce_no_action.moderate:
+        _count(state, event_id, at)
+    state.announced_this_turn = False
+    return _sighting(state, rules) if state.announced > before else None
+
+
+def _confirm(state: SessionState) -> None:
+    _count(state, state.unconfirmed, state.unconfirmed_since)
+    state.unconfirmed = ""
+
+
+def _count(state: SessionState, event_id: str, at: int) -> None:
+    if not state.announced:
+        state.announced_since = at
     state.announced += 1
     state.announced_this_turn = True
     state.announce_ids = [*state.announce_ids[1 - MAX_CAUSES :], event_id]
-    return _sighting(state, rules)
-
-
-def silent_turn(state: SessionState, event_id: str, rules: BehaviourRules) -> Sighting | None:
-    """A turn ended without an action after announcements that were already a clear stall: it counts as one more."""
-    silent = not state.announced_this_turn and state.announced >= rules.announce_no_action.moderate
-    state.announced_this_turn = False
-    if not silent:
-        return None
-    state.announced += 1
-    state.announce_ids = [*state.announce_ids[1 - MAX_CAUSES :], event_id]
-    return _sighting(state, rules)
 
 
 def _sighting(state: SessionState, rules: BehaviourRules) -> Sighting | None:
@@ -179,7 +245,8 @@ def _sighting(state: SessionState, rules: BehaviourRules) -> Sighting | None:
     tools = [done.tool_name for done in state.window[-3:]]
     return Sighting(
         Pattern.ANNOUNCE_NO_ACTION, severity, 0, state.announced, tools, state.announce_ids,
-        "call the tool that does what was announced",
+        "call the tool that does what was announced", since_ms=state.announced_since,
+        text="" if state.phrased else MESSAGES_WITHOUT_CALL,
     )  # fmt: skip
 
 
@@ -188,3 +255,5 @@ def fulfilled(state: SessionState) -> None:
     state.announced = 0
     state.announced_this_turn = False
     state.announce_ids = []
+    state.unconfirmed = ""
+    state.phrased = state.unphrased = False

@@ -23,19 +23,21 @@ MAX_TEXT_CHARS = 4000
 _UNMISTAKABLE = re.compile(r"_|[a-z][A-Z]|[A-Za-z]\d")
 
 
-def named(state: SessionState, event: ModelText, announcing: Iterable[str], rules: BehaviourRules) -> list[Sighting]:
+def named(
+    state: SessionState, event: ModelText, at: int, announcing: Iterable[str], rules: BehaviourRules
+) -> list[Sighting]:
     """The model has named tools: those the publisher says, and those of this session in its `announcing` sentences."""
     tools = _tools_of(state, event, announcing)
-    found = [name_tool(state, tool, event.id, rules) for tool in tools] if tools else []
+    found = [name_tool(state, tool, event.id, at, rules) for tool in tools] if tools else []
     return [sighting for sighting in found if sighting is not None] if found else []
 
 
-def name_tool(state: SessionState, tool_name: str, event_id: str, rules: BehaviourRules) -> Sighting | None:
+def name_tool(state: SessionState, tool_name: str, event_id: str, at: int, rules: BehaviourRules) -> Sighting | None:
     """A tool has been named once more since it was last called."""
     tools = state.named_tools
     known = next((one for one in tools if one.tool_name == tool_name), None)
     if known is None:
-        known = NamedTool(tool_name, [])
+        known = NamedTool(tool_name, [], since_ms=at)
         tools.append(known)
         del tools[:-MAX_NAMED_TOOLS]
     known.count += 1
@@ -46,6 +48,7 @@ def name_tool(state: SessionState, tool_name: str, event_id: str, rules: Behavio
     return Sighting(
         Pattern.TOOL_AVOIDANCE, severity, digest(tool_name.encode()), known.count,
         [tool_name], known.event_ids, f"call {tool_name}", required_tool=tool_name,
+        since_ms=known.since_ms,
     )  # fmt: skip
 
 

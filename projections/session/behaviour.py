@@ -26,7 +26,7 @@ from . import (
     talk,
     text_loop,
 )
-from .calls import Args, is_our_finish
+from .calls import Args, is_our_finish, telling
 from .paging import paging_loop
 from .patterns import Sighting
 from .state import ActivePattern, Done, OpenCall, SessionState
@@ -42,21 +42,23 @@ def call_begun(
     emit: Emitter,
 ) -> None:
     """A call has begun, whatever comes of it: talk is over, and some things are seen from the call alone."""
-    if state.announced and call.tool_class is not ToolClass.INTROSPECTION:
+    if (state.announced or state.unconfirmed) and call.tool_class is not ToolClass.INTROSPECTION:
         announcements.fulfilled(state)
     if state.spoken:
         talk.interrupted(state)
     if state.named_tools:
         avoidance.called(state, call.tool_name)
     if state.overdue:
-        state.overdue = []  # the model has stopped waiting
+        stalls.moved_on(state)
     sightings: list[Sighting] = []
     if rules.behaviour.enabled:
         limits = rules.behaviour
         sightings = budget.call_budget(state, call.tool_name, event.id, limits)
         if rules.policies:
-            sightings += prerequisites.call_started(state, call.tool_name, event.id, rules)
+            sightings += prerequisites.call_started(state, call, event.id, rules)
         if isinstance(event, ev.ToolCallStarted):
+            if rules.tools.volatile_args:
+                args = telling(call.tool_name, args, rules)
             paging = paging_loop(state, event.id, call, args, limits)
             if paging is not None:
                 sightings.append(paging)

@@ -56,5 +56,6 @@ def tell_tool(
             pattern=sighting.pattern,
             model_switch=rules.models.strategy if state.overrides else None,
             user_id=event.user_id or state.user_id,
+            models=state.models,
         )
         emit.record("outcomes", seen.key, seen, seen.id)

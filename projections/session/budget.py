@@ -26,7 +26,7 @@ def call_budget(state: SessionState, tool_name: str, event_id: str, rules: Behav
     return [
         Sighting(
             Pattern.CALL_BUDGET, severity, fingerprint, count, [tool_name], [event_id],
-            "sum up, and ask the user whether to go on",
+            "sum up, and ask the user whether to go on", since_ms=state.turn_since,
         )
         for count, fingerprint in ((state.turn_calls, 0), (mine, tool_fingerprint(tool_name)))
         if (severity := ladder.step(count)) and ladder.step(count - 1) < severity

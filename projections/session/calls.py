@@ -16,10 +16,12 @@ from msgspec import UNSET
 from ...schemas.envelope import output_id
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.rules import Rules
+from ...schemas.rules_calls import CallRules
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import command_line, fingerprints, keys, security, tool_class
+from ..calls import fingerprints, keys, security, tool_class
 from ..calls.command_line import CommandLine
 from ..emit import Emitter
+from .agents import act_as
 from .repetition import close_step
 from .state import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
 
@@ -43,13 +45,21 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
+def telling(tool_name: str, args: Args, rules: Rules) -> Args:
+    """The arguments by which two calls of a tool differ: all but those that the rules call volatile."""
+    volatile = rules.tools.volatile_args.get(tool_name)
+    return {name: value for name, value in args.items() if name not in volatile} if volatile else args
+
+
 def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
     """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
     name = event.tool_name
-    line = command_line.read(keys.shell_command(args)) if keys.is_shell(name) else None
-    key = keys.call_key(name, args, event.service or "", line)
+    families = rules.tools.families
+    runs = keys.runs(name, args, families)
+    line = keys.read_command(name, args) if runs == "shell" else None
+    key = keys.call_key(name, args, event.service or "", line, families)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(args)
+        canonical = fingerprints.canonical(telling(name, args, rules) if rules.tools.volatile_args else args)
     else:
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()
@@ -58,6 +68,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
+    dangerous, risky, suspect = _security(name, args, line, rules.calls) if args else _HARMLESS
     return OpenCall(
         call_id=event.call_id,
         event_id=event.id,
@@ -72,12 +83,15 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
-        dangerous=bool(args) and _is_dangerous(name, args, line, rules),
+        dangerous=dangerous,
         plugin_name=event.plugin_name or "",
         tier=(event.model_tier or "") if event.recursion_depth else "",
         scenario=(event.scenario or "")[:MAX_SCENARIO],
-        suspect=line is not None and line.suspect,
         agent_id=event.agent_id or "",
+        suspect=suspect,
+        risky=risky,
+        runs=runs,
+        command=(line.word or key.fine.partition("|command=")[2]) if line is not None else "",
     )
 
 
@@ -135,14 +149,24 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
     return named, False
 
 
-def _is_dangerous(tool_name: str, args: Args, line: CommandLine | None, rules: Rules) -> bool:
-    own = rules.calls.security_patterns
+_HARMLESS = (False, False, False)
+
+
+def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallRules) -> tuple[bool, bool, bool]:
+    """Whether a call is dangerous, risky, or dangerous if its failure says so."""
     if line is not None:
-        return bool(line.danger) or (bool(own) and security.matches_any(keys.shell_command(args), own))
-    path = args.get("path") or args.get("file_path")
-    if isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION:
-        return security.writes_credentials(path)
-    return bool(own) and security.matches_any(fingerprints.canonical(args).decode(), own)
+        dangerous, risky, suspect = line.danger != "", line.risk != "", line.suspect
+    else:
+        path = args.get("path") or args.get("file_path")
+        acts = isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION
+        dangerous, risky, suspect = acts and security.writes_credentials(str(path)), False, False
+    if rules.security_patterns or rules.risky_patterns or rules.security_allow:
+        text = keys.shell_command(args) if line is not None else fingerprints.canonical(args).decode()
+        if security.matches_any(text, rules.security_allow):
+            return _HARMLESS
+        dangerous = dangerous or security.matches_any(text, rules.security_patterns)
+        risky = risky or security.matches_any(text, rules.risky_patterns)
+    return dangerous, risky and not dangerous, suspect
 
 
 def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall | None:
@@ -158,6 +182,8 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
+    if call.agent_id != state.agent:
+        act_as(state, call.agent_id)
     if state.step_sealed:
         close_step(state)  # what is still open of the step before says nothing any more
         state.step += 1
@@ -245,8 +271,13 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
         if call.call_id != event.call_id or (ours and finish_id(call.event_id) != event.id):
             continue
         del calls[position]
-        schedule(state)
+        if calls:
+            schedule(state)
+        else:
+            state.next_deadline = 0
         _remember_closed(state, call.call_id)
+        if call.agent_id != state.agent:
+            act_as(state, call.agent_id)
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
@@ -254,6 +285,7 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
     call = describe(start_of(event), {}, at, rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
+    act_as(state, call.agent_id)
     close_step(state)
     state.step += 1
     state.step_open, state.step_sealed = 1, True
@@ -297,7 +329,7 @@ def _finish_of(state: SessionState, session_id: str, call: OpenCall, at: int, st
         user_id=state.user_id or None,
         agent_id=call.agent_id or None,
         model=state.model or None,
-        turn_index=state.turn_index,
+        turn_index=state.turn_index if state.turn_known else None,
         call_id=call.call_id,
         tool_name=call.tool_name,
         plugin_name=call.plugin_name or None,

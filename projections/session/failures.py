@@ -33,9 +33,10 @@ def same_error_loop(
     if known is None or known.error != verdict.result:
         if known is not None:
             streaks.remove(known)
-        streaks.append(ErrorStreak(call.tool_name, verdict.result, [call.fingerprint], [event_id], call.step))
+        known = ErrorStreak(call.tool_name, verdict.result, [call.fingerprint], [event_id], call.step)
+        known.since_ms = call.started_ms
+        streaks.append(known)
         del streaks[:-MAX_ERROR_STREAKS]
-        known = streaks[-1]
     elif call.fingerprint in known.calls or call.step == known.step:
         return None
     else:
@@ -49,6 +50,7 @@ def same_error_loop(
     return Sighting(
         Pattern.SAME_ERROR_LOOP, severity, streak_fingerprint(known), known.count,
         [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "find out why the tool fails",
+        since_ms=known.since_ms,
     )  # fmt: skip
 
 
@@ -69,6 +71,8 @@ def unknown_tool(
     state.tools.pop(call.tool_name, None)
     if call.step - state.unknown_step > rules.window_steps:
         forget_unknown(state)
+    if not state.unknown_calls:
+        state.unknown_since = call.started_ms
     if state.unknown_step != call.step or not state.unknown_calls:
         state.unknown_calls += 1
         state.unknown_step = call.step
@@ -79,7 +83,7 @@ def unknown_tool(
         return None
     return Sighting(
         Pattern.UNKNOWN_TOOL, severity, 0, state.unknown_calls,
-        state.unknown_tools, state.unknown_ids, "use a tool that is on the list",
+        state.unknown_tools, state.unknown_ids, "use a tool that is on the list", since_ms=state.unknown_since,
     )  # fmt: skip
 
 

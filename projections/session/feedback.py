@@ -8,7 +8,7 @@ concerns the tool stage, and is kept in history alone.
 from __future__ import annotations
 
 from ..calls.fingerprints import digest
-from .state import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, FalseAlarm, IssuedNudge, SessionState
+from .state import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, AgentStreaks, FalseAlarm, IssuedNudge, SessionState
 
 
 def remember_issued(state: SessionState, nudge_id: str, active: ActivePattern) -> None:
@@ -26,10 +26,9 @@ def false_alarm(state: SessionState, output_id: str) -> str:
     if alarm is None:
         return ""
     state.issued = [one for one in state.issued if one.id_digest != alarm.id_digest]
-    state.pending_nudges = [  # whether a nudge helped means nothing where there was nothing to help
-        one for one in state.pending_nudges if (one.pattern, one.fingerprint) != (alarm.pattern, alarm.fingerprint)
-    ]
     mute = (alarm.pattern, alarm.fingerprint)
+    for streaks in _everyone(state):  # whether it helped means nothing where there was nothing to help
+        streaks.pending_nudges = [one for one in streaks.pending_nudges if (one.pattern, one.fingerprint) != mute]
     if mute not in state.muted:
         state.muted = [*state.muted[1 - MAX_FALSE_ALARMS :], mute]
     counts = state.false_alarms
@@ -46,12 +45,16 @@ def is_muted(state: SessionState, active: ActivePattern) -> bool:
     return (active.pattern, active.fingerprint) in state.muted
 
 
+def _everyone(state: SessionState) -> tuple[SessionState | AgentStreaks, ...]:
+    return (state, *state.agents.values())
+
+
 def _about(state: SessionState, output_id: str) -> IssuedNudge | None:
     wanted = digest(output_id.encode())
     issued = next((one for one in state.issued if one.id_digest == wanted), None)
     if issued is not None:
         return issued
-    active = next((one for one in state.active if one.pattern_id == output_id), None)
+    active = next((one for streaks in _everyone(state) for one in streaks.active if one.pattern_id == output_id), None)
     if active is None or is_muted(state, active):
         return None
     return IssuedNudge(wanted, active.pattern, active.fingerprint, active.tool_name)

@@ -6,13 +6,14 @@ model to stop using tools. Operators override texts in `nudges.texts`.
 
 from __future__ import annotations
 
-import re
-
-from ...schemas.nudge_templates import PLACEHOLDERS
+from ...schemas.nudge_templates import filled
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern
-from .prerequisites import own_message
+from .announcements import MESSAGES_WITHOUT_CALL
+from .patterns import SEVERITIES
+from .prerequisites import own_text
 from .state import ActivePattern
+from .streaks import READS_WITH_NEWS
 
 TEXTS: dict[str, tuple[str, str, str]] = {
     Pattern.REPETITIVE_CALLS: (
@@ -39,6 +40,11 @@ TEXTS: dict[str, tuple[str, str, str]] = {
         "The last {count} reads brought nothing new. Consider acting on what you have read.",
         "NOTICE: {count} reads without anything new. Act on what you know, or say what is missing.",
         "PAUSED: {count} reads without an action. The session waits for the user.",
+    ),
+    READS_WITH_NEWS: (
+        "That makes {count} reads in a row. Consider acting on what you have read.",
+        "NOTICE: {count} reads in a row without an action. Act on what you know, or say what is missing.",
+        "PAUSED: {count} reads in a row without an action. The session waits for the user.",
     ),
     Pattern.SAME_ERROR_LOOP: (
         "{tool_name} has failed the same way {count} times with different arguments. The arguments may not be the problem; read the error.",
@@ -95,6 +101,11 @@ TEXTS: dict[str, tuple[str, str, str]] = {
         "NOTICE: {count} calls in one turn. Bring the current step to an end and report to the user.",
         "PAUSED: {count} calls in one turn. The session waits for the user.",
     ),
+    MESSAGES_WITHOUT_CALL: (
+        "Your last messages were followed by no call. If you announced work, please carry it out; if not, end your turn.",
+        "NOTICE: Message after message, and no call of a tool that does the work. Call it NOW, or hand over to the user.",
+        "PAUSED: Message after message without an action. The session waits for the user.",
+    ),
     Pattern.ANNOUNCE_NO_ACTION: (
         "You mentioned proceeding but haven't called an action tool yet. Please execute the planned action.",
         "NOTICE: You've announced action {count} times without executing. Call the appropriate tool NOW.",
@@ -105,18 +116,15 @@ TEXTS: dict[str, tuple[str, str, str]] = {
 
 def text_for(active: ActivePattern, severity: int, rules: Rules, *, seconds: int) -> str:
     """Text of a nudge; `severity` is 1 minor to 3 severe. A policy's own text wins, then the operator's, then ours."""
-    word = ("minor", "moderate", "severe")[severity - 1]
-    template = rules.nudges.texts.get(f"{active.pattern}.{word}") or TEXTS[active.pattern][severity - 1]
+    word = SEVERITIES[severity - 1]
+    template = rules.nudges.texts.get(f"{active.pattern}.{word}") or TEXTS[active.text or active.pattern][severity - 1]
     if active.pattern == Pattern.PREREQUISITE_VIOLATED:
-        template = own_message(active.fingerprint, rules) or template
-    values = {
-        "tool_name": active.tool_name or "the tool",
-        "count": str(active.count),
-        "pattern": active.pattern.replace("_", " "),
-        "seconds": str(seconds),
-        "required_tool": active.required_tool or "the tool",
-    }
-    return _PLACEHOLDER.sub(lambda found: values[found.group(1)], template)
-
-
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+        template = own_text(active.fingerprint, word, rules) or template
+    return filled(
+        template,
+        tool_name=active.tool_name or "the tool",
+        count=active.count,
+        pattern=active.pattern.replace("_", " "),
+        seconds=seconds,
+        required_tool=active.required_tool or "the tool",
+    )

@@ -14,7 +14,7 @@ from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..emit import Emitter
 from . import feedback, profile
 from .nudge_texts import text_for
-from .patterns import PRECEDENCE, SEVERITIES
+from .patterns import PRECEDENCE, SEVERITIES, known
 from .state import ActivePattern, PendingNudge, SessionState
 
 _TYPES = (NudgeType.GENTLE, NudgeType.DIRECT, NudgeType.INTERRUPT)
@@ -88,6 +88,8 @@ def nudge_one(
         severity=SEVERITIES[active.severity - 1],
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
+        duration_ms=emit.at - active.first_ms,
+        **known(state, emit),
     )
     profile.nudged(state, session_id, emit)
     state.pending_nudges.append(
@@ -130,8 +132,7 @@ def judge_cleared(state: SessionState, session_id: str, cleared: Iterable[Active
 
 def _judge(state: SessionState, session_id: str, pending: PendingNudge, emit: Emitter, *, effective: bool) -> None:
     state.pending_nudges.remove(pending)
-    if effective:
-        profile.helped(state, session_id, emit)
+    profile.judged(state, session_id, emit, effective=effective)
     emit.decision(
         "nudges",
         session_id,

@@ -44,7 +44,7 @@ def paging_loop(
     pages = state.paging
     known = next((page for page in pages if page.shape == shape), None)
     if known is None:
-        pages.append(Paging(shape, numbers, call.tool_name, [event_id]))
+        pages.append(Paging(shape, numbers, call.tool_name, [event_id], since_ms=call.started_ms))
         del pages[:-MAX_PAGINGS]
         return None
     grown = _have_grown(known.numbers, numbers)
@@ -52,7 +52,7 @@ def paging_loop(
     pages.remove(known)
     pages.append(known)  # the latest series last: the one unused longest goes first
     if not grown:
-        known.count, known.event_ids = 1, [event_id]
+        known.count, known.event_ids, known.since_ms = 1, [event_id], call.started_ms
         return None
     known.count += 1
     known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event_id]
@@ -62,6 +62,7 @@ def paging_loop(
     return Sighting(
         Pattern.PAGING_LOOP, severity, shape, known.count,
         [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "search, or read larger pieces",
+        since_ms=known.since_ms,
     )  # fmt: skip
 
 

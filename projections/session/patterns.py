@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.rules import Rules
@@ -63,7 +63,8 @@ class Sighting(NamedTuple):
         event_ids: evidence, newest last.
         expected_action: what the model should do instead, if the pattern knows.
         required_tool: the tool that it should call, if the pattern knows.
-        since_ms: when it began, milliseconds; 0: with the event that shows it.
+        text: names the nudge texts, where they are not those of the pattern.
+        since_ms: when the first of the repetitions began, milliseconds; 0: with the event that shows it.
     """
 
     pattern: Pattern
@@ -75,6 +76,7 @@ class Sighting(NamedTuple):
     expected_action: str = ""
     required_tool: str = ""
     since_ms: int = 0
+    text: str = ""
 
 
 def find(state: SessionState, pattern: str, fingerprint: int) -> ActivePattern | None:
@@ -108,6 +110,7 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
     active.count = sighting.repetitions
     if sighting.tools:
         active.tool_name = sighting.tools[-1]
+    active.text = sighting.text
     active.last_step = state.step
     profile.stuck(state, active.pattern, session_id, emit, new=not active.severity)
     if sighting.severity > active.severity:
@@ -125,7 +128,7 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
             tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
             fingerprint=f"{sighting.fingerprint:016x}",
             duration_ms=emit.at - active.first_ms,
-            model=state.model or None,
+            **known(state, emit),
             expected_action=sighting.expected_action or None,
         )
     return active
@@ -151,9 +154,19 @@ def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], e
             repetitions=active.count,
             fingerprint=f"{active.fingerprint:016x}",
             duration_ms=emit.at - active.first_ms,
-            model=state.model or None,
+            **known(state, emit),
         )
     return closed
+
+
+def known(state: SessionState, emit: Emitter) -> dict[str, Any]:
+    """What every output about a pattern says of who is stuck, and where: as far as it is known."""
+    return {
+        "agent_id": state.agent or None,
+        "turn_index": state.turn_index if state.turn_known else None,
+        "model": state.model or None,
+        "correlation_id": emit.correlation_id,
+    }
 
 
 def outgrown(state: SessionState, rules: Rules) -> list[ActivePattern]:

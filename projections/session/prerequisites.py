@@ -9,28 +9,32 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from ...schemas.nudge_templates import filled
 from ...schemas.rules import BehaviourRules, Policy, Rules
-from ...schemas.vocabulary import Pattern
+from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES
 from . import avoidance
 from .patterns import Sighting
-from .state import MAX_POLICIES, Prerequisite, SessionState
+from .state import MAX_POLICIES, OpenCall, Prerequisite, SessionState
 
 
-def call_started(state: SessionState, tool_name: str, event_id: str, rules: Rules) -> list[Sighting]:
+def call_started(state: SessionState, call: OpenCall, event_id: str, rules: Rules) -> list[Sighting]:
     """A call starts: which policies it violates; each violation also names the tool that should have come first."""
     seen: list[Sighting | None] = []
+    tool_name, at = call.tool_name, call.started_ms
     for name, policy in rules.policies.items():
         if not policy.enabled or not _gates(policy.before, policy.requires, tool_name):
             continue
         record = _record(state, name)
         if _is_met(state, record, policy):
             continue
+        if not record.violations:
+            record.since_ms = at
         record.violations += 1
         record.event_ids = [*record.event_ids[1 - MAX_CAUSES :], event_id]
         seen.append(_violation(name, policy, record, tool_name, rules.behaviour))
-        seen.append(avoidance.name_tool(state, policy.requires, event_id, rules.behaviour))
+        seen.append(avoidance.name_tool(state, policy.requires, event_id, at, rules.behaviour))
     return [sighting for sighting in seen if sighting is not None]
 
 
@@ -56,22 +60,25 @@ def policy_fingerprint(name: str) -> int:
     return digest(name.encode())
 
 
-def own_message(fingerprint: int, rules: Rules) -> str:
+def own_text(fingerprint: int, severity: PatternSeverity, rules: Rules) -> str:
     """The text that the policy of a fingerprint brings for its nudges; empty where it brings none."""
-    return next(
-        (policy.message for name, policy in rules.policies.items() if policy_fingerprint(name) == fingerprint), ""
-    )
+    policy = next((policy for name, policy in rules.policies.items() if policy_fingerprint(name) == fingerprint), None)
+    return policy.texts.get(severity, policy.message) if policy is not None else ""
 
 
 def _violation(
     name: str, policy: Policy, record: Prerequisite, tool_name: str, rules: BehaviourRules
 ) -> Sighting | None:
-    severity = rules.prerequisite_violated.step(record.violations)
+    severity = policy.step(record.violations, rules.prerequisite_violated)
     if not severity:
         return None
+    action = policy.expected_action or f"call {policy.requires} first (policy {name})"
+    if policy.expected_action:
+        action = filled(action, tool_name=tool_name, count=record.violations, required_tool=policy.requires)
     return Sighting(
         Pattern.PREREQUISITE_VIOLATED, severity, policy_fingerprint(name), record.violations,
-        [tool_name], record.event_ids, f"call {policy.requires} first (policy {name})", required_tool=policy.requires,
+        [tool_name], record.event_ids, action, required_tool=policy.requires,
+        since_ms=record.since_ms,
     )  # fmt: skip
 
 

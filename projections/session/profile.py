@@ -32,9 +32,9 @@ def nudged(state: SessionState, session_id: str, emit: Emitter) -> None:
     _tell(state, session_id, emit, nudges_sent=1)
 
 
-def helped(state: SessionState, session_id: str, emit: Emitter) -> None:
-    """A nudge was judged effective."""
-    _tell(state, session_id, emit, nudges_effective=1)
+def judged(state: SessionState, session_id: str, emit: Emitter, *, effective: bool) -> None:
+    """A nudge was judged."""
+    _tell(state, session_id, emit, nudges_judged=1, nudges_effective=int(effective))
 
 
 def called_wrong(state: SessionState, pattern: str, session_id: str, emit: Emitter) -> None:

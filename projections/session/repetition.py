@@ -30,22 +30,22 @@ def remember(state: SessionState, call: OpenCall, verdict: Verdict, event_id: st
     if window and window[0].step <= oldest:
         window = state.window = [done for done in window if done.step > oldest]
     same = [done for done in window if done.call == fingerprint]
-    window.append(Done(call.step, fingerprint, verdict.result, call.tool_name, event_id))
+    window.append(Done(call.step, fingerprint, verdict.result, call.tool_name, event_id, call.started_ms))
     if len(window) > 4 * rules.window_steps:
         del window[0]
     return same
 
 
 def is_news(same: list[Done], verdict: Verdict) -> bool:
-    """Whether a call that was made before, or not, has not given this result within the window."""
-    return not same or all(done.result != verdict.result for done in same)
+    """Whether a call, made before or not, has not given this result within the window. An unknown result is news."""
+    return not same or not verdict.result or all(done.result != verdict.result for done in same)
 
 
 def repetitive_calls(state: SessionState, call: OpenCall, same: list[Done], rules: BehaviourRules) -> Sighting | None:
-    """The call just remembered, with the same result, in several steps since progress or a changed result."""
-    if not same:
-        return None
+    """The call just remembered, with the same known result, in several steps since progress or a changed result."""
     last = state.window[-1]
+    if not same or not last.result:
+        return None
     ladder = rules.poll_no_progress if call.tool_class is ToolClass.POLL else rules.repetitive_calls
     repeats: list[Done] = []
     step = -1
@@ -66,6 +66,7 @@ def repetitive_calls(state: SessionState, call: OpenCall, same: list[Done], rule
         len(repeats),
         [done.tool_name for done in repeats[-MAX_CAUSES:]],
         [done.event_id for done in repeats],
+        since_ms=repeats[0].at_ms,
     )
 
 
@@ -82,9 +83,10 @@ def error_retry_loop(
     if known is None or known.error != verdict.result:
         if known is not None:
             retries.remove(known)
-        retries.append(Retry(call.fingerprint, verdict.result, call.step, call.tool_name, [event_id]))
+        known = Retry(call.fingerprint, verdict.result, call.step, call.tool_name, [event_id])
+        known.since_ms = call.started_ms
+        retries.append(known)
         del retries[:-MAX_RETRIES]
-        known = retries[-1]
     elif known.step != call.step:
         known.step = call.step
         known.count += 1
@@ -96,7 +98,7 @@ def error_retry_loop(
     tools = [known.tool_name] * min(known.count, MAX_CAUSES)
     return Sighting(
         Pattern.ERROR_RETRY_LOOP, severity, call.fingerprint, known.count, tools, known.event_ids,
-        "change the arguments or the approach before trying again",
+        "change the arguments or the approach before trying again", since_ms=known.since_ms,
     )  # fmt: skip
 
 
@@ -110,7 +112,8 @@ def finish_in_step(state: SessionState, call: OpenCall, verdict: Verdict) -> boo
     state.step_sealed = True
     state.step_open -= 1
     if not verdict.neutral:
-        state.step_mix = state.step_mix + _mix(call.fingerprint, verdict.result) & _MASK
+        result = verdict.result or digest(call.event_id.encode())  # two unknown results are never the same
+        state.step_mix = state.step_mix + _mix(call.fingerprint, result) & _MASK
     return state.step_open <= 0 and close_step(state)
 
 
@@ -159,6 +162,7 @@ def alternating_loop(state: SessionState, rules: BehaviourRules) -> Sighting | N
             laps,
             [entry.tool_name for entry in done],
             [entry.event_id for entry in done],
+            since_ms=done[0].at_ms if done else 0,
         )
     return None
 

@@ -58,6 +58,7 @@ def reported_outcomes(
             kind="mcp" if service else "domain" if domain else "",
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
+            models=state.models if severity else None,
             unrecoverable=isinstance(event, FailureReported) and event.recoverable is False,
         )
         for scope in scopes

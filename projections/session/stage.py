@@ -20,6 +20,7 @@ from ..calls.keys import has_scope
 from ..emit import Emitter
 from ..rule_source import session_overrides
 from . import (
+    agents,
     announcements,
     behaviour,
     budget,
@@ -32,6 +33,7 @@ from . import (
     stalls,
     talk,
 )
+from .agents import act_as
 from .calls import (
     append_finishes,
     append_lost,
@@ -82,14 +84,17 @@ class SessionStage:
         deadline, stall = state.next_deadline, state.stall_due
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
-        if event.workspace_id:
-            state.workspace_id = event.workspace_id
-        if event.user_id:
-            state.user_id = event.user_id
-        if event.model:
-            state.model = event.model
-        if event.turn_index is not None:
-            state.turn_index = event.turn_index
+        if event.correlation_id is None or not _is_echo(event):  # what we appended says only what was known then
+            if event.workspace_id:
+                state.workspace_id = event.workspace_id
+            if event.user_id:
+                state.user_id = event.user_id
+            if event.model:
+                state.model = event.model
+            if event.turn_index is not None:
+                state.turn_index, state.turn_known = event.turn_index, True
+            if event.correlation_id is not None:
+                emit.correlation_id = event.correlation_id
         kind = type(event)
         alive = kind in stalls.SIGNS_OF_LIFE
         if alive and state.silence_told:
@@ -189,25 +194,31 @@ def _arrived(
 
 
 def _text(state: SessionState, event: ev.ModelText, at: int, rules: Rules, emit: Emitter) -> None:
-    del at
+    act_as(state, event.agent_id or "")
     if state.overdue:
-        state.overdue = []  # the model has stopped waiting
-    sightings = talk.heard(state, event, rules.behaviour) if rules.behaviour.enabled else []
+        stalls.moved_on(state)
+    sightings = talk.heard(state, event, at, rules.behaviour) if rules.behaviour.enabled else []
     behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
 def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Rules, emit: Emitter) -> None:
+    if event.agent_id:
+        act_as(state, event.agent_id)
     if state.turn_open:
         _turn_over(state, event, at, rules, emit)
+    announcements.turn_begun(state)
     state.turn_open = True
     state.turn_stalled = False
     if event.turn_index is None and state.turn_index < LARGEST_COUNT:
         state.turn_index += 1  # a publisher that does not count its turns
+        state.turn_known = True
     stalls.turn_started(state, event.id, at)
 
 
 def _turn_ended(state: SessionState, event: ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
     state.ends_turns = True
+    if event.agent_id:
+        act_as(state, event.agent_id)
     if state.turn_open:
         _turn_over(state, event, at, rules, emit)
     state.turn_open = False
@@ -219,7 +230,7 @@ def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: in
     budget.turn_over(state)
     sighting = None
     if rules.behaviour.enabled:
-        sighting = announcements.silent_turn(state, event.id, rules.behaviour)
+        sighting = announcements.turn_over(state, event.id, at, rules.behaviour)
     behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
     if rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=bool(getattr(event, "stalled", False)))
@@ -229,25 +240,31 @@ def _time_passed(state: SessionState, event: ev.TimePassed, at: int, rules: Rule
     """Tell the stall that is due now; an event that comes when it has been told, or is over, tells nothing."""
     if at not in {state.stall_due, state.next_deadline} or not stalls.is_due_event(event):
         return
-    sightings = stalls.fall_due(state, event.id, at, rules.behaviour)
-    if rules.behaviour.enabled:
-        behaviour.break_out(state, event.session_id, sightings, rules, emit)
+    for agent_id, sightings in stalls.fall_due(state, event.id, at, rules.behaviour).items():
+        if rules.behaviour.enabled:
+            act_as(state, agent_id)
+            behaviour.break_out(state, event.session_id, sightings, rules, emit)
 
 
 def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emit: Emitter) -> None:
-    """A user message ends every streak; nudges whose effect was open stay unjudged."""
+    """A user message ends every streak of every agent; nudges whose effect was open stay unjudged."""
     del rules
     stalls.cut_off(state, at)
+    if state.active or state.agents:
+        for _ in agents.each(state):
+            patterns.clear(state, event.session_id, list(state.active), emit)
+        state.agents = {}
     state.pending_nudges = []
-    patterns.clear(state, event.session_id, list(state.active), emit)
     state.nudged = []
     behaviour.forget_streaks(state)
 
 
 def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
-    cause, traceparent = emit.cause, emit.traceparent
-    _fold_ours(state, append_lost(state, event.session_id, at, emit), rules, emit)
-    emit.begin(cause, at, traceparent)
+    if state.open_calls:
+        cause, traceparent, correlation_id = emit.cause, emit.traceparent, emit.correlation_id
+        _fold_ours(state, append_lost(state, event.session_id, at, emit), rules, emit)
+        emit.begin(cause, at, traceparent)
+        emit.correlation_id = correlation_id
     _user(state, event, at, rules, emit)  # type: ignore[arg-type]
     if state.turn_open and rules.behaviour.enabled:
         profile.turn_over(state, event.session_id, emit, stalled=False)
@@ -260,11 +277,20 @@ def _settings(
     state: SessionState, event: ev.SessionSettingsChanged | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
 ) -> None:
     """Session overrides, replaced as a whole; they hold from the next event on. A start without any keeps them."""
-    del at, emit
     if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
         state.ends_turns = True
     if event.settings is not None:
         state.overrides = session_overrides(event.settings, rules)
+    if isinstance(event, ev.SessionStarted) and event.models is not None:
+        _models_available(state, event, at, rules, emit)
+
+
+def _models_available(
+    state: SessionState, event: ev.ModelsAvailable | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
+) -> None:
+    """Remember which models may be suggested in the session from now on."""
+    del at, rules, emit
+    state.models = event.models
 
 
 def _probe_requested(
@@ -330,6 +356,7 @@ _HANDLERS: dict[type, _Handler] = {
     ev.SessionStarted: _settings,
     ev.SessionEnded: _session_ended,
     ev.SessionSettingsChanged: _settings,
+    ev.ModelsAvailable: _models_available,
     ev.BreakerProbeRequested: _probe_requested,
     ev.FailureReported: _reported,
     ev.SuccessReported: _reported,

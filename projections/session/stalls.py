@@ -8,8 +8,9 @@ The model owes a sign of life while a turn is open, no call is, and no person is
 known to end its turns. Otherwise an open turn means nothing: the session, or the recording of it, may just be over.
 
 A call is overdue at the deadline that its publisher stated, and is closed then; without one it is overdue after
-`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turns are published,
-a call without a stated deadline is reported only if their ends are, too: elsewhere most of them were just left open.
+`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turns are
+published, a call without a stated deadline is reported only if their ends are, too: elsewhere most of them were just
+left open.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern, Status
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
+from .agents import act_as
 from .calls import ends_when_due, is_our_finish, schedule
 from .patterns import Sighting
 from .state import MAX_OVERDUE, OpenCall, OverdueCall, SessionState
@@ -114,9 +116,17 @@ def overdue(state: SessionState, call: OpenCall, event_id: str, rules: Behaviour
 
 def arrived(state: SessionState, call_id: str) -> bool:
     """Whether a call that has finished, or that a person is asked about, was waited for past its deadline."""
-    waited_for = len(state.overdue)
+    waited_for = next((late for late in state.overdue if late.call_id == call_id), None)
+    if waited_for is None:
+        return False
     state.overdue = [late for late in state.overdue if late.call_id != call_id]
-    return len(state.overdue) < waited_for
+    act_as(state, waited_for.agent_id)
+    return True
+
+
+def moved_on(state: SessionState) -> None:
+    """The agent that acts does not wait for its overdue calls any more."""
+    state.overdue = [late for late in state.overdue if late.agent_id != state.agent]
 
 
 def is_due_event(event: ev.TimePassed) -> bool:
@@ -142,8 +152,8 @@ def append_due(state: SessionState, session_id: str, now: int, emit: Emitter) ->
     return event
 
 
-def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules) -> list[Sighting]:
-    """Everything that is due by this time, each a step further than when it was last told."""
+def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules) -> dict[str, list[Sighting]]:
+    """Everything that is due by this time, each a step further than when it was last reported, by agent."""
     seen: list[Sighting | None] = []
     if 0 < _silence_due(state, rules) <= at:
         state.silence_told = rules.stalled_turn.rung_after(state.silence_told)
@@ -151,18 +161,24 @@ def fall_due(state: SessionState, event_id: str, at: int, rules: BehaviourRules)
     if 0 < _turn_due(state, rules) <= at:
         state.turn_told = rules.stalled_turn.rung_after(state.turn_told)
         seen.append(_stalled_turn(state, DURATION, state.turn_told, event_id, rules))
+    found = {state.agent: [sighting for sighting in seen if sighting is not None]}
+    late_calls: list[tuple[str, Sighting | None]] = []
     for late in state.overdue:
         if 0 < _call_due(late, rules) <= at:
             late.multiple = rules.stalled_call.rung_after(late.multiple)
-            seen.append(_late_call(late, event_id, rules))
+            late_calls.append((late.agent_id, _late_call(late, event_id, rules)))
     if 0 < state.next_deadline <= at:
         for call in state.open_calls:
             if call.deadline_ms <= at and not ends_when_due(call):
                 call.overdue_seen = True
-                seen.append(overdue(state, call, event_id, rules))
+                act_as(state, call.agent_id)
+                late_calls.append((call.agent_id, overdue(state, call, event_id, rules)))
         schedule(state)
     state.stall_due = _next_due(state, at, rules)
-    return [sighting for sighting in seen if sighting is not None]
+    for agent_id, sighting in late_calls:
+        if sighting is not None:
+            found.setdefault(agent_id, []).append(sighting)
+    return found
 
 
 def _due_id(session_id: str, due: int) -> str:

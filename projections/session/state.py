@@ -65,6 +65,9 @@ class OpenCall(msgspec.Struct, array_like=True):
         waited_ms: how long it has waited so far.
         overdue_seen: its deadline was not stated and has passed; `stalled_call` has seen it.
         agent_id: the agent that made it; empty: the main one.
+        risky: the same to a lesser degree: it escalates its key and never blocks it.
+        runs: what the tool runs for its caller: `shell`, `code` or nothing of the kind.
+        command: command word of a shell call.
     """
 
     call_id: str
@@ -89,20 +92,24 @@ class OpenCall(msgspec.Struct, array_like=True):
     waited_ms: int = 0
     overdue_seen: bool = False
     agent_id: str = ""
+    risky: bool = False
+    runs: str = ""
+    command: str = ""
 
 
 class Done(msgspec.Struct, array_like=True):
-    """One finished call in the window of steps: what it was and what it gave."""
+    """One finished call in the window of steps: what it was, what it gave (0: unknown), and when it started."""
 
     step: int
     call: int
     result: int
     tool_name: str
     event_id: str
+    at_ms: int = 0
 
 
 class Retry(msgspec.Struct, array_like=True):
-    """A call that keeps failing the same way."""
+    """A call that keeps failing the same way, and since when (milliseconds)."""
 
     call: int
     error: int
@@ -110,6 +117,7 @@ class Retry(msgspec.Struct, array_like=True):
     tool_name: str
     event_ids: list[str]
     count: int = 1
+    since_ms: int = 0
 
 
 class ActivePattern(msgspec.Struct, array_like=True):
@@ -121,6 +129,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
         nudged_at: calls made when it was last nudged; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
+        text: names its nudge texts, where they are not those of the pattern.
     """
 
     pattern: str
@@ -135,6 +144,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
     nudged_at: int = -1
     nudged_severity: int = 0
     required_tool: str = ""
+    text: str = ""
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
@@ -161,6 +171,7 @@ class ErrorStreak(msgspec.Struct, array_like=True):
 
     Attributes:
         calls: fingerprints of the latest of them, so that the same call again is not counted twice.
+        since_ms: when the first of them started, milliseconds.
     """
 
     tool_name: str
@@ -169,6 +180,7 @@ class ErrorStreak(msgspec.Struct, array_like=True):
     event_ids: list[str]
     step: int
     count: int = 1
+    since_ms: int = 0
 
 
 class Paging(msgspec.Struct, array_like=True):
@@ -177,6 +189,7 @@ class Paging(msgspec.Struct, array_like=True):
     Attributes:
         shape: fingerprint of the call without its numbers.
         numbers: the numbers of the latest call, in the order of their names.
+        since_ms: when the first of them started, milliseconds.
     """
 
     shape: int
@@ -184,14 +197,16 @@ class Paging(msgspec.Struct, array_like=True):
     tool_name: str
     event_ids: list[str]
     count: int = 1
+    since_ms: int = 0
 
 
 class NamedTool(msgspec.Struct, array_like=True):
-    """A tool that was named since it was last called."""
+    """A tool that was named since it was last called, and since when (milliseconds)."""
 
     tool_name: str
     event_ids: list[str]
     count: int = 0
+    since_ms: int = 0
 
 
 class Prerequisite(msgspec.Struct, array_like=True):
@@ -200,11 +215,13 @@ class Prerequisite(msgspec.Struct, array_like=True):
     Attributes:
         met_turn: turn of the latest success of the required tool; -1 never.
         violations: since then, or since the user last spoke.
+        since_ms: when the first of these happened, milliseconds.
     """
 
     met_turn: int = -1
     violations: int = 0
     event_ids: list[str] = []
+    since_ms: int = 0
 
 
 class OverdueCall(msgspec.Struct, array_like=True):
@@ -242,8 +259,68 @@ class FalseAlarm(msgspec.Struct, array_like=True):
     count: int = 0
 
 
+class AgentStreaks(msgspec.Struct, array_like=True):
+    """What the detectors remember of one agent of a session: the fields of `SessionState` of the same names.
+
+    Attributes:
+        calls: calls of the session when this agent last acted.
+    """
+
+    calls: int = 0
+    step: int = 0
+    step_open: int = 0
+    step_sealed: bool = True
+    step_mix: int = 0
+    progress_step: int = 0
+    window: list[Done] = []
+    retries: list[Retry] = []
+    cycle_tail: list[int] = []
+    cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
+    introspections: list[str] = []
+    introspection_step: int = -1
+    introspection_count: int = 0
+    introspection_since: int = 0
+    planning_step: int = -1
+    planning_count: int = 0
+    plannings: list[str] = []
+    planning_since: int = 0
+    stale_reads: int = 0
+    stale_since: int = 0
+    reads: int = 0
+    reads_since: int = 0
+    read_step: int = -1
+    read_ids: list[str] = []
+    explores: bool = True
+    announced: int = 0
+    announce_ids: list[str] = []
+    announced_this_turn: bool = False
+    announced_since: int = 0
+    unconfirmed: str = ""
+    unconfirmed_since: int = 0
+    phrased: bool = False
+    unphrased: bool = False
+    active: list[ActivePattern] = []
+    pending_nudges: list[PendingNudge] = []
+    nudged: list[NudgeMark] = []
+    error_streaks: list[ErrorStreak] = []
+    unknown_calls: int = 0
+    unknown_step: int = 0
+    unknown_tools: list[str] = []
+    unknown_ids: list[str] = []
+    unknown_since: int = 0
+    paging: list[Paging] = []
+    spoken: int = 0
+    spoken_ids: list[str] = []
+    spoken_since: int = 0
+    said: dict[int, int] = {}
+    said_ids: list[str] = []
+    said_since: int = 0
+    text_loop: int = 0
+    named_tools: list[NamedTool] = []
+
+
 class SessionState(KeyState):
-    """All that is remembered of one session.
+    """All that is remembered of one session. Streaks are those of the agent that acted last.
 
     Attributes:
         recent_ids: 8-byte digests of the latest event ids, oldest first.
@@ -277,6 +354,16 @@ class SessionState(KeyState):
         muted: patterns and fingerprints judged false alarms; not nudged again.
         turn_stalled: a pattern was seen in the turn under way.
         asked: calls that wait for a person and have not started: id, and since when (milliseconds).
+        models: models that may be suggested, as the platform last declared them; None: it has declared none.
+        agent: the agent that acted last; empty: the main one.
+        agents: streaks of the other agents, the one that acted longest ago first.
+        turn_known: `turn_index` is known: an event has named it, or turns are published.
+        introspection_since, planning_since, stale_since, reads_since, announced_since, unknown_since, spoken_since,
+            said_since: when the first event of the streak happened, milliseconds.
+        phrased: one of the announcements said so in words.
+        unphrased: a message that said nothing of the kind has been followed by another one.
+        unconfirmed: id of the latest message if it announces work in case another message follows; empty if not.
+        unconfirmed_since: when it was said, milliseconds.
     """
 
     workspace_id: str = ""
@@ -351,3 +438,19 @@ class SessionState(KeyState):
     overrides: str = ""
     explores: bool = True
     asked: list[tuple[str, int]] = []
+    models: tuple[str, ...] | None = None
+    agent: str = ""
+    agents: dict[str, AgentStreaks] = {}
+    turn_known: bool = False
+    introspection_since: int = 0
+    planning_since: int = 0
+    stale_since: int = 0
+    reads_since: int = 0
+    announced_since: int = 0
+    unknown_since: int = 0
+    spoken_since: int = 0
+    said_since: int = 0
+    unconfirmed: str = ""
+    unconfirmed_since: int = 0
+    phrased: bool = False
+    unphrased: bool = False

@@ -9,6 +9,9 @@ from .patterns import Sighting
 from .state import OpenCall, SessionState
 from .verdicts import Verdict
 
+READS_WITH_NEWS = "read_only_loop with news"
+"""Names the nudge texts for reads that go on beyond the cap although they bring news."""
+
 
 def introspection_loop(state: SessionState, call: OpenCall, event_id: str, rules: BehaviourRules) -> Sighting | None:
     """Introspection calls since the last other call."""
@@ -16,6 +19,8 @@ def introspection_loop(state: SessionState, call: OpenCall, event_id: str, rules
         state.introspection_count = 0
         state.introspections = []
         return None
+    if not state.introspection_count:
+        state.introspection_since = call.started_ms
     if state.introspection_step != call.step or not state.introspection_count:
         state.introspection_count += 1
         state.introspection_step = call.step
@@ -26,7 +31,7 @@ def introspection_loop(state: SessionState, call: OpenCall, event_id: str, rules
     return Sighting(
         Pattern.INTROSPECTION_LOOP, severity, 0, state.introspection_count,
         [call.tool_name] * min(state.introspection_count, MAX_CAUSES), state.introspections,
-        "proceed with the actual task",
+        "proceed with the actual task", since_ms=state.introspection_since,
     )  # fmt: skip
 
 
@@ -36,6 +41,8 @@ def planning_loop(state: SessionState, call: OpenCall, event_id: str, rules: Beh
         state.planning_count = 0
         state.plannings = []
         return None
+    if not state.planning_count:
+        state.planning_since = call.started_ms
     if state.planning_step != call.step or not state.planning_count:
         state.planning_count += 1
         state.planning_step = call.step
@@ -46,6 +53,7 @@ def planning_loop(state: SessionState, call: OpenCall, event_id: str, rules: Beh
     return Sighting(
         Pattern.PLANNING_LOOP, severity, 0, state.planning_count,
         [call.tool_name] * min(state.planning_count, MAX_CAUSES), state.plannings, "carry out the plan",
+        since_ms=state.planning_since,
     )  # fmt: skip
 
 
@@ -70,11 +78,15 @@ def read_only_loop(
             state.read_ids = []
         return None
     state.read_step = call.step
+    if not state.reads:
+        state.reads_since = call.started_ms
     state.reads += 1
     if news:
         state.stale_reads = 0
         state.read_ids = []
     else:
+        if not state.stale_reads:
+            state.stale_since = call.started_ms
         state.stale_reads += 1
         state.read_ids = [*state.read_ids[1 - MAX_CAUSES :], event_id]
     stale = rules.read_only_loop.step(state.stale_reads)
@@ -82,16 +94,20 @@ def read_only_loop(
     severity = max(stale, capped)
     if not severity:
         return None
-    count = state.stale_reads if stale >= capped else state.reads
+    if capped > stale:
+        return Sighting(
+            Pattern.READ_ONLY_LOOP, severity, 0, state.reads, [call.tool_name], [event_id],
+            "act on what has been read", since_ms=state.reads_since, text=READS_WITH_NEWS,
+        )  # fmt: skip
     return Sighting(
-        Pattern.READ_ONLY_LOOP, severity, 0, count,
-        [call.tool_name], state.read_ids or [event_id], "act on what has been read",
+        Pattern.READ_ONLY_LOOP, severity, 0, state.stale_reads,
+        [call.tool_name], state.read_ids, "act on what has been read", since_ms=state.stale_since,
     )  # fmt: skip
 
 
 def _brought_before(state: SessionState, result: int) -> bool:
-    """Whether a call of the window before the latest gave this result."""
-    return result in [done.result for done in state.window[:-1]]
+    """Whether a call of the window before the latest gave this result, if it is known."""
+    return result != 0 and result in [done.result for done in state.window[:-1]]
 
 
 def reading_on(state: SessionState, rules: BehaviourRules) -> bool:

@@ -34,9 +34,11 @@ _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─�
 _SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 
 
-def text_loop(state: SessionState, event: ModelText, rules: BehaviourRules) -> Sighting | None:
+def text_loop(state: SessionState, event: ModelText, at: int, rules: BehaviourRules) -> Sighting | None:
     """The block that the message repeats most often, counting the messages since the last news."""
     said = state.said
+    if not said:
+        state.said_since = at
     worst = most = 0
     for block, times in _blocks(event):
         count = said.pop(block, 0) + times
@@ -53,7 +55,10 @@ def text_loop(state: SessionState, event: ModelText, rules: BehaviourRules) -> S
     state.text_loop = worst if severity else 0
     if not severity:
         return None
-    return Sighting(Pattern.TEXT_LOOP, severity, worst, most, (), state.said_ids, "say something new or act")
+    return Sighting(
+        Pattern.TEXT_LOOP, severity, worst, most, (), state.said_ids, "say something new or act",
+        since_ms=state.said_since,
+    )  # fmt: skip
 
 
 def forget_texts(state: SessionState) -> None:
@@ -70,7 +75,8 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
     text = event.text[-MAX_TEXT_CHARS:]
     if "```" in text or "~~~" in text:
         text = _CODE.sub("", text)
-    prose = _prose(text)
+    lines = _lines(text)
+    prose = _sentences(lines)
     if len(set(prose)) == len(prose) and max(map(len, prose), default=0) <= LONG_BLOCK_CHARS:
         return [(crc32(block.encode("utf-8", "replace")), 1) for block in prose[-MAX_SAID:]]  # the usual case
     blocks = []
@@ -80,6 +86,10 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
             blocks.append((crc32(chunk.encode(errors="replace")), repeats))
         else:
             blocks.append((crc32(block.encode(errors="replace")), times))
+    whole = "\n".join(lines)  # what is chanted may begin and end within sentences
+    chunk = whole[-CHUNK_CHARS:]
+    if (repeats := _count(chunk, whole)) > max(times for _, times in blocks):
+        blocks.append((crc32(chunk.encode(errors="replace")), repeats))
     return blocks
 
 
@@ -91,12 +101,12 @@ def _count(chunk: str, block: str) -> int:
     return count
 
 
-def _prose(text: str) -> list[str]:
-    """Sentences of the lines that are prose, in lower case, without what stands at the margins."""
-    found: list[str] = []
-    for line in text.splitlines():
-        plain = line.strip()
-        if len(plain) < MIN_BLOCK_CHARS or _STRUCTURE.match(plain):
-            continue
-        found += [part for part in _SENTENCE_END.split(plain.lower()) if len(part) >= MIN_BLOCK_CHARS]
-    return found
+def _lines(text: str) -> list[str]:
+    """The lines that are prose, in lower case, without what stands at the margins."""
+    plain = (line.strip() for line in text.splitlines())
+    return [line.lower() for line in plain if len(line) >= MIN_BLOCK_CHARS and not _STRUCTURE.match(line)]
+
+
+def _sentences(lines: list[str]) -> list[str]:
+    """Sentences of lines; shorter ones than a block are left out."""
+    return [part for line in lines for part in _SENTENCE_END.split(line) if len(part) >= MIN_BLOCK_CHARS]

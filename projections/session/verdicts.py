@@ -12,7 +12,16 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
 from ...schemas.rules import Rules
 from ...schemas.vocabulary import Severity, Status
 from ..calls import fingerprints
-from ..calls.classify import Failure, classify, failure_in_result, speaks_of_security
+from ..calls.classify import (
+    MAX_MESSAGE_CHARS,
+    Failure,
+    Runs,
+    classify,
+    exit_code_in,
+    failure_in_result,
+    is_plain_answer,
+    speaks_of_security,
+)
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
 from .state import OpenCall, SessionState
@@ -32,6 +41,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         denied: a user refused it.
         failed: the word is failure.
         neutral: the word is neutral.
+        risky: a security failure of the lesser level.
+        answered: a `validation` failure that names no fault: the tool said no.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -42,6 +53,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     denied: bool = False
     failed: bool = False
     neutral: bool = False
+    risky: bool = False
+    answered: bool = False
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
@@ -63,16 +76,24 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
         danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        risky = danger is not None and not call.dangerous
         if event.from_cache:
-            return Verdict("neutral", danger, None, result, neutral=True)
-        return Verdict("success", danger, None, result)
-    failure = failure or Failure()
-    reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type)
+            return Verdict("neutral", danger, None, result, neutral=True, risky=risky)
+        return Verdict("success", danger, None, result, risky=risky)
+    failure = failure or Failure(message=text_of(raw, parsed))
+    reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
         return Verdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
+    override = (error.severity or None) if error else None
+    runs: Runs = call.runs  # type: ignore[assignment]
     severity = classify(
-        failure, status=str(status), dangerous=dangerous, override=(error.severity or None) if error else None
+        failure,
+        status=str(status),
+        dangerous=dangerous or call.risky,
+        override=override,
+        runs=runs,
+        command=call.command,
     )
     if error is None and raw:
         digest = fingerprints.result_fingerprint(raw, parsed)
@@ -80,12 +101,41 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         digest = fingerprints.error_fingerprint(
             str(status), failure.type, failure.http_status, failure.code, failure.message
         )
-    expected = bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
-    return Verdict("failure", severity, failure.http_status, digest, expected=expected, failed=True)
+    expected = (
+        bool(event.expected_failure)
+        or call.tool_name in rules.tools.expected_failures
+        or (bool(rules.tools.answer_exit_codes) and _is_answer(failure, call, runs, rules.tools.answer_exit_codes))
+    )
+    risky = override is None and severity is Severity.SECURITY and not dangerous
+    answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
+    return Verdict(
+        "failure",
+        severity,
+        failure.http_status,
+        digest,
+        expected=expected,
+        failed=True,
+        risky=risky,
+        answered=answered,
+    )
 
 
 def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
-    return Severity.SECURITY if call.dangerous and rules.calls.security_on_attempt else None
+    return Severity.SECURITY if (call.dangerous or call.risky) and rules.calls.security_on_attempt else None
+
+
+def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:
+    """Whether the exit code of a failure is one by which its tool or command answers."""
+    codes = declared.get(call.command) or declared.get(call.tool_name)
+    code = exit_code_in(failure, runs) if codes else ""
+    return bool(code) and int(code) in (codes or ())
+
+
+def text_of(raw: bytes, parsed: Any) -> str:
+    """What a failed call gave in place of an error, as text."""
+    if raw[:1] == b'"':
+        return str(json_of(msgspec.Raw(raw)))[:MAX_MESSAGE_CHARS]
+    return raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
 
 
 def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
@@ -142,6 +192,9 @@ def tell_tools(
             denied=verdict.denied,
             scenario=call.scenario if kind == "tool" else "",
             model_switch=rules.models.strategy if state.overrides else None,
+            models=state.models if verdict.failed else None,
             recovery_mode=rules.trust.recovery_mode if state.overrides else None,
+            risky=verdict.risky,
+            answered=verdict.answered,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

@@ -8,6 +8,9 @@ longer.
 
 Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
 found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
+
+The circuit of a tool that has fine keys opens only while `SPREAD` of them fail: one command that crashes all the time
+says nothing about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from typing import NamedTuple
 from ...schemas.outcomes import CallOutcome, ProbeRequest
 from ...schemas.rules import BreakerPolicy
 from ...schemas.vocabulary import BreakerState, Severity
-from .state import BreakerRecord, Lease
+from .state import MAX_FAILING, BreakerRecord, Lease
 
 HEALTH_FAILURES = frozenset(
     {Severity.SERVER_ERROR, Severity.CRASH, Severity.CORRUPTION, Severity.TIMEOUT, Severity.TRANSIENT}
 )
+
+
+SPREAD = 3
+"""Fine keys of a tool that must be failing before its circuit opens."""
 
 
 class Move(StrEnum):
@@ -105,11 +112,19 @@ def clean(record: BreakerRecord) -> None:
     """Forget all results, as a circuit does when it closes."""
     record.results = []
     record.consecutive = []
+    record.failing = {}
 
 
-def fold_call(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Fold one finished call into the circuit; time must have been caught up before."""
+def fold_call(
+    record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, key: int = 0
+) -> list[Change]:
+    """Fold one finished call into the circuit; time must have been caught up before.
+
+    `key`: digest of the call's fine key, where the circuit is that of a tool with fine keys; else 0.
+    """
     failed, answered, measured = _health(outcome)
+    if key and answered:
+        _note_key(record, key, at, failed=failed)
     if record.state is _H:
         return _settle_probe(record, outcome, policy, at, failed=failed, answered=answered)
     if record.state is not _C or not answered:
@@ -132,7 +147,18 @@ def fold_call(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy
         )
     else:
         record.consecutive = []
+    if key and sum(seen > since for seen in record.failing.values()) < SPREAD:
+        return []
     return _test(record, policy, at)
+
+
+def _note_key(record: BreakerRecord, key: int, at: int, *, failed: bool) -> None:
+    """Note whether the latest call of a fine key failed."""
+    record.failing.pop(key, None)
+    if failed:
+        record.failing[key] = at
+        if len(record.failing) > MAX_FAILING:
+            del record.failing[next(iter(record.failing))]
 
 
 def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:

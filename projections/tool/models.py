@@ -4,10 +4,13 @@ Theory of operation. Every call counts for its model on its failure key. What a 
 that, counts against it: invalid input, invalid output, going round in circles. Other failures (an outage, a refusal)
 blame no model and are left out of the rates compared. A switch is suggested when the other model is better beyond
 chance: its rate's lower Wilson bound lies above the current one's upper bound, and the rates differ by a good deal.
+Only models that can be had are suggested: those that the session declared available; of a session that declared none,
+those that the tool was called by within the last 30 days.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ...schemas import decisions as out
@@ -21,6 +24,9 @@ from ..emit import Emitter
 from .model_state import FAILURES_TOLD, FIRST_TOLD, MAX_EVIDENCE, MAX_KEYS, MAX_MODELS, MAX_SUGGESTIONS, ModelProfile
 from .state import ToolState
 from .wilson import wilson_bounds
+
+SEEN_WITHIN_MS = 30 * 86_400_000
+"""A model whose last call with the tool is longer ago is not suggested, unless the session declares it available."""
 
 
 class Standing(NamedTuple):
@@ -55,11 +61,16 @@ def standing(profile: ModelProfile) -> Standing:
     return Standing(good / measured if measured else 0.0, measured, lower, upper)
 
 
-def better_model(profiles: dict[str, ModelProfile], current: str, rules: ModelRules) -> Better | None:
-    """The model to suggest in place of `current`, if one is better beyond chance.
+def better_model(
+    profiles: dict[str, ModelProfile],
+    current: str,
+    rules: ModelRules,
+    is_available: Callable[[str], bool] = lambda _model: True,
+) -> Better | None:
+    """The available model to suggest in place of `current`, if one is better beyond chance.
 
-    Of several, the one with the highest lower bound; of those that cannot be told apart from it, the first of
-    `preferred_models`.
+    Of several, the one with the highest lower bound; `preferred_models` break ties among those whose bounds overlap
+    with it.
     """
     mine = profiles.get(current)
     if mine is None or mine.own + mine.patterns < rules.min_failures:
@@ -71,6 +82,7 @@ def better_model(profiles: dict[str, ModelProfile], current: str, rules: ModelRu
         if model != current
         and (there := standing(profile)).lower > here.upper
         and there.rate - here.rate >= rules.min_difference
+        and is_available(model)
     ]
     if not found:
         return None
@@ -94,9 +106,9 @@ def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: ModelRules
         return
     profile.failures += 1
     profile.last_failed = at
-    if outcome.severity in OWN_MAKING:
+    if outcome.severity in OWN_MAKING and not outcome.answered:
         profile.own += 1
-        _blame(state, key, profile, outcome, rules, emit)
+        _blame(state, key, profile, outcome, at, rules, emit)
     if profile.failures + profile.patterns >= profile.bad_at:
         _tell(state, key, model, profile, emit)
 
@@ -108,7 +120,7 @@ def fold_pattern(state: ToolState, seen: PatternSeen, at: int, rules: ModelRules
     key, profile = _profile(state, seen.fine_key, seen.model, emit)
     profile.patterns += 1
     profile.last_at = at
-    _blame(state, key, profile, seen, rules, emit)
+    _blame(state, key, profile, seen, at, rules, emit)
     if profile.failures + profile.patterns >= profile.bad_at:
         _tell(state, key, seen.model, profile, emit)
 
@@ -137,6 +149,7 @@ def _blame(
     key: str,
     profile: ModelProfile,
     event: CallOutcome | PatternSeen,
+    at: int,
     rules: ModelRules,
     emit: Emitter,
 ) -> None:
@@ -146,7 +159,7 @@ def _blame(
     strategy = event.model_switch or rules.strategy
     if strategy is ModelSwitchStrategy.DISABLED:
         return
-    better = better_model(state.models[key], event.model, rules)
+    better = better_model(state.models[key], event.model, rules, _availability(state, event, at))
     if better is None:
         return
     mark = digest(f"{event.session_id}{US}{key}".encode())
@@ -170,6 +183,15 @@ def _blame(
         suggested_attempts=better.theirs.measured,
         strategy=strategy,
         message=_message(key, better, strategy),
+    )
+
+
+def _availability(state: ToolState, event: CallOutcome | PatternSeen, at: int) -> Callable[[str], bool]:
+    """Which models can be suggested: those that the session declared, else those seen lately."""
+    if event.models is not None:
+        return event.models.__contains__
+    return lambda model: any(
+        model in profiles and profiles[model].last_at >= at - SEEN_WITHIN_MS for profiles in state.models.values()
     )
 
 

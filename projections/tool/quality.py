@@ -7,6 +7,9 @@ not allowed loses nothing: that is for the breaker and for trust.
 
 Two failures at scenarios with the same word, because the tool cannot do it, tag the tool `not-for-WORD`; words of its
 own name are no news. The tag expires, and goes when the tool succeeds at such a scenario or is restored.
+
+A tool whose latest calls all failed by availability is down: followers rank it behind others until `unavailable_until`,
+or until a call succeeds.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from .state import ToolState
 
 AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
 """Failures that say nothing about what a tool can do."""
+
+_NO_CAPABILITY = AVAILABILITY | {Severity.SERVER_ERROR, Severity.CRASH, Severity.SECURITY}
+"""Kinds of failure that a mark's message may show, by which nobody knows whether the tool can do the work."""
 
 _NOT_AT_HAND = re.compile(r"\b(?:api[ _-]?keys?|credentials?|tokens?|network|connection|offline|unreachable|dns)\b")
 """Words of an operator's message that speak of availability."""
@@ -61,20 +67,28 @@ def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float
 
 
 def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | None:
-    """What a failed call costs, by its cause; None: nothing."""
+    """What a failed call costs, by its cause; None: nothing.
+
+    A tool that ran and said no costs little where it was asked for a scenario, and nothing elsewhere.
+    """
     if outcome.severity is None or outcome.http_status in UNAVAILABLE_STATUS:
         return None
+    if outcome.answered:
+        return QualitySeverity.LOW if outcome.scenario else None
     return rules.by_cause.get(outcome.severity)
 
 
 def shows_incapable(outcome: CallOutcome) -> bool:
     """Whether a failure shows that the tool cannot do what it was asked for.
 
-    It refused the input, its answer did not hold, or it raised an error of its own that no HTTP status explains.
+    It refused the input, or its answer did not hold. An exception shows nothing: it may be a fault of the moment.
     """
-    if outcome.severity is Severity.SERVER_ERROR:
-        return outcome.http_status is None
-    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION}
+    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
+
+
+def is_unavailable(outcome: CallOutcome) -> bool:
+    """Whether a failed call did not reach the tool, or got no answer in time."""
+    return outcome.severity in {Severity.TIMEOUT, Severity.TRANSIENT} or outcome.http_status in UNAVAILABLE_STATUS
 
 
 def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: QualityRules, emit: Emitter) -> None:
@@ -84,16 +98,19 @@ def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: QualityRul
             _succeeded(state, state.quality, outcome, at, rules, emit)
     elif outcome.verdict == "failure" and not outcome.expected:
         severity = severity_of(outcome, rules)
+        if is_unavailable(outcome):
+            _missed(state, at, rules)
         if severity is not None:
             _failed(state, severity, outcome.scenario, at, rules, incapable=shows_incapable(outcome))
-            _publish(state, at, rules, emit, outcome.cause, always=bool(outcome.scenario))
+        if state.quality is not None and (severity is not None or state.quality.missed):
+            _publish(state, at, rules, emit, outcome.cause, always=severity is not None and bool(outcome.scenario))
 
 
 def mark(state: ToolState, event: QualityMark, at: int, rules: QualityRules, emit: Emitter) -> None:
     """Fold an explicit mark: its own word says what it costs; its message, whether the tool can do the work at all."""
     scenario = (event.scenario or "")[:MAX_SCENARIO_CHARS]
     message = (event.error_message or "").lower()
-    incapable = by_message(message) not in AVAILABILITY and _NOT_AT_HAND.search(message) is None
+    incapable = by_message(message) not in _NO_CAPABILITY and _NOT_AT_HAND.search(message) is None
     _failed(state, event.severity, scenario, at, rules, incapable=incapable)
     _publish(state, at, rules, emit, event.id, always=True)
 
@@ -118,13 +135,33 @@ def _tool(state: ToolState) -> str:
     return state.scope.partition(":")[2]
 
 
+def _missed(state: ToolState, at: int, rules: QualityRules) -> None:
+    """Count a call that did not reach the tool."""
+    record = _record(state, rules)
+    if record.missed and at - record.missed_at >= rules.unavailable_seconds * 1000:
+        record.missed = 0
+    record.missed = min(record.missed + 1, rules.unavailable_after)
+    record.missed_at = at
+
+
+def _record(state: ToolState, rules: QualityRules) -> QualityRecord:
+    """The tool's record; a clean one where there is none."""
+    if state.quality is None:
+        whole = registered_score(state, rules)
+        state.quality = QualityRecord(score=whole, told=whole)
+    return state.quality
+
+
+def _down_until(record: QualityRecord, rules: QualityRules) -> int:
+    """Time (ms) until which the tool ranks behind others; 0 where it is not down."""
+    down = record.missed >= rules.unavailable_after
+    return record.missed_at + int(rules.unavailable_seconds * 1000) if down else 0
+
+
 def _failed(
     state: ToolState, severity: QualitySeverity, scenario: str, at: int, rules: QualityRules, *, incapable: bool
 ) -> None:
-    record = state.quality
-    if record is None:
-        whole = registered_score(state, rules)
-        record = state.quality = QualityRecord(score=whole, told=whole)
+    record = _record(state, rules)
     record.failures += 1
     record.last_failed = at
     record.score = round(max(0.0, record.score - cost(severity, record.failures, rules)), 6)
@@ -154,6 +191,7 @@ def _succeeded(
         record.score = round(min(registered, record.score + rules.earned), 6)
     if record.score >= registered:
         record.failures = 0
+    record.missed = 0
     disproved = False
     if outcome.scenario and (record.words or record.scenarios):
         before = len(record.words), len(record.scenarios)
@@ -168,12 +206,16 @@ def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None
     """What time alone has done; a follower sees it by the times in the public state."""
     for word in [word for word, known in record.words.items() if known.until <= at]:
         del record.words[word]
+    if record.missed and at - record.missed_at >= rules.unavailable_seconds * 1000:
+        record.missed = 0
     oldest = at - int(FORGOTTEN_AFTER * rules.half_life_days * DAY_MS)
     if record.scenarios and record.scenarios[0].at < oldest:
         record.scenarios = [one for one in record.scenarios if one.at >= oldest]
 
 
-def _publish(state: ToolState, at: int, rules: QualityRules, emit: Emitter, cause: str, *, always: bool) -> None:
+def _publish(
+    state: ToolState, at: int, rules: QualityRules, emit: Emitter, cause: str, *, always: bool = False
+) -> None:
     """Tell followers where it matters; a tombstone, and nothing remembered, once all is as registered."""
     record = state.quality
     assert record is not None  # noqa: S101 - callers have just changed it
@@ -182,15 +224,20 @@ def _publish(state: ToolState, at: int, rules: QualityRules, emit: Emitter, caus
     tool = _tool(state)
     key = f"quality:{state.workspace_id}{US}{tool}"
     whole = record.score >= registered
-    if whole and not (record.words or record.scenarios or record.raised):
+    if whole and not (record.words or record.scenarios or record.raised or record.missed):
         state.quality = None
         if record.published:
             emit.tombstone("state", key)
         return
     told = record.told if record.published else registered
+    down_until = _down_until(record, rules)
+    if down_until:  # followers are told again before what they know runs out
+        always = always or down_until - record.down_told >= rules.unavailable_seconds * 500
+    else:
+        always = always or record.down_told > at
     if not always and abs(record.score - told) < TOLD_STEP - 1e-9 and not (whole and told != record.score):
         return
-    record.told, record.published = record.score, True
+    record.told, record.published, record.down_told = record.score, True, down_until
     tags = {tag_of(word): known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
     emit.decision(
         "state",
@@ -208,4 +255,5 @@ def _publish(state: ToolState, at: int, rules: QualityRules, emit: Emitter, caus
         tags_expire_at={tag: rfc3339(until) for tag, until in tags.items()},
         failed_scenarios={one.text: rfc3339(one.at) for one in record.scenarios},
         last_failure_at=rfc3339(record.last_failed) if record.last_failed else None,
+        unavailable_until=rfc3339(down_until) if down_until else None,
     )

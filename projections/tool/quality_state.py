@@ -42,6 +42,9 @@ class QualityRecord(msgspec.Struct, array_like=True):
         last_failed: time (ms) of the last counted failure.
         told: score that followers know.
         published: a state record stands on the `state` topic.
+        missed: latest calls in a row that did not reach the tool, as far as they matter.
+        missed_at: time (ms) of the last of them.
+        down_told: time (ms) until which followers take the tool for unavailable; 0 they do not.
     """
 
     score: float
@@ -52,3 +55,6 @@ class QualityRecord(msgspec.Struct, array_like=True):
     last_failed: int = 0
     told: float = 0.0
     published: bool = False
+    missed: int = 0
+    missed_at: int = 0
+    down_told: int = 0

@@ -32,7 +32,7 @@ from ...schemas.outcomes import (
 from ...schemas.rules import EscalationRule, Rules
 from ...schemas.vocabulary import TrustState
 from ..calls.fingerprints import digest
-from ..calls.keys import escape, has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
+from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
 from ..emit import Emitter
 from . import breaker, models, quality, standing, trust
 from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
@@ -133,7 +133,7 @@ def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: R
         if service:
             _note_service(state, fine_key, service, emit)
             return _Narrow(None, _digest_of(fine_key), elsewhere=True)
-        if fine_key in {whole.key, escape(outcome.tool_name)}:
+        if fine_key in {whole.key, tool_key(outcome.tool_name)}:
             if not state.keyed:
                 return _Narrow(None)
             fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
@@ -304,7 +304,8 @@ class ToolStage:
         is_tool = state.scope.startswith("tool:")
         if record.mode != "disabled" and not (is_tool and outcome.kind):  # a service's circuit counts its calls alone
             leased = record.lease
-            changes = breaker.fold_call(record, outcome, policy, at)
+            key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
+            changes = breaker.fold_call(record, outcome, policy, at, key=key)
             for change in changes:
                 breaker_changed(state, change, (outcome.cause,), emit)
             if changes or record.lease is not leased:
@@ -325,6 +326,7 @@ class ToolStage:
             whole = state.trust = _own_record(state)
         narrow = _narrow(state, whole, outcome, rules, emit)
         mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
+        expected = rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
         # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
         hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
         judgement = trust.Judgement(
@@ -332,10 +334,11 @@ class ToolStage:
             mode,
             narrowest=narrow.record is None and not narrow.elsewhere,
             key=narrow.digest if kind == "tool" and state.keyed else 0,
+            expected_rate=expected if kind == "tool" else 0.0,
         )
         self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
         if narrow.record is not None:
-            judgement = trust.Judgement(self._rule("key", outcome), mode)
+            judgement = trust.Judgement(self._rule("key", outcome), mode, expected_rate=expected)
             self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=whole)
 
     def _fold_trust(
@@ -425,20 +428,29 @@ class ToolStage:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
             if kind == "tool":
                 _pass_on(state, own, order, event.id, at, emit)
-        self._move_all(state, records, move, event.id, at, emit)
+        self._move_all(state, records, move, event.id, at, emit, whole=whole)
 
     def _order_for_tool(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
         """Apply an order for a tool as a whole to the fine keys that it has at this service."""
         mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit)
+        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit, whole=True)
 
     def _move_all(
-        self, state: ToolState, records: list[TrustRecord], move: trust.Move, cause: str, at: int, emit: Emitter
+        self,
+        state: ToolState,
+        records: list[TrustRecord],
+        move: trust.Move,
+        cause: str,
+        at: int,
+        emit: Emitter,
+        *,
+        whole: bool,
     ) -> None:
+        """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
         kind, _, own = state.scope.partition(":")
         for record in records:
             wide = record is state.trust
-            if record.state is TrustState.TRUSTED and not wide and len(records) > 1 and move is not trust.Move.RESET:
+            if whole and record.state is TrustState.TRUSTED and not wide and move is not trust.Move.RESET:
                 continue
             name = own if kind == "tool" else tool_of_key(record.key)
             outcome = CallOutcome(

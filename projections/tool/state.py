@@ -123,6 +123,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
         reopened: openings since it last closed; sets the back-off.
         spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
         since: when the current state began.
+        failing: of a tool with fine keys: digests of the keys whose latest call failed, and when it did.
     """
 
     state: BreakerState = BreakerState.CLOSED
@@ -140,6 +141,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     trigger: str = ""
     published: bool = False
     tool_class: str = ""
+    failing: dict[int, int] = {}
 
 
 class ToolState(KeyState):

@@ -1,6 +1,7 @@
 """File replay: fold recorded events from files, print nothing, touch no disk.
 
-Time is the events' own; at the end one tick with the largest time seen closes what is due (design 2, Time and order).
+Time is the events' own, but for lines with a clock that cannot be right (`arrivals`); at the end one tick with the
+largest time seen closes what is due.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO
-
-import orjson
+from typing import IO, Protocol
 
 from ...projections.emit import Output
-from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.rule_source import RuleSource
+from ...schemas.redaction import redact_record
 from ...schemas.rules import Rules
+from .arrivals import Arrivals
 from .topology import LocalTopology
 
 STDIN = "-"
@@ -40,16 +40,11 @@ def open_lines(name: str) -> Iterator[IO[bytes]]:
             yield buffered
 
 
-def _topic_of(line: bytes) -> str:
-    """Topic of a recorded line: that of events, but for settings recorded among them."""
-    if b'"settings.changed"' in line:
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return "events"
-        if isinstance(record, dict) and record.get("type") == "settings.changed":
-            return SETTINGS
-    return "events"
+class Feed(Protocol):
+    """Folds records of a topic, as `LocalTopology.feed` does."""
+
+    def __call__(self, topic: str, values: Iterable[bytes], *, timestamp: int) -> Iterable[Output]:
+        """Everything that the records cause; `timestamp` is their arrival, or -1."""
 
 
 class Replay:
@@ -70,20 +65,27 @@ class Replay:
         names: list[str],
         *,
         progress: Callable[[int], None] = lambda _bytes: None,
-        feed: Callable[[str, tuple[bytes, ...]], Iterable[Output]] | None = None,
+        feed: Feed | None = None,
     ) -> Iterator[Output]:
         """Fold every line of every file in order, then what is due at the largest time seen.
 
-        A line that is a record of `settings` changes the settings from there on. `progress` is told the bytes of each
-        line as it is read. `feed` stands in for the topology's own, for whoever adds to what each line causes.
+        A line that is a command or a record of `settings` takes effect there. `progress` gets the bytes of each line as
+        it is read. `feed` replaces the topology's own, for callers that add to what each line causes.
         """
         feed = feed or self.topology.feed
+        arrivals = Arrivals()
         for name in names:
             with open_lines(name) as lines:
-                for line in lines:
-                    progress(len(line))
-                    value = line.strip()
-                    if value:
-                        self.lines += 1
-                        yield from feed(_topic_of(value), (value,))
+                for line in arrivals.of(self._values(lines, progress)):
+                    yield from feed(line.topic, (line.value,), timestamp=line.arrived_ms)
+        for line in arrivals.rest():
+            yield from feed(line.topic, (line.value,), timestamp=line.arrived_ms)
         yield from self.topology.tick(self.topology.stream_time)
+
+    def _values(self, lines: IO[bytes], progress: Callable[[int], None]) -> Iterator[bytes]:
+        for line in lines:
+            progress(len(line))
+            value = line.strip()
+            if value:
+                self.lines += 1
+                yield redact_record(value)

@@ -42,19 +42,19 @@ CHAPTERS = (
         "morning-report",
         "An API starts to fail",
         "The agent collects figures page by page, and the server answers 503.",
-        "Trust and circuit fold from the same calls: one asks the user, the other stops the traffic.",
+        "One outage, one notification: it names the service. Trust asks the user, the circuit stops the traffic.",
     ),
     Chapter(
         "tidy-up",
         "A dangerous command",
         "Two refusals are nothing special. The third command is.",
-        "No threshold and no second chance: a dangerous command blocks at once, until a person resets it.",
+        "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
     ),
     Chapter(
         "tickets",
         "A server dies, its neighbour does not",
         "Two tools of one MCP server time out. Another server works on.",
-        "Failures count for the service too, so a dead server is seen across its tools, and only there.",
+        "Calls of all its tools count for the service, so a dead server is seen after two of them, and only there.",
     ),
     Chapter(
         "research",
@@ -131,6 +131,7 @@ def chapters() -> Iterator[Script]:
     tidy.fails("bash", {"command": "rm /protected/file"}, message="rm: Permission denied")
     tidy.fails("bash", {"command": "cat /protected/secrets"}, message="cat: Permission denied")
     tidy.fails("bash", {"command": "sudo rm -rf /"}, message="rm: Permission denied")
+    tidy.call("bash", {"command": "du -sh build"}, result="12M build")
     yield tidy
 
     tickets.call("mcp_atlassian_search", {"jql": "project = REPORT"}, status="timeout", duration_ms=30_000)

@@ -51,9 +51,10 @@ def test_the_seeds_scenarios_decide_the_same_on_kafka(broker: Any, topic_prefix:
     written = run_through_kafka(settings_for(broker.bootstrap, topic_prefix), records, as_many_as(expected))
     assert_same(written, expected)
     decided = {place for place in written if place[0] == "escalations"}
-    assert ("escalations", "cli\x1fbash") in decided
+    assert ("escalations", "cli\x1fbash|command=rm") in decided
+    assert ("escalations", "cli\x1fbash") not in decided
     assert ("escalations", "mcp\x1fservice:atlassian") in decided
-    assert ("escalations", "degradation\x1fhttp_request") in decided
+    assert ("escalations", "degradation\x1fservice:api.example.com") in decided
     assert ("nudges", "announce") in written
     everywhere = [json.loads(value or b"") for value in written["escalations", "user:ada\x1fdeploy"]]
     assert [one["trigger"] for one in everywhere] == ["promotion", "demotion", "promotion", "expiry"]

@@ -13,7 +13,6 @@ from trustfold.guard.attempts import delay_ms
 from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.tool_envelopes import ResultStatus, ToolCallEnvelope, ToolResultEnvelope
 from trustfold.schemas.vocabulary import Severity
 
@@ -122,7 +121,7 @@ async def test_retry_after_is_honoured() -> None:
 
 
 async def test_what_may_not_be_made_twice_is_not_tried_again() -> None:
-    """What changes things, or of which nothing is declared, has one attempt, unless it has a key or a promise."""
+    """What changes things, or of which nothing is declared, has one attempt, unless its caller gives a promise."""
     guard = guard_for_tests()
     guard.register("write", read_only=False)
     runs = 0
@@ -138,7 +137,9 @@ async def test_what_may_not_be_made_twice_is_not_tried_again() -> None:
     assert await attempts("write") == 1
     assert await attempts("get_user") == 1  # the name is no declaration
     guard = guard_for_tests()
-    assert await attempts("write", idempotency_key="k") == 4
+    assert await attempts("write", idempotency_key="k") == 1  # a key that the tool never sees is no promise
+    guard.register("set_status", read_only=False, idempotent=True)
+    assert await attempts("set_status") == 4
     guard = guard_for_tests()
     assert await attempts("write", hints=SimpleNamespace(
         safety_critical=None, expected_retry_safe=True, timeout_ms=None)) == 4  # fmt: skip
@@ -233,7 +234,7 @@ async def test_a_decorated_function_is_called_as_before() -> None:
         return (first + sum(rest) + sum(more.values())) * by
 
     @guard.tool
-    def answers_badly() -> dict[str, str]:
+    async def answers_badly() -> dict[str, str]:
         return {"error": "no"}
 
     async with guard.session("s1"):
@@ -247,21 +248,30 @@ async def test_a_decorated_function_is_called_as_before() -> None:
     assert {event["session_id"] for event in published(guard)} == {"s1"}
 
 
-async def test_calls_that_make_no_sense_are_refused() -> None:
-    """Names, arguments and options are checked before anything happens."""
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tool_name": ""}, {"tool_name": "a\x1fb"}, {"tool_name": "x" * 257}, {"tool_name": None},
+        {"tool_name": "nobody", "function": None}, {"function": 7}, {"args": [1]}, {"session_id": ""},
+        {"session_id": 7},
+        {"idempotency_key": ""}, {"idempotency_key": 7}, {"dedupe_mode": "sometimes"}, {"no_such_option": 1},
+        {"max_attempts": 0}, {"max_attempts": "many"}, {"timeout_ms": "soon"}, {"timeout_ms": float("nan")},
+        {"deadline_ms": []}, {"recursion_depth": -1}, {"scope": "everywhere"}, {"hints": 7},
+    ],
+)  # fmt: skip
+async def test_a_call_that_makes_no_sense_is_a_failed_result(wrong: dict[str, Any]) -> None:
+    """Names, arguments and options are checked before anything happens; the failure is published, not raised."""
     guard = guard_for_tests()
-    for wrong in (
-        {"tool_name": ""}, {"tool_name": "a\x1fb"}, {"tool_name": "x" * 257}, {"args": [1]}, {"session_id": ""},
-        {"idempotency_key": ""}, {"dedupe_mode": "sometimes"}, {"no_such_option": 1},
-    ):  # fmt: skip
-        call = {"tool_name": "x", "function": len, "args": {}, "session_id": "s1", **wrong}
-        with pytest.raises(EnvelopeRejected):
-            await guard.call(**call)
-    with pytest.raises(EnvelopeRejected, match="no function"):
-        await guard.call("nobody")
-    with pytest.raises(ConfigError):
-        await guard.call("x", len, {}, max_attempts=0)
-    assert published(guard) == []
+    result = await guard.call(**{"tool_name": "x", "function": len, "args": {}, "session_id": "s1", **wrong})
+    code = "unknown_tool" if "tool_name" in wrong else "invalid_input"
+    assert (result.status, result.attempts) == (ResultStatus.ERROR, 0)
+    assert result.error is not None
+    assert (result.error.code, result.error.terminal) == (code, True)
+    with pytest.raises(EnvelopeRejected):
+        result.unwrap()
+    (event,) = published(guard)
+    assert (event["type"], event["status"], event["error"]["code"]) == ("tool_call.finished", "error", code)
+    assert event["tool_name"]
 
 
 async def test_envelopes_go_in_and_out_as_json() -> None:

@@ -30,7 +30,8 @@ socket.socket.connect = connect
 
 def test_every_example_is_found() -> None:
     """Each kind of platform has one."""
-    assert list(EXAMPLES) == ["Five lines", "OpenAI tool calls", "LangGraph", "An MCP client", "Testing with it"]
+    titles = ["Five lines", "OpenAI tool calls", "LangGraph", "An MCP client", "Limits", "Testing with it"]
+    assert list(EXAMPLES) == titles
 
 
 @pytest.mark.parametrize("title", EXAMPLES)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.guard import DedupePolicy, RedisDedupeStore
+from pydantic import SecretStr
+from trustfold.guard import CallNotPermitted, DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
+from trustfold.guard.idempotency.keeping import MAX_RESULT_BYTES
 from trustfold.guard.idempotency.keys import computed_key, params_digest
 from trustfold.guard.privacy import Privacy
 from trustfold.guard.request import Call
@@ -24,23 +28,58 @@ from trustfold.schemas.tool_envelopes import ResultStatus
 from waiting import wait_until
 
 
-def key_of(args: dict[str, Any], tool: str = "send", session: str = "s1", **who: str) -> str:
+def key_of(
+    args: dict[str, Any], tool: str = "send", session: str = "s1", volatile: tuple[str, ...] = (), **who: str
+) -> str | None:
     """Computed key of a call."""
-    call = Call(Tool(name=tool), args, session, "w1")
+    call = Call(Tool(name=tool, volatile_params=frozenset(volatile)), args, session, "w1")
     call.namespace, call.actor_id = who.get("namespace", "tools"), who.get("actor", "u1")
-    return computed_key(call, Privacy())
+    call.tenant_id = who.get("tenant")
+    return computed_key(call, Privacy(), who.get("scope", "session"))
+
+
+def circular() -> list[Any]:
+    """A list that holds itself."""
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(), SecretStr("x"), b"x", float("nan"), float("inf"), {1: 2}, {1, 2}, circular(), "\ud800", UUID(int=1),
+        ResultStatus.ERROR, [[{"deep": object()}]],
+    ],
+)  # fmt: skip
+def test_what_has_no_canonical_form_has_no_key(value: Any) -> None:
+    """How an object prints does not say what it is: a call with such a parameter is joined with none."""
+    assert key_of({"x": value}) is None
+
+
+def test_a_global_key_is_the_same_in_every_session() -> None:
+    """But not for another actor or tenant."""
+    assert key_of({"n": 1}, session="a", scope="global") == key_of({"n": 1}, session="b", scope="global")
+    assert key_of({"n": 1}, actor="a", scope="global") != key_of({"n": 1}, actor="b", scope="global")
+    assert key_of({"n": 1}, tenant="a", scope="global") != key_of({"n": 1}, tenant="b", scope="global")
 
 
 def test_what_makes_two_calls_one() -> None:
-    """Order of names, equal numbers and volatile fields do not matter; everything else does."""
+    """Order of names and equal numbers do not matter; everything else does."""
     base = key_of({"to": "bob", "n": 1})
     assert key_of({"n": 1.0, "to": "bob"}) == base
-    assert key_of({"n": 1, "to": "bob", "retryCount": 3, "clientTs": "12:00", "traceparent": "00-a"}) == base
+    assert key_of({"n": 1, "to": "bob", "trace": 3}, volatile=("trace",)) == base
+    for name in ("retryCount", "clientTs", "traceparent", "requestId"):  # only the registration says what is volatile
+        assert key_of({"n": 1, "to": "bob", name: 1}) != key_of({"n": 1, "to": "bob", name: 2})
     assert key_of({"x": -0.0}) == key_of({"x": 0})
     for other in ({"to": "bob ", "n": 1}, {"to": "Bob", "n": 1}, {"to": "bob", "n": 2}, {"to": "bob", "n": "1"}):
         assert key_of(other) != base
     assert key_of({"to": "bob", "n": 1}, session="s2") != base
     assert key_of({"to": "bob", "n": 1}, actor="u2") != base
+    assert key_of({"to": "bob", "n": 1}, tenant="t2") != base
+    assert key_of({"x": (1, 2)}) not in {key_of({"x": [1, 2]}), None}
+    assert key_of({"x": 2**53}) != key_of({"x": "int:9007199254740992"})
+    assert key_of({"x": 2**70}) not in {key_of({"x": 2**70 + 1}), None}
     assert key_of({"nested": {"retryCount": 1}}) != key_of({"nested": {"retryCount": 2}})
     assert key_of({"a": True}) != key_of({"a": 1})
     assert key_of({"a": None}) != key_of({})
@@ -92,10 +131,10 @@ class Counting:
 
 
 async def test_reads_are_joined_only_while_they_run() -> None:
-    """A read that is done is asked again, for things may have changed; what changes things is answered from before."""
+    """A read that is done is asked again, for things may have changed; `dedupe` remembers; undeclared does neither."""
     guard = guard_for_tests()
     guard.register("read", read_only=True)
-    guard.register("write", read_only=False)
+    guard.register("write", read_only=False, dedupe=True)
     read, write, unknown = Counting(), Counting(), Counting()
     for _ in range(2):
         await guard.call("read", read.run, {"path": "a"}, session_id="s1")
@@ -108,11 +147,90 @@ async def test_reads_are_joined_only_while_they_run() -> None:
 
 
 async def test_calls_outside_of_a_session_are_not_joined() -> None:
-    """Without a session nothing tells one user's call from another's."""
+    """Without a session nothing tells one user's call from another's, unless the tool is declared as global."""
+    guard = guard_for_tests()
+    guard.register("read", read_only=True)
+    guard.register("rates", read_only=True, scope="global")
+    tool, rates = Counting(), Counting()
+    await asyncio.gather(*(guard.call("read", tool.run, {}) for _ in range(3)))
+    await asyncio.gather(*(guard.call("rates", rates.run, {}, session_id=f"s{n}") for n in range(3)))
+    assert (tool.runs, rates.runs) == (3, 1)
+
+
+async def test_a_given_key_is_not_shared_between_actors_or_tenants() -> None:
+    """One user's answer is never another one's, even where both chose the same key."""
     guard = guard_for_tests()
     tool = Counting()
-    await asyncio.gather(*(guard.call("read", tool.run, {}) for _ in range(3)))
+    for who in ({"actor_id": "a"}, {"actor_id": "b"}, {"actor_id": "a", "tenant_id": "t"}):
+        await guard.call("send", tool.run, {}, session_id="s1", idempotency_key="k", **who)
+    await guard.call("send", tool.run, {}, session_id="s1", idempotency_key="k", actor_id="a")
     assert tool.runs == 3
+
+
+async def test_a_key_over_parameters_that_cannot_be_compared_refuses_a_second_call() -> None:
+    """Neither a wrong answer nor a second run: the caller learns that nobody can tell whether it is the same call."""
+    guard = guard_for_tests()
+    guard.register("send", volatile_params=("context",))
+    tool = Counting()
+    options = {"session_id": "s1", "idempotency_key": "k"}
+    assert (await guard.call("pay", tool.run, {"card": SecretStr("1")}, **options)).ok
+    again = await guard.call("pay", tool.run, {"card": SecretStr("1")}, **options)
+    assert again.error is not None
+    assert (again.error.code, tool.runs) == ("key_conflict", 1)
+    assert "volatile_params" in again.error.message
+    sent = [await guard.call("send", tool.run, {"n": 1, "context": object()}, **options) for _ in range(2)]
+    assert ([one.from_cache for one in sent], tool.runs) == ([False, True], 2)
+
+
+async def test_kept_results_are_bounded_in_bytes() -> None:
+    """The oldest go first; one that is too large is not kept, and its twin is told so rather than made again."""
+    store = InMemoryDedupeStore(max_bytes=1_000_000)
+    guard = guard_for_tests(store=store)
+    runs = 0
+
+    async def page(n: int) -> str:
+        nonlocal runs
+        runs += 1
+        return str(n % 10) * (300_000 if n < 50 else MAX_RESULT_BYTES + 1)
+
+    async def get(n: int) -> Any:
+        return await guard.call("page", page, {"n": n}, session_id="s1", idempotency_key=f"k{n}")
+
+    for n in range(10):
+        await get(n)
+    assert store.kept_bytes <= 1_000_000
+    assert store.evicted == 7
+    assert ((await get(9)).from_cache, runs) == (True, 10)
+    assert len((await get(50)).output) > MAX_RESULT_BYTES
+    again = await get(50)
+    assert again.error is not None
+    assert (again.error.code, runs) == ("result_unavailable", 11)
+
+
+async def test_a_twin_of_a_read_that_cannot_be_copied_reads_itself() -> None:
+    """Two readers of one socket would disturb each other; asking again does no harm."""
+    guard = guard_for_tests()
+    guard.register("open", read_only=True)
+
+    async def opens() -> Any:
+        await asyncio.sleep(0.01)
+        return threading.Lock()
+
+    one, other = await asyncio.gather(*(guard.call("open", opens, session_id="s1") for _ in range(2)))
+    assert one.ok
+    assert other.ok
+    assert one.output is not other.output
+
+
+async def test_a_twin_raises_what_its_call_raised() -> None:
+    """The same exception, by type and words, and no traceback that keeps the tool's memory."""
+    guard = guard_for_tests()
+    tool = Counting(ValueError("bad id"))
+    for _ in range(2):
+        result = await guard.call("get", tool.run, {}, session_id="s1", idempotency_key="k")
+        with pytest.raises(ValueError, match="bad id"):
+            result.unwrap()
+    assert tool.runs == 1
 
 
 async def test_only_terminal_errors_are_kept() -> None:
@@ -142,6 +260,7 @@ async def test_those_who_wait_share_a_failure() -> None:
         await may_go.wait()
         raise ConnectionResetError
 
+    guard.register("x", dedupe=True)
     calls = [asyncio.create_task(guard.call("x", fails, {}, session_id="s1")) for _ in range(20)]
     await asyncio.sleep(0.01)
     may_go.set()
@@ -237,6 +356,33 @@ async def test_a_lost_store_does_not_stop_the_tools(redis_url: str) -> None:
     guard = guard_for_tests(store=RedisDedupeStore.from_url("redis://127.0.0.1:1/0"))
     assert (await guard.call("send", Counting().run, {}, session_id="s1", idempotency_key="k")).ok
     await guard.close()
+
+
+async def test_a_plain_function_is_not_joined_through_another_loops_store(redis_url: str) -> None:
+    """On the loop that the store's connections belong to it would wait for itself; from a thread it may be called."""
+    guard = guard_for_tests(store=RedisDedupeStore.from_url(redis_url, prefix()))
+    runs: list[int] = []
+    add = guard.tool(lambda n: runs.append(n) or n, name="add", dedupe=True, scope="global")
+    guard.home = asyncio.get_running_loop()
+    assert await asyncio.to_thread(add, 1) == 1
+    with pytest.raises(CallNotPermitted, match="another event loop"):
+        add(1)
+    assert await asyncio.to_thread(add, 1) == 1
+    assert runs == [1]
+    await guard.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections of loops that are gone
+def test_a_store_follows_loops_that_come_and_go(redis_url: str) -> None:
+    """Programs that run a loop for each call keep their keys."""
+    guard = guard_for_tests(store=RedisDedupeStore.from_url(redis_url, prefix()))
+    tool = Counting()
+    for _ in range(3):
+        assert asyncio.run(guard.call("x", tool.run, {}, session_id="s1", idempotency_key="k")).output == "ok"
+    assert tool.runs == 1
+    asyncio.run(guard.close())
+    del guard
+    gc.collect()
 
 
 async def test_secrets_do_not_reach_the_store(redis_url: str) -> None:

@@ -62,7 +62,7 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     """The whitelist does not help; the person's word does, and sees why it is asked for."""
     set_state(
         guard, "trust", "a", state="escalated", reason="3/3 failures in 1h", failures=3.0, threshold=3.0,
-        recovery_at="2026-01-05T10:30:00.000Z", successes_needed=3,
+        window_s=3600.0, recovery_at="2026-01-05T10:30:00.000Z", successes_needed=3,
     )  # fmt: skip
     guard.permission = plugin = Plugin(person=person)
     result = await guard.call("a", works, session_id="s1")
@@ -70,11 +70,11 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     (context,) = plugin.contexts
     assert context is not None
     assert context[CONTEXT_KEY]["reason"] == "3/3 failures in 1h"
-    assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1h")
+    assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1 hour")
     shown = display_info("a", context)
     assert shown is not None
     assert shown.summary == "a (escalated - requires approval)"
-    assert "3 successful calls after 10:30:00 UTC restore trust" in shown.warnings
+    assert "3 successful calls after 10:30:00 UTC restore trust; `trustfold reset 'a'` at once" in shown.warnings
     if not person:
         finish = published(guard, "tool_call.finished")[-1]
         assert finish["error"]["type"] == "DeniedByUser"
@@ -164,3 +164,26 @@ async def test_option_b_publishes_what_a_plugin_decided(guard: ToolGuard) -> Non
     guard.permission_hooks()["on_resolved"](tool_name="bash", request_id="c1", granted=False, method="user")
     (event,) = published(guard, "permission.resolved")
     assert (event["call_id"], event["granted"], event["method"]) == ("c1", False, "user")
+
+
+async def test_a_denial_counts_at_the_key_of_the_call() -> None:
+    """What the user declines is a target of the tool, not the tool; and it is published although nothing failed."""
+    guard = guard_for_tests(permission=PermissionWrapper(lambda *_: (False, {"method": "user"})))
+    for number in range(3):
+        declined = await guard.call("bash", works, {"command": "curl x"}, session_id=f"s{number}")
+        assert declined.error is not None
+        assert declined.error.code == "denied"
+    (record,) = guard.backend.view.records("trust")
+    assert (record.key, record.state, record.denials) == ("bash|command=curl", "trusted", 3)
+    await guard.close()
+
+
+async def test_a_person_who_is_asked_is_no_silent_model() -> None:
+    """The request is published before the person is asked: the wait is nobody's silence."""
+    guard = guard_for_tests(permission=PermissionWrapper(lambda *_: (True, {"method": "user"})))
+    set_state(guard, "trust", "fetch", state="escalated")
+    before = len(published(guard))
+    await guard.call("fetch", works, {}, session_id="s9")
+    kinds = [one["type"] for one in published(guard)[before:]]
+    assert kinds == ["permission.requested", "permission.resolved", "tool_call.started", "tool_call.finished"]
+    await guard.close()

@@ -8,6 +8,7 @@ import pytest
 from trustfold.guard import CallNotPermitted, RecursiveResult, ToolGuard, estimate_confidence, synthesize
 from trustfold.guard.synthesis import BudgetMetrics
 from trustfold.guard.testing import decided, guard_for_tests, published, set_state
+from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.errors import ConfigError
 
 
@@ -78,7 +79,23 @@ async def test_what_may_not_be_called_is_passed_over(guard: ToolGuard) -> None:
         "translate english text to french", {"text": "x"}, session_id="s1", max_attempts=1
     )
     assert result.tool_id == "offline_translator"
-    assert set(result.refused) == {"nmt_translator", "cloud_translate"}
+    assert set(result.refused) == {"cloud_translate"}, "the tool with an open circuit ranks behind and is not asked"
+
+
+async def test_a_tool_that_is_down_is_tried_last(guard: ToolGuard) -> None:
+    """One whose latest calls timed out comes after those that work, and is still a candidate."""
+    soon = rfc3339(guard.clock.now_ms() + 60_000)
+    set_state(guard, "quality", "offline_translator", score=0.9, unavailable_until=soon)
+    result = await guard.call_resilient("translate words to french", {"text": "x"}, session_id="s1")
+    assert [one.tool_id for one in result.attempts][-1] == "offline_translator"
+    assert result.success
+
+
+async def test_no_tag_leaves_a_scenario_without_a_candidate(guard: ToolGuard) -> None:
+    """The only tool that fits is tried, although it is said not to serve for this."""
+    set_state(guard, "quality", "weather", score=0.5, tags=["not-for-weather"])
+    result = await guard.call_resilient("weather forecast", {}, session_id="s1")
+    assert (result.tool_id, result.result) == ("weather", "sunny")
 
 
 async def test_quality_decides_between_equals(guard: ToolGuard) -> None:

@@ -124,18 +124,21 @@ async def test_sessions_hear_only_what_is_theirs(guard: ToolGuard) -> None:
 
 
 async def test_reports_count_like_calls(guard: ToolGuard) -> None:
-    """Texts, objects and exceptions; with a domain the service counts, too; a success helps to recover."""
+    """Texts, objects and exceptions; with a domain the service is judged, and its key, but never the tool elsewhere."""
     async with guard.session("s1") as session:
         session.report_failure("fetch", "connection lost", severity="server_error", domain="api.example.com")
         session.report_failure("fetch", {"error": "HTTP 503", "http_status": 503}, domain="api.example.com")
         session.report_failure("fetch", RuntimeError("crashed"), domain="api.example.com")
         session.report_success("fetch", domain="api.example.com")
-    trusts = {(one["key"], one["to"]) for one in decided(guard, "trust.changed")}
-    assert ("fetch", "escalated") in trusts
+    assert [(one["key"], one["to"], one["silent"]) for one in decided(guard, "trust.changed")] == [
+        ("service:api.example.com", "escalated", False),
+        ("fetch|domain=api.example.com", "escalated", True),
+    ]
     outcomes = [(one["scope"], one["verdict"]) for one in decided(guard, "call.outcome")]
     assert outcomes.count(("service:api.example.com", "failure")) == 3
     assert outcomes[-1] == ("service:api.example.com", "success")
-    assert guard.check("fetch").ask
+    assert guard.check("fetch", {"url": "https://api.example.com/v1"}).ask
+    assert not guard.check("fetch", {"url": "https://other.example.com/v1"}).ask
     with pytest.raises(ValueError, match="awful"):
         guard.report_failure("fetch", "x", severity="awful")
 
@@ -190,9 +193,9 @@ async def test_money_and_time_are_limits_too(guard: ToolGuard, clock: MovableClo
     guard.tools.add(Tool(name="pricey", cost_usd=0.6))
     async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
         spent = [await session.call("pricey", works, {"n": n}) for n in range(3)]
-        assert [one.ok for one in spent] == [True, True, False]
+        assert [one.ok for one in spent] == [True, False, False]
         assert session.spending is not None
-        assert session.spending.cost_usd == 1.2
+        assert session.spending.cost_usd == 0.6
     assert published(guard, "tool_call.finished")[0]["cost_usd"] == 0.6
     async with guard.session("s2", guarantees=ExecutionGuarantees(max_duration_seconds=10)) as session:
 
@@ -215,11 +218,12 @@ async def test_a_limit_may_be_spent_to_the_last_cent(guard: ToolGuard) -> None:
         spent = [await session.call("dime", works, {"n": n}) for n in range(10)]
         assert all(one.ok for one in spent)
         assert (await session.call("free", works)).ok
-        assert (await session.call("dime", works, {"n": 10})).ok
-        refused = await session.call("free", works, {"n": 1})
+        refused = await session.call("dime", works, {"n": 10})
         assert refused.error is not None
         assert "money" in refused.error.message
-    assert [one["guarantee"] for one in decided(guard, "guarantee.violated")] == ["max_cost_usd"]
+        assert session.spending is not None
+        assert session.spending.cost_usd == pytest.approx(1.0)
+    assert decided(guard, "guarantee.violated") == []
 
 
 async def test_a_limit_of_no_money_lets_free_calls_pass(guard: ToolGuard) -> None:

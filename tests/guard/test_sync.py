@@ -42,11 +42,12 @@ def test_it_does_what_the_other_does(guard: SyncToolGuard) -> None:
     assert (first.from_cache, second.from_cache, second.output) == (False, True, [1])
     with guard.session("s2") as session:
         session.user_message("hello")
+        assert session.call("get", lambda: 1).output == 1
         guard.call("get", lambda: 1)
         guard.report_failure("get", "broken")
     assert [event["type"] for event in published(guard.guard) if event["session_id"] == "s2"] == [
-        "session.started", "user.message", "tool_call.started", "tool_call.finished", "failure.reported",
-        "session.ended",
+        "session.started", "user.message", "tool_call.started", "tool_call.finished", "tool_call.started",
+        "tool_call.finished", "failure.reported", "session.ended",
     ]  # fmt: skip
     set_state(guard.guard, "breaker", "tool:get", state="forced_open")
     assert guard.check("get").code == "circuit_open"

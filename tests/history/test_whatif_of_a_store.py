@@ -144,12 +144,19 @@ def test_since_folds_sessions_settings_and_orders_from_their_beginning(tmp_path:
 
 
 def test_other_deadlines_pass_by_event_time_where_recordings_were_published(tmp_path: Path) -> None:
-    """Events of last year that arrive today are not all overdue."""
+    """Events of last year that arrive today: only the call that was open for minutes is overdue, by its own time."""
     story = Story()
     story.works("search", times=3)
     story.started("sleepy")
     story.after(minutes=11)
     story.works("search", times=3)
     record(tmp_path, story.records, arrived_ms=ARRIVED + 10**10)
-    rules = structs.replace(Rules(), calls=structs.replace(Rules().calls, deadline_ms=60_000))
-    assert compared(tmp_path, rules).difference.empty
+    rules = structs.replace(Rules(), calls=structs.replace(Rules().calls, overdue_after_ms=60_000))
+    found = compared(tmp_path, rules).difference
+    stalled = "pattern stalled_call"
+    assert {(one.time[11:19], one.after) for one in found.added if one.what == stalled} == {
+        ("10:01:14", "minor, 1"),
+        ("10:02:14", "moderate, 2"),
+        ("10:04:14", "severe, 4"),
+    }
+    assert [(one.time[11:19], one.before) for one in found.gone if one.what == stalled] == [("10:10:14", "minor, 1")]

@@ -2,15 +2,16 @@
 
 An area says what its words mean by methods: `config_WORD` reads a setting, `op_WORD` does what an operation says,
 `event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. A word without a method fails
-the case. Endings of an expectation's name ask for less than equality: `_contains`, `_set`, `_at_most`, `_at_least`,
-`_min`, `_max`; `has_` in front of it, whether there is one.
+the case, and so does a field that an operation or event does not name with `reads`. Endings of an expectation's name
+ask for less than equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether
+there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 from trustfold.schemas.rules import Rules
@@ -19,6 +20,30 @@ from . import calls
 from .calls import Calls
 from .case import Case, UnknownWord
 from .world import World
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
+    """Declare the fields of an operation or event that a method reads, as words or as sets; others fail the case."""
+
+    def declare(method: _Method) -> _Method:
+        names = (one.split() if isinstance(one, str) else one for one in fields)
+        method.reads = frozenset().union(*names)  # type: ignore[attr-defined]
+        return method
+
+    return declare
+
+
+def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
+    """Refuse an event or a part of one that says more than is read.
+
+    Raises:
+        UnknownWord: naming the first field that is not known.
+    """
+    unknown = sorted(event.keys() - set(known))
+    if unknown:
+        raise UnknownWord(f"field {unknown[0]!r} of {what}")
 
 
 class Area:
@@ -77,9 +102,13 @@ class Area:
         """Let one event happen."""
         kind = str(event.get("ev"))
         if kind == "op":
+            name = str(event.get("name"))
+            method = self._word("op", name, "operation")
+            refuse_fields(event, getattr(method, "reads", frozenset()) | {"ev", "name"}, f"operation {name!r}")
             self.calls.say_streamed()
-            self._word("op", str(event.get("name")), "operation")(event)
+            method(event)
         elif (own := getattr(self, f"event_{kind}", None)) is not None:
+            refuse_fields(event, getattr(own, "reads", frozenset()) | {"ev"}, f"event {kind!r}")
             own(event)
         elif kind in calls.EVENTS:
             self.calls.take(event)

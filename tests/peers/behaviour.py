@@ -11,15 +11,33 @@ from typing import Any
 from trustfold.projections.calls.fingerprints import digest
 from trustfold.projections.session import behaviour
 from trustfold.projections.session.patterns import Sighting
-from trustfold.schemas.rules import Ladder
+from trustfold.schemas.levels import Level
+from trustfold.schemas.rules import Ladder, Rules
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
 
+from .area import reads
 from .calls import nth_word
 from .case import UnknownWord
 from .loops import Loops
-from .world import SEVERITIES
+from .world import SEVERITIES, World
 
-_FIELDS = frozenset("ev type severity tool count times policy_id prerequisite_tool key turn model".split())
+_FIELDS = frozenset("type severity tool count times policy_id prerequisite_tool key".split())
+
+
+def sight(
+    world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, count: int = 1, tool: str = "tool",
+    required_tool: str = "",
+) -> None:  # fmt: skip
+    """Report a pattern to the fold as its own detectors do, with the event that was folded last."""
+    state, emit = world.session_state(), world.processor("session")._emit
+    emit.outputs = []
+    emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
+    seen = Sighting(
+        pattern, severity, digest(repeats.encode()), count, [tool], [emit.cause], required_tool=required_tool
+    )
+    behaviour.conclude(state, world.session, [seen], [], rules, emit)
+    for output in emit.outputs:
+        world.topology._pass_on(output, world.outputs)
 
 
 class Behaviour(Loops):
@@ -45,7 +63,7 @@ class Behaviour(Loops):
         """Whether models are spoken to."""
         self.change("nudges", enabled=value)
 
-    config_nudge_enabled = config_enabled
+    config_nudge_enabled = config_nudges_enabled = config_enabled
 
     def config_cooldown_s(self, value: float) -> None:
         """As many calls as seconds; at least one, as every pattern comes with a call."""
@@ -76,15 +94,14 @@ class Behaviour(Loops):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
+    @reads(_FIELDS)
     def event_pattern(self, event: dict[str, Any]) -> None:
         """A pattern has been detected, at some severity."""
-        unknown = sorted(event.keys() - _FIELDS)
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of event 'pattern'")
         severity = SEVERITIES.index(event.get("severity", "minor"))
         for _ in range(int(event.get("times", 1))):
             self._see(str(event["type"]), severity, event)
 
+    @reads("key tool count")
     def event_loop_warning(self, event: dict[str, Any]) -> None:
         """A loop has reached a count; the severity follows from it."""
         ladder = self.ladder or self.rules.behaviour.repetitive_calls
@@ -99,23 +116,12 @@ class Behaviour(Loops):
         if name not in set(Pattern):
             raise UnknownWord(f"pattern {name!r}")
         self._other_call()
-        processor = self.world.processor("session")
-        state, emit = self.world.session_state(), processor._emit
-        emit.outputs = []
-        emit.begin(f"sighting {self.others}", self.world.now_ms)
         tool = str(event.get("tool", "tool"))
-        sighting = Sighting(
-            Pattern(name),
-            severity,
-            digest(f"{event.get('key', tool)}".encode()),
-            int(event.get("count", 1)),
-            [tool],
-            [emit.cause],
-            **({"required_tool": str(event["prerequisite_tool"])} if "prerequisite_tool" in event else {}),
-        )
-        behaviour.conclude(state, self.world.session, [sighting], [], self.rules, emit)
-        self.world.outputs += emit.outputs
+        repeats = str(event.get("key", event.get("policy_id", tool)))
+        required = str(event.get("prerequisite_tool", ""))
+        sight(self.world, self.rules, Pattern(name), severity, repeats, int(event.get("count", 1)), tool, required)
 
+    @reads("seconds minutes hours")
     def event_advance_clock(self, event: dict[str, Any]) -> None:
         """Time passes; where the cooldown is told in seconds, so do calls."""
         self.calls.take(event)
@@ -129,9 +135,19 @@ class Behaviour(Loops):
         word = nth_word(self.others)
         self.calls.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
 
+    @reads("level value")
     def op_set_level(self, event: dict[str, Any]) -> None:
         """The session sets another level."""
-        self.world.event("session.settings_changed", settings={"nudge_level": event.get("level", event.get("value"))})
+        self.set_level(Level.SESSION, {"nudge_level": event.get("level", event.get("value"))})
+
+    def op_mark_last_nudge_effective(self, _event: dict[str, Any]) -> None:
+        """Somebody says that the last nudge helped: the model does other things, as trustfold sees for itself."""
+        if not self.world.decisions("nudge.issued"):
+            raise UnknownWord("the last nudge, where there was none")
+        self.others += 1
+        self.calls.call({"tool": "write_file", "args": {"path": f"/{nth_word(self.others)}"}, "ok": True})
+        for _ in range(self.rules.nudges.effective_within_calls):
+            self._other_call()
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -157,6 +173,10 @@ class Behaviour(Loops):
     def see_effective(self) -> int | None:
         """Nudges that worked; null before any nudge."""
         return sum(one["effective"] for one in self.world.decisions("nudge.judged")) if self.see_nudges() else None
+
+    def see_acknowledged(self) -> int:
+        """Nudges that somebody has acknowledged: that were judged to have helped."""
+        return sum(one["effective"] for one in self.world.decisions("nudge.judged"))
 
     def see_ineffective(self) -> int:
         """Nudges that did not."""

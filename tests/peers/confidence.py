@@ -7,8 +7,7 @@ from typing import Any
 from trustfold.projections import confidence as ours
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
-from .area import Area
-from .case import UnknownWord
+from .area import Area, reads
 
 
 class Confidence(Area):
@@ -42,24 +41,25 @@ class Confidence(Area):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
+    @reads("content confidence cost_usd times")
     def event_result(self, event: dict[str, Any]) -> None:
         """One recursive result."""
-        unknown = sorted(event.keys() - {"ev", "content", "confidence", "cost_usd", "times"})
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of event 'result'")
         made = ours.Result(str(event["content"]), float(event["confidence"]), float(event.get("cost_usd", 0.0)))
         self.results += [made] * int(event.get("times", 1))
 
+    @reads("samples")
     def op_self_consistency(self, event: dict[str, Any]) -> None:
         """How far samples agree."""
         self._estimate(lambda: ours.self_consistency(event["samples"]))
 
+    @reads("trace steps")
     def op_coherence(self, event: dict[str, Any]) -> None:
         """How a trace hangs together."""
         self._estimate(lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or []))
 
     op_trace_coherence = op_coherence
 
+    @reads("results")
     def op_tool_success(self, event: dict[str, Any]) -> None:
         """How calls went: true or false, or what says so."""
         went = [_went_well(one) for one in event["results"]]
@@ -67,12 +67,14 @@ class Confidence(Area):
 
     op_tool_results = op_tool_success
 
+    @reads("sources")
     def op_sources(self, event: dict[str, Any]) -> None:
         """How reliable sources are."""
         self._estimate(lambda: ours.source_reliability(event["sources"]))
 
     op_source_reliability = op_sources
 
+    @reads(ours.WEIGHTS, "signals")
     def op_combine(self, event: dict[str, Any]) -> None:
         """All signals together."""
         signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}

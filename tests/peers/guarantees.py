@@ -1,7 +1,8 @@
 """Limits of an execution: money, time, recursive calls; and how it ends well.
 
-A peer asks before each operation. Whether the next one would go beyond a limit follows from what the session's fold
-has counted; a violation is what the fold has told.
+A peer asks before each operation, and so does the adapter: the guard's session answers, with what has been spent so far
+as the case says. Where a case does not ask, the operation after its last event is asked about. Warnings, violations and
+plans are those of the session's fold.
 """
 
 from __future__ import annotations
@@ -9,17 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trustfold.projections.session import guarantees as fold
+from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
+from trustfold.guard.session import GuardSession
 from trustfold.schemas.rules import GuaranteeRules
 
-from .area import Area
-from .case import UnknownWord
+from .area import Area, reads, refuse_fields
+from .guarded import check_taken, guard_over
 
-_WORDS = {"max_cost_usd": "cost", "max_duration_seconds": "duration", "max_recursive_calls": "calls"}
+_LIMITS = {
+    "max_cost_usd": "max_cost_usd",
+    **dict.fromkeys(("max_duration_s", "max_duration_seconds"), "max_duration_seconds"),
+    **dict.fromkeys(("max_calls", "max_recursive_calls"), "max_recursive_calls"),
+}
+"""Limits as peers name them → our names."""
 
 
 def _default(name: str) -> Callable[[Guarantees], Any]:
     return lambda _self: getattr(GuaranteeRules(), name)
+
+
+def _limits(name: str) -> Callable[[Guarantees, Any], None]:
+    return lambda self, value: self.limits.__setitem__(name, value)
 
 
 class Guarantees(Area):
@@ -28,27 +39,20 @@ class Guarantees(Area):
     def prepare(self) -> None:
         """Every session is an execution here, from its start."""
         self.change("guarantees", sessions="all")
-        self.estimate = 0.0
-        self.partial = ""
+        self.limits: dict[str, Any] = {}
         self.runs = 0
+        self.asked: list[Check] = []
+        self.is_answered = False
+
+    def conclude_config(self) -> None:
+        """The fold and the guard hold executions to the same limits."""
+        self.change("guarantees", **self.limits)
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_max_cost_usd(self, value: float) -> None:
-        """US dollars."""
-        self.change("guarantees", max_cost_usd=value)
-
-    def config_max_duration_s(self, value: float) -> None:
-        """Seconds."""
-        self.change("guarantees", max_duration_seconds=value)
-
-    config_max_duration_seconds = config_max_duration_s
-
-    def config_max_calls(self, value: int) -> None:
-        """Recursive calls."""
-        self.change("guarantees", max_recursive_calls=value)
-
-    config_max_recursive_calls = config_max_calls
+    config_max_cost_usd = _limits("max_cost_usd")
+    config_max_duration_s = config_max_duration_seconds = _limits("max_duration_seconds")
+    config_max_calls = config_max_recursive_calls = _limits("max_recursive_calls")
 
     def config_warn_at(self, value: float) -> None:
         """Share that warns."""
@@ -58,81 +62,96 @@ class Guarantees(Area):
 
     def play(self) -> None:
         """The execution begins before anything else happens."""
+        self.guard = guard_over(self.world)
         self._begin()
         super().play()
+        if not self.is_answered:
+            self._ask()
+        check_taken(self.guard)
+
+    def before(self, _event: dict[str, Any]) -> None:
+        """What was asked before says nothing about the operation after this event."""
+        self.is_answered = False
 
     def _begin(self) -> None:
         self.runs += 1
         self.world.session = f"s{self.runs}"
-        self.calls.call({"tool": "begin", "args": {}, "ok": True})
+        limits = {name: getattr(self.rules.guarantees, name) for name in LIMITS}
+        self.session: GuardSession = self.guard.session(self.world.session, guarantees=ExecutionGuarantees(**limits))
+        self.session.begin()
 
+    @reads("usd times")
     def op_cost(self, event: dict[str, Any]) -> None:
-        """Money is spent."""
+        """Money is spent, by an operation that nobody has asked about."""
         for _ in range(int(event.get("times", 1))):
             self.calls.call({"tool": "spend", "args": {}, "ok": True, "cost_usd": event["usd"]})
+            self.session.spend(cost_usd=event["usd"])
 
     op_spend = op_record_cost = op_cost
 
+    @reads("times")
     def op_call(self, event: dict[str, Any]) -> None:
-        """Recursive calls are made."""
+        """Recursive calls are made that nobody has asked about."""
         for _ in range(int(event.get("times", 1))):
             self.calls.call({"tool": "recurse", "args": {}, "ok": True, "recursion_depth": 1})
+            self.session.spend(recursive=True)
 
     op_recursive_call = op_record_call = op_call
 
+    @reads("estimate usd override")
     def op_check(self, event: dict[str, Any]) -> None:
-        """Somebody asks whether an operation may be done that will cost so much."""
-        self.estimate = float(event.get("estimate", event.get("usd", 0.0)))
+        """Somebody asks about the next operation, at a cost; a person may have confirmed that it may go beyond."""
+        if event.get("override"):
+            self.session.allow_once(*LIMITS, confirmed_by="somebody")
+        self._ask(float(event.get("estimate", event.get("usd", 0.0))))
 
-    def op_plan(self, event: dict[str, Any]) -> None:
-        """Somebody asks how to end well."""
-        self.partial = str(event.get("partial", ""))
+    def _ask(self, cost_usd: float = 0.0) -> None:
+        self.asked.append(self.session.check_limits(cost_usd=cost_usd, recursive=True))
+        self.is_answered = True
 
-    def op_reset(self, event: dict[str, Any]) -> None:
+    @reads("partial")
+    def op_plan(self, _event: dict[str, Any]) -> None:
+        """Somebody asks how to end well, with what there is so far; the plan speaks of it as it finds it."""
+
+    def op_reset(self, _event: dict[str, Any]) -> None:
         """The execution is over, and another begins."""
-        self.world.event("session.ended")
+        self.session.end()
         self._begin()
 
     op_new_execution = op_reset
 
+    @reads(_LIMITS, "confirmed_by")
     def op_override(self, event: dict[str, Any]) -> None:
-        """A person allows more, once."""
-        names = {
-            "max_cost_usd": "max_cost_usd",
-            "max_duration_s": "max_duration_seconds",
-            "max_calls": "max_recursive_calls",
-        }
-        limits = {ours: event[theirs] for theirs, ours in names.items() if theirs in event}
-        self.world.event("guarantee.overridden", limits=limits, confirmed_by=str(event.get("confirmed_by", "somebody")))
+        """A person allows more from here on."""
+        limits = {ours: event[theirs] for theirs, ours in _LIMITS.items() if theirs in event}
+        self.session.override_guarantees(confirmed_by=str(event.get("confirmed_by", "somebody")), **limits)
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
-    def _beyond(self) -> str | None:
-        """The limit beyond which the next operation would be, as peers name the violation."""
-        record = self.world.session_state().guarantees
-        if record is None:
-            raise UnknownWord("an execution that has not begun")
-        spent = fold.spent_by(record, self.world.now_ms)
-        limits = fold.limits_of(record, self.rules.guarantees)
-        nexts = (self.estimate, 0.0, 1.0)
-        for name, used, limit, coming in zip(fold.GUARANTEES, spent, limits, nexts, strict=True):
-            if fold.is_beyond(used, limit):
-                return f"{_WORDS[name]}_exceeded"
-            if fold.is_beyond(used + coming, limit):
-                return f"{_WORDS[name]}_{'would_exceed' if name == 'max_cost_usd' else 'exceeded'}"
-        return None
-
     def see_allowed(self) -> bool:
-        """Whether the next operation may be done."""
-        return self._beyond() is None
+        """Whether the next operation may be made."""
+        return self.asked[-1].allowed
 
     see_allow = see_can_proceed = see_allowed
 
+    def see_overridden(self) -> bool:
+        """Whether a confirmed override was used."""
+        return any(one.overridden for one in self.asked)
+
     def check_violation(self, wanted: str | None) -> str:
-        """Which limit forbids it."""
-        found = self._beyond()
-        names = {found, (found or "").replace("calls", "recursive_calls"), (found or "").replace("calls", "call_limit")}
-        return "" if (wanted in names if wanted else found is None) else f"violation is {found!r}, not {wanted!r}"
+        """The first limit that forbids it."""
+        found = next((str(one.kind) for one in self.asked[-1].violations if not one.overridden), None)
+        return "" if found == (wanted and _kind(wanted)) else f"violation is {found!r}, not {wanted!r}"
+
+    def check_log(self, wanted: list[Any]) -> str:
+        """Violations recorded, in order: kinds, pairs with whether they were overridden, or both by name."""
+        found = [(str(one.kind), one.overridden) for one in self.session.spending.violations]
+        expected = [_logged(one) for one in wanted]
+        alike = len(found) == len(expected) and all(
+            kind == theirs and over in {None, ours}
+            for (kind, over), (theirs, ours) in zip(expected, found, strict=True)
+        )
+        return "" if alike else f"log is {found!r}, not {wanted!r}"
 
     def see_violations(self) -> int:
         """How many have been told."""
@@ -162,3 +181,19 @@ class Guarantees(Area):
     see_max_cost_usd = _default("max_cost_usd")
     see_max_duration_s = see_max_duration_seconds = _default("max_duration_seconds")
     see_max_calls = see_max_recursive_calls = _default("max_recursive_calls")
+
+
+def _kind(name: str) -> str:
+    """Kind of a violation as we name it."""
+    return name.replace("recursive_calls", "calls").replace("call_limit", "calls")
+
+
+def _logged(entry: Any) -> tuple[str, bool | None]:
+    """Kind of a logged violation, and whether it was overridden; None where the case does not say."""
+    if isinstance(entry, dict):
+        refuse_fields(entry, {"kind", "overridden"}, "a logged violation")
+        return _kind(entry["kind"]), entry.get("overridden")
+    if isinstance(entry, list):
+        kind, overridden = entry
+        return _kind(kind), overridden
+    return _kind(str(entry)), None

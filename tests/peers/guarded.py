@@ -17,6 +17,7 @@ from trustfold.guard.settings import GuardSettings
 from trustfold.guard.view import StateView
 from trustfold.schemas.codec import encode
 
+from .area import refuse_fields
 from .case import UnknownWord
 from .world import Refused, World
 
@@ -24,10 +25,12 @@ TURNS = 60
 """Turns of the event loop in which everything has happened that waits for nobody."""
 
 OUTCOME_FIELDS = frozenset(
-    """ev name ok times http_status status_code error error_type error_class exception code message retriable retryable
+    """ok http_status status_code error error_type error_class exception code message retriable retryable
     retry_after_s retry_after_ms retry_after duration_s duration_ms result output terminal""".split()
 )
 """Fields by which a case says how one attempt ends."""
+
+_HTTP = re.compile(r"http[ _-]?(\d{3})")
 
 _TYPES = {
     **dict.fromkeys(("timeout", "timed_out", "deadline"), "TimeoutError"),
@@ -180,9 +183,7 @@ def outcome_of(told: Any) -> dict[str, Any]:
         UnknownWord: it says nothing that is known here.
     """
     if isinstance(told, dict):
-        unknown = sorted(told.keys() - OUTCOME_FIELDS)
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of an outcome")
+        refuse_fields(told, OUTCOME_FIELDS, "an outcome")
         failed = told.get("error") or told.get("error_class") or told.get("exception") or told.get("error_type")
         status = told.get("http_status", told.get("status_code")) or 0
         made = {"ok": not failed and status < 400, **told}
@@ -199,6 +200,8 @@ def outcome_of(told: Any) -> dict[str, Any]:
         return outcome_of({"ok": False})
     if word in _TYPES or word in _STATUSES:
         return {"ok": False, "error_class": word}
+    if (status := _HTTP.fullmatch(word.lower())) is not None:
+        return outcome_of(int(status[1]))
     if word.isupper() and word.startswith("E"):
         return {"ok": False, "error": word, "code": word}
     raise UnknownWord(f"outcome {word!r}")

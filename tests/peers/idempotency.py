@@ -16,9 +16,9 @@ from trustfold.guard.idempotency.keys import computed_key
 from trustfold.guard.idempotency.memory import MAX_KEYS
 from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.request import Call
-from trustfold.guard.tools import Tool
 from trustfold.schemas.tool_envelopes import DedupeMode
 
+from .area import reads
 from .askings import Asking, WatchedStore, place_of
 from .case import Case, UnknownWord
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
@@ -33,11 +33,10 @@ _CONFLICTS = {
     **dict.fromkeys(("reject", "conflict", "error", "refuse"), "reject"),
     **dict.fromkeys(("independent", "execute", "separate", "new"), "independent"),
 }
-_ASKED = frozenset(
-    "ev name key session params args tool actor namespace mode dedupe times read_only caller request_id".split()
-)
-_ENDED = frozenset("ev name key session tool caller ok result output error http_status error_type error_class code "
+_ASKED = frozenset("key session params args tool actor namespace mode dedupe times read_only caller request_id".split())
+_ENDED = frozenset("key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
+_CALLERS = ("callers", "count", "n", "times")
 
 
 def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
@@ -58,13 +57,15 @@ class Idempotency(IdempotencyViews):
         for event in case.given:
             if event.get("ev") in {"op", "tool_call"}:
                 name = str(event.get("tool", "tool"))
-                self.guard.register(name, read_only=bool(event.get("read_only", self.read_only)))
+                read_only = bool(event.get("read_only", self.read_only))
+                self.guard.register(name, read_only=read_only, dedupe=not read_only, **self.nature)
 
     def prepare(self) -> None:
         """Nobody has asked yet; a tool changes something unless the case says that it reads."""
         self.policy: dict[str, Any] = {}
         self.max_keys = MAX_KEYS
         self.read_only = False
+        self.nature: dict[str, Any] = {}
         self.asked: list[Asking] = []
         self.running: list[Asking] = []
         self.executions = 0
@@ -114,6 +115,10 @@ class Idempotency(IdempotencyViews):
         """Whether the tools of the case only read."""
         self.read_only = value
 
+    def config_volatile(self, value: list[str]) -> None:
+        """Parameters by which two calls of a tool do not differ."""
+        self.nature["volatile_params"] = tuple(value)
+
     def config_scope(self, value: str) -> None:
         """Keys are of their session."""
         if value != "session":
@@ -145,17 +150,17 @@ class Idempotency(IdempotencyViews):
             self.store.sweep()
             self.runner.run(settle())
 
+    @reads(_ASKED)
     def op_begin(self, event: dict[str, Any]) -> None:
         """Callers ask for a call."""
-        _check(event, _ASKED)
         for _ in range(int(event.get("times", 1))):
             self.runner.run(self._ask(event))
 
     op_start = op_claim = op_acquire = op_begin
 
+    @reads(_ENDED)
     def op_finish(self, event: dict[str, Any]) -> None:
         """The call that runs under a key ends; who was answered from elsewhere has nothing to end."""
-        _check(event, _ENDED)
         asking = self._holder(event)
         if asking is not None:
             self.running.remove(asking)
@@ -167,9 +172,9 @@ class Idempotency(IdempotencyViews):
         """It ends with a failure."""
         self.op_finish({"ok": False, **event})
 
+    @reads(_ENDED)
     def op_cancel(self, event: dict[str, Any]) -> None:
         """The caller who runs the call goes away."""
-        _check(event, _ENDED)
         asking = self._holder(event)
         if asking is not None and asking.task is not None:
             self.running.remove(asking)
@@ -178,27 +183,27 @@ class Idempotency(IdempotencyViews):
 
     op_abort = op_cancel
 
+    @reads(_ENDED)
     def op_crash(self, event: dict[str, Any]) -> None:
         """The process that runs the call is gone: nothing more is heard of it."""
-        _check(event, _ENDED)
         asking = self._holder(event)
         if asking is not None:
             self.running.remove(asking)
 
     op_die = op_holder_crash = op_crash
 
+    @reads(_ENDED)
     def op_heartbeat(self, event: dict[str, Any]) -> None:
         """The holder gives a sign of life."""
-        _check(event, _ENDED)
         asking = self._holder(event)
         if asking is not None and asking.record is not None:
             self.runner.run(self.store.extend(asking.record, self.guard.settings.dedupe.lease_ms))
 
     op_extend = op_renew = op_heartbeat
 
+    @reads(_ASKED | _ENDED)
     def op_call(self, event: dict[str, Any]) -> None:
         """Whole calls, one after the other."""
-        _check(event, _ASKED | _ENDED)
         asked = {name: value for name, value in event.items() if name in _ASKED and name != "times"}
         ended = {name: value for name, value in event.items() if name in _ENDED}
         for _ in range(int(event.get("times", 1))):
@@ -208,11 +213,11 @@ class Idempotency(IdempotencyViews):
 
     op_execute = op_run = op_request = op_call
 
+    @reads(_ASKED, _ENDED, _CALLERS)
     def op_concurrent(self, event: dict[str, Any]) -> None:
         """Several callers at once, and then the one who runs it ends."""
         event = dict(event)
-        callers = next((int(event.pop(name)) for name in ("callers", "count", "n", "times") if name in event), 2)
-        _check(event, _ASKED | _ENDED)
+        callers = next((int(event.pop(name)) for name in _CALLERS if name in event), 2)
         asked = {name: value for name, value in event.items() if name in _ASKED}
         self.op_begin({**asked, "times": callers})
         for asking in list(self.running):
@@ -221,6 +226,7 @@ class Idempotency(IdempotencyViews):
 
     op_concurrent_calls = op_parallel = op_concurrent
 
+    @reads("tool")
     def op_clear(self, event: dict[str, Any]) -> None:
         """An operator empties the store, or what it keeps of a tool."""
         self.runner.run(self.store.clear(event.get("tool")))
@@ -228,15 +234,17 @@ class Idempotency(IdempotencyViews):
 
     op_flush = op_clear
 
+    @reads("tool params args session namespace actor")
     def op_derive_key(self, event: dict[str, Any]) -> None:
         """Which key a call has that brings none."""
         args = dict(event.get("params", event.get("args")) or {})
-        call = Call(Tool(name=str(event.get("tool", "tool"))), args, str(event.get("session", "s1")), "w1")
+        call = Call(self.guard.tools.get(str(event.get("tool", "tool"))), args, str(event.get("session", "s1")), "w1")
         call.namespace, call.actor_id = str(event.get("namespace", "tools")), str(event.get("actor", "agent"))
         self.keys.append(computed_key(call, self.guard.privacy))
 
     op_key = op_compute_key = op_derive_key
 
+    @reads(_ASKED - {"key", "params"}, _ENDED, "idempotency_key")
     def event_tool_call(self, event: dict[str, Any]) -> None:
         """A call in one piece."""
         named = {"idempotency_key": "key", "args": "params"}
@@ -288,9 +296,3 @@ class Idempotency(IdempotencyViews):
             raise ValueError(f"nobody began {place[2]!r} in session {place[0]!r}")
         mine = [one for one in self.running if one.place == place and caller in {None, one.caller}]
         return mine[-1] if mine else None
-
-
-def _check(event: dict[str, Any], allowed: frozenset[str]) -> None:
-    unknown = sorted(event.keys() - allowed)
-    if unknown:
-        raise UnknownWord(f"field {unknown[0]!r} of operation {event.get('name')!r}")

@@ -6,12 +6,19 @@ where its alarm begins; how fast ours rises beyond it is told with each.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from msgspec import structs
+from trustfold.schemas.rule_text import Document
 from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.schemas.vocabulary import ToolClass
 
 from .case import UnknownWord
+from .levels import policy
+
+MAX_WINDOW = 100
+"""Most steps that a session remembers."""
 
 DETECTORS = tuple(
     name for name, value in ((name, getattr(BehaviourRules(), name)) for name in BehaviourRules.__struct_fields__)
@@ -36,11 +43,17 @@ class LoopRules:
         of_the_seed: it has the detectors of seed 2, set or not.
     """
 
-    def __init__(self, *, counts_before: bool) -> None:
+    def __init__(self, *, counts_before: bool, tools: tuple[str, ...] = ()) -> None:
         """Start with nothing set."""
         self.ladders: dict[str, Ladder] = {}
         self.fields: dict[str, Any] = {}
-        self.policies: dict[str, Any] = {}
+        self.policies: list[Any] = []
+        self.tools = tools
+        self.window: int | None = None
+        self.same_name: int | None = None
+        self.scaled: set[str] = set()
+        self.volatile_args: tuple[str, ...] = ()
+        self.tool_fields: dict[str, Any] = {}
         self.counts_before = int(counts_before)
         self.stuck_from = MINOR
         self.hard_stop = True
@@ -54,16 +67,30 @@ class LoopRules:
             for name in DETECTORS:
                 if name not in ladders and name not in there:
                     ladders[name] = structs.replace(getattr(rules.behaviour, name), enabled=False)
-        steps = [ladder.severe for ladder in ladders.values() if ladder.enabled and ladder.severe <= 100]
-        window = min(100, max(30, *steps, 0))
+        limit = self.window or MAX_WINDOW
+        ours = ("repetitive_calls", "poll_no_progress") if self.window else ()
+        ladders = {name: getattr(rules.behaviour, name) for name in ours} | ladders
+        for name in (self.scaled | set(ours) - self.ladders.keys()) & ladders.keys():
+            most = limit // 2 if name == "alternating_loop" else limit
+            steps = (getattr(ladders[name], step) for step in ("minor", "moderate", "severe"))
+            minor, *higher = steps
+            moderate, severe = (max(minor, min(most, step)) for step in higher)
+            ladders[name] = structs.replace(ladders[name], moderate=moderate, severe=severe)
+        window = self.window or min(MAX_WINDOW, max(30, *(one.severe for one in ladders.values()), 0))
         behaviour = structs.replace(rules.behaviour, window_steps=window, **ladders, **self.fields)
-        rules = structs.replace(rules, behaviour=behaviour)
-        return structs.replace(rules, policies=self.policies) if self.policies else rules
+        rules = structs.replace(rules, behaviour=behaviour, tools=structs.replace(rules.tools, **self.tool_fields))
+        document = {"prerequisite_policies": [policy(one) for one in self.policies]} if self.policies else {}
+        return Document("the case", json.dumps(document)).over(rules)
 
-    def ladder(self, names: tuple[str, ...], *steps: int) -> None:
-        """Set detectors to rise at these counts."""
-        made = Ladder(minor=steps[0], moderate=steps[1], severe=steps[2])
-        self.ladders |= dict.fromkeys(names, made)
+    def ladder(self, names: tuple[str, ...], minor: int, moderate: int, severe: int) -> None:
+        """Set detectors to rise at counts that the peer has set."""
+        self.ladders |= dict.fromkeys(names, Ladder(minor=minor, moderate=moderate, severe=severe))
+        self.scaled -= set(names)
+
+    def scale(self, names: tuple[str, ...], first: int, moderate: int = 1, severe: int = 3) -> None:
+        """Set detectors to begin where the peer's alarm begins, and to rise so far above it as its window goes."""
+        self.ladder(names, first, first + moderate, first + severe)
+        self.scaled |= set(names)
 
 
 def _whole(name: str, value: Any, least: int = 1) -> int:
@@ -78,25 +105,25 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
 def repetitive_call_threshold(to: LoopRules, value: int) -> None:
     """Seed 2: minor from the threshold, then 4–5 and 6 and more, shifted with it."""
     to.of_the_seed = True
-    to.ladder(("repetitive_calls",), value, value + 1, value + 3)
+    to.scale(("repetitive_calls",), value)
 
 
 def introspection_loop_threshold(to: LoopRules, value: int) -> None:
     """Seed 2, scaled the same way."""
     to.of_the_seed = True
-    to.ladder(("introspection_loop",), value, value + 1, value + 3)
+    to.scale(("introspection_loop",), value)
 
 
 def max_reads_before_action(to: LoopRules, value: int) -> None:
     """Seed 2 counts all reads, with news or without: our cap, and our count of stale ones."""
     to.of_the_seed = True
-    to.ladder(("read_only_loop", "read_only_cap"), value, value + 1, value + 3)
+    to.scale(("read_only_loop", "read_only_cap"), value)
 
 
 def error_retry_threshold(to: LoopRules, value: int) -> None:
     """Seed 2: a clear stall from the threshold on, severe from six."""
     to.of_the_seed = True
-    to.ladder(("error_retry_loop",), value, value, max(6, value + 3))
+    to.scale(("error_retry_loop",), value, 0, max(6 - value, 3))
 
 
 def error_retry_overrides(to: LoopRules, value: dict[str, int]) -> None:
@@ -107,51 +134,38 @@ def error_retry_overrides(to: LoopRules, value: dict[str, int]) -> None:
 
 
 def policies(to: LoopRules, value: list[dict[str, Any]]) -> None:
-    """Prerequisites: one tool before others."""
-    try:
-        from trustfold.schemas.rules import Policy
-    except ImportError:
-        raise UnknownWord("prerequisite policies, which trustfold does not have yet") from None
-    for entry in value:
-        unknown = sorted(entry.keys() - {"policy_id", "prerequisite_tool", "gated_tools", "lookback_turns", "enabled"})
-        if unknown:
-            raise UnknownWord(f"{unknown[0]!r} of a policy")
-        to.policies[entry["policy_id"]] = Policy(
-            requires=entry["prerequisite_tool"],
-            before=tuple(entry["gated_tools"]),
-            within_turns=entry.get("lookback_turns", 2),
-            enabled=entry.get("enabled", True),
-        )
+    """Prerequisites: one tool before others, in the shape of a peer's file."""
+    to.policies += value
 
 
 def action_observation(to: LoopRules, value: int) -> None:
     """The same call and observation so often: stuck at once."""
     to.stuck_from = MODERATE
-    to.ladder(("repetitive_calls",), value, value, value + 2)
+    to.scale(("repetitive_calls",), value, 0, 2)
 
 
 def action_error(to: LoopRules, value: int) -> None:
     """The same failing call so often is told to the model; one more, and it is stuck."""
     to.stuck_from = MODERATE
-    to.ladder(("error_retry_loop",), value, value + 1, value + 3)
+    to.scale(("error_retry_loop",), value)
 
 
 def monologue(to: LoopRules, value: int) -> None:
     """Messages in a row: stuck at once."""
     to.stuck_from = MODERATE
-    to.ladder(("monologue",), value, value, value + 2)
+    to.scale(("monologue",), value, 0, 2)
 
 
 def alternating_pattern(to: LoopRules, value: int) -> None:
     """So many calls to and fro are half as many laps: stuck at once."""
     to.stuck_from = MODERATE
     laps = _whole("alternating_pattern", value) // 2
-    to.ladder(("alternating_loop",), laps, laps, laps + 2)
+    to.scale(("alternating_loop",), laps, 0, 2)
 
 
 def threshold(to: LoopRules, value: int) -> None:
     """A cycle of one or several calls, so many laps."""
-    to.ladder(("repetitive_calls", "alternating_loop", "poll_no_progress"), value, value + 1, value + 3)
+    to.scale(("repetitive_calls", "alternating_loop", "poll_no_progress"), value)
 
 
 def max_cycle(_to: LoopRules, value: int) -> None:
@@ -162,12 +176,12 @@ def max_cycle(_to: LoopRules, value: int) -> None:
 
 def repeats(to: LoopRules, value: int) -> None:
     """The same call so often, in a row or not."""
-    to.ladder(("repetitive_calls",), value, value + 1, value + 3)
+    to.scale(("repetitive_calls",), value)
 
 
 def read_threshold(to: LoopRules, value: int) -> None:
     """Reads since the last action, whatever they bring: our cap."""
-    to.ladder(("read_only_cap",), value, value + 1, value + 3)
+    to.scale(("read_only_cap",), value)
 
 
 def cold_start_exempt(to: LoopRules, value: bool) -> None:
@@ -175,14 +189,43 @@ def cold_start_exempt(to: LoopRules, value: bool) -> None:
     to.fields["cold_start_exempt"] = value
 
 
-def no_detector_of_names(_to: LoopRules, value: int) -> None:
-    """The same tool in a row with other arguments is work until the results say otherwise: no detector of its own."""
-    _whole("threshold", value)
+def no_detector_of_names(to: LoopRules, value: int) -> None:
+    """The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector."""
+    to.same_name = _whole("threshold", value)
 
 
-def window(_to: LoopRules, value: int) -> None:
-    """How far the peer looks back; ours looks back at least as far as its thresholds need."""
+def window(to: LoopRules, value: int) -> None:
+    """How many calls the peer looks back."""
+    to.window = _whole("window", value)
+
+
+def window_events(to: LoopRules, value: int) -> None:
+    """How many events it looks back; a call and its result are two."""
+    to.window = _whole("window_events", value) // 2
+
+
+def read_window(_to: LoopRules, value: int) -> None:
+    """How many reads it looks back, or characters: ours count without a window."""
     _whole("window", value)
+
+
+def stateful(to: LoopRules, value: list[str]) -> None:
+    """Tools that read what changes by itself; another answer is progress here, whatever the tool."""
+    to.tool_fields["classes"] = dict.fromkeys(_names("stateful", value), ToolClass.READ)
+
+
+def volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> None:
+    """Arguments by which two calls do not differ, of all tools of the case or by tool."""
+    by_tool = value if isinstance(value, dict) else dict.fromkeys(to.tools, _names("volatile_args", value))
+    named = {tool: frozenset(_names("volatile_args", names)) for tool, names in by_tool.items()}
+    to.tool_fields["volatile_args"] = named
+    to.volatile_args = tuple(sorted(frozenset().union(*named.values())))
+
+
+def _names(word: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise UnknownWord(f"{word} {value!r}: a list of names is known")
+    return value
 
 
 def thresholds(to: LoopRules, value: list[int]) -> None:
@@ -269,12 +312,12 @@ def hard_stop(to: LoopRules, value: bool) -> None:
 
 def repeat(to: LoopRules, value: int) -> None:
     """The same text block so often."""
-    to.ladder(("text_loop",), value, value + 1, value + 3)
+    to.scale(("text_loop",), value)
 
 
 def laps(to: LoopRules, value: int) -> None:
     """A cycle, so many laps."""
-    to.ladder(("alternating_loop",), value, value + 1, value + 3)
+    to.scale(("alternating_loop",), value)
 
 
 def calls_in_a_turn(to: LoopRules, value: int) -> None:
@@ -284,17 +327,17 @@ def calls_in_a_turn(to: LoopRules, value: int) -> None:
 
 def same_error(to: LoopRules, value: int) -> None:
     """One tool failing so often with other arguments."""
-    to.ladder(("same_error_loop",), value, value + 1, value + 3)
+    to.scale(("same_error_loop",), value)
 
 
 def planning(to: LoopRules, value: int) -> None:
     """Planning calls in a row."""
-    to.ladder(("planning_loop",), value, value + 1, value + 3)
+    to.scale(("planning_loop",), value)
 
 
 def announcements(to: LoopRules, value: int) -> None:
     """Announcements without a call."""
-    to.ladder(("announce_no_action",), value, value + 1, value + 2)
+    to.scale(("announce_no_action",), value, 1, 2)
 
 
 def exempt_pollers(_to: LoopRules, value: bool | list[str]) -> None:
@@ -327,12 +370,14 @@ WORDS = {
     "same_name_threshold": no_detector_of_names,
     "action_stagnation_threshold": no_detector_of_names,
     "action_stagnation": no_detector_of_names,
-    "window_events": window,
+    "window_events": window_events,
     "window_calls": window,
     "window": window,
-    "read_window": window,
+    "read_window": read_window,
     "history": window,
-    "chunk": window,
+    "chunk": read_window,
+    "stateful": stateful,
+    "volatile_args": volatile_args,
     "thresholds": thresholds,
     "soft": soft,
     "hard": hard,
@@ -372,3 +417,6 @@ WORDS = {
     "pollers_exempt": exempt_pollers,
 }
 """Every threshold by its peer's name."""
+
+WINDOWS = frozenset(name for name, word in WORDS.items() if word in {window, window_events, read_window})
+"""Those that say how far a peer looks back, and not when it tells."""

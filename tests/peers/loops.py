@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
+from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
 from trustfold.projections.session.state import ActivePattern
+from trustfold.schemas.decisions import NudgeIssued
+from trustfold.schemas.levels import Level
 
 from . import loop_rules
-from .area import Area
+from .area import reads, refuse_fields
 from .case import UnknownWord
+from .guarded import check_taken, guard_over
+from .hostile import is_hostile, made_hostile
+from .levels import Levels
 from .loop_rules import LoopRules
 from .world import SEVERITIES
 
@@ -25,7 +34,8 @@ DETECTORS: dict[str, frozenset[str]] = {
         "ping_pong": _CYCLE,
         "unknown_tool_repeat": "unknown_tool",
         "argument_churn": "paging_loop same_error_loop",
-        "identical_call_streak no_progress idempotent_no_progress": _REPETITIVE,
+        "identical_call_streak no_progress idempotent_no_progress idempotent_consecutive": _REPETITIVE,
+        "no_progress_loop": f"{_REPETITIVE} {_CYCLE} {_RETRY}",
         "identical_cycle": _CYCLE,
         "exact_failure repeated_exact_failure same_call_failure": _RETRY,
         "same_tool_failure": "same_error_loop",
@@ -34,12 +44,31 @@ DETECTORS: dict[str, frozenset[str]] = {
         "read_file_loop shell_inspection_loop": _READS,
         "chanting chanting_identical_sentences content_loop repetitive_thoughts": _TEXT,
         "tool_call_loop": f"{_REPETITIVE} {_CYCLE}",
+        "compaction_loop compaction_loop_persisted post_compaction_loop": _REPETITIVE,
         "monologue": "monologue",
     }.items()
     for name in names.split()
 }
 """What peers call their detectors → our patterns."""
 
+_ENDINGS = ("_warning", "_warn", "_notice", "_block", "_halt", "_halted", "_critical", "_stop", "_detected")
+"""What peers add to a detector's name for what they do about it."""
+
+_ANY_LOOP = frozenset("loop stuck guardrail guardrail_turn tool_guardrail tool-loop tool_loop".split())
+"""Names that say no more than that it is a loop."""
+
+_ATTENDED = frozenset(
+    "attended interactive cli tui desktop ide vscode terminal chat web repl telegram discord slack".split()
+)
+_UNATTENDED = frozenset(
+    """unattended headless batch cron ci api api_server server webhook msgraph_webhook daemon background scheduled
+    subagent single_query oneshot gateway""".split()
+)
+_COMPACTION_GUARD = 3
+"""Calls after a compaction that a peer watches; if all are the same, with the same result, it ends the run."""
+
+_GUARDED_FIELDS = frozenset("ev tool args result ok error times run session".split())
+_ACTIONS = ("allow", "notice", "notice", "block")
 _LEVELS = (None, "warning", "warning", "critical")
 _VERDICTS = ("ok", "soft", "soft", "hard")
 
@@ -50,26 +79,37 @@ def patterns_of(name: str) -> frozenset[str]:
     Raises:
         UnknownWord: nobody calls one of ours that.
     """
-    found = DETECTORS.get(name.lower())
-    if found is not None:
-        return found
-    if name in loop_rules.DETECTORS:
-        return frozenset({name})
+    plain = name.lower()
+    for word in (plain, *(plain.removesuffix(ending) for ending in _ENDINGS)):
+        if word in DETECTORS:
+            return DETECTORS[word]
+        if word in loop_rules.DETECTORS:
+            return frozenset({word})
+        if word in _ANY_LOOP:
+            return frozenset(loop_rules.DETECTORS)
     raise UnknownWord(f"detector {name!r}")
 
 
-class Loops(Area):
+class Loops(Levels):
     """What is detected, and how peers speak of it."""
 
     def prepare(self) -> None:
         """Thresholds are collected first."""
+        super().prepare()
         asked = any(event.get("name") == "evaluate" and "tool" in event for event in self.case.given)
-        self.thresholds = LoopRules(counts_before=asked)
-        self.refused = ""
+        tools = dict.fromkeys(str(event["tool"]) for event in self.case.given if "tool" in event)
+        self.thresholds = LoopRules(counts_before=asked, tools=tuple(tools))
         config = self.case.config
+        compacted = any(event.get("name") == "compaction" for event in self.case.given)
+        self.guards_compaction = compacted and not config.keys() & loop_rules.WORDS.keys() - loop_rules.WINDOWS
+        self.guarded_calls = 0
+        if self.guards_compaction:
+            size = next(iter(config.values()), _COMPACTION_GUARD)
+            self.thresholds.ladder(("repetitive_calls",), size, size, size)
+        self.refused = ""
         try:
             for name, value in config.items():
-                if name in loop_rules.WORDS:
+                if name in loop_rules.WORDS and not self.guards_compaction:
                     loop_rules.WORDS[name](self.thresholds, value)
             self.rules = self.thresholds.apply(self.rules)
         except ValueError as error:
@@ -83,6 +123,9 @@ class Loops(Area):
         self.episodes = 0
         self.first: int | None = None
         self.quiet = True
+        self.answers: list[tuple[int, frozenset[str]]] = []
+        self.platforms: set[str] = set()
+        self.crashed = ""
 
     def _word(self, kind: str, name: str, what: str) -> Callable[[Any], Any]:
         if kind == "config" and name in loop_rules.WORDS:
@@ -90,18 +133,57 @@ class Loops(Area):
         return super()._word(kind, name, what)
 
     def play(self) -> None:
-        """Watch every call."""
+        """Watch every call; where a case asks whether anything raises, what raises is caught."""
         if self.refused and "config_error" not in self.expected:
             raise UnknownWord(f"a config that our rules refuse: {self.refused}")
         self.calls.after_call = self._look
         self.calls.unknown_acts = self.thresholds.of_the_seed
-        if not self.refused:
+        self.calls.volatile_args = self.thresholds.volatile_args
+        self.calls.streams = self.case.area == "chanting"
+        if self.guards_compaction:
+            self._set_detection(on=False)
+        if self.refused:
+            return
+        try:
             super().play()
+            self._count_episodes()
+        except UnknownWord:
+            raise
+        except Exception as error:
+            if "crash" not in self.expected:
+                raise
+            self.crashed = f"{type(error).__name__}: {error}"
+
+    def one(self, event: dict[str, Any]) -> None:
+        """Calls with values that no JSON holds are made through a guard."""
+        if "tool" in event and is_hostile({name: event.get(name) for name in ("args", "result")}):
+            self._call_guarded(event)
+        else:
+            super().one(event)
+
+    def _call_guarded(self, event: dict[str, Any]) -> None:
+        args, result = made_hostile(event.get("args") or {}), made_hostile(event.get("result"))
+        guard, session = guard_over(self.world), str(event.get("run", event.get("session", self.world.session)))
+        refuse_fields(event, _GUARDED_FIELDS, "a call with hostile values")
+
+        async def tool(**_: Any) -> Any:
+            if not event.get("ok", True):
+                raise RuntimeError(event.get("error") or "it failed")
+            return result
+
+        self.world.session = session
+        for _ in range(int(event.get("times", 1))):
+            made = args if isinstance(args, dict) and all(isinstance(name, str) for name in args) else {"value": args}
+            answer = asyncio.run(guard.call(str(event["tool"]), tool, made, session_id=session))
+            check_taken(guard)
+            if event.get("ok", True) and (not answer.ok or answer.output is not result):
+                raise RuntimeError(f"the guard has turned {result!r} into {answer.output!r} ({answer.error})")
+            self._look()
 
     def after(self, event: dict[str, Any]) -> None:
         """Messages can be loops too; turns are told apart."""
         self._count_episodes()
-        if event.get("ev") in {"turn_end", "turn_start"} and self.world.outputs:
+        if event.get("ev") in {"turn_end", "turn_start"}:
             self._turn_over(event)
 
     def _look(self) -> None:
@@ -109,6 +191,10 @@ class Loops(Area):
         if self.first is None and self.by_call[-1]:
             self.first = len(self.by_call)
         self._count_episodes()
+        if self.guarded_calls:
+            self.guarded_calls -= 1
+            if not self.guarded_calls:
+                self._set_detection(on=False)
 
     def _seen_now(self) -> int:
         return max((active.severity for active in self.world.active()), default=0)
@@ -126,11 +212,51 @@ class Loops(Area):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
+    @reads("tool args run times")
     def op_evaluate(self, event: dict[str, Any]) -> None:
         """Somebody asks about a call that is about to be made: it is made, and comes out as it did last."""
-        if "tool" in event:
-            self.calls.again({name: value for name, value in event.items() if name != "name"})
+        for _ in range(int(event.get("times", 1)) if "tool" in event else 0):
+            self.calls.again({name: value for name, value in event.items() if name not in {"name", "times"}})
 
+    @reads("tool args run")
+    def op_admit(self, event: dict[str, Any]) -> None:
+        """A call is about to be made: the answer is about the loops that it would go on with.
+
+        Which these are is seen in a world of its own: the same has happened there, and the call ends as it did last.
+        """
+        self.world.session = str(event.get("run", self.world.session))
+        known = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
+        given = self.case.given[: next(place for place, one in enumerate(self.case.given) if one is event)]
+        trial = type(self)(self.case._replace(given=[one for one in given if one.get("name") != "admit"]))
+        trial.play()
+        step = trial.world.session_state().step
+        trial.op_evaluate(event)
+        gone_on = {(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step}
+        worst = max((known[one] for one in gone_on & known.keys()), default=0)
+        self.answers.append((worst, frozenset(one[0] for one in gone_on & known.keys() if known[one] == worst)))
+
+    def op_disable_session(self, _event: dict[str, Any]) -> None:
+        """Loop detection is off for this session from here on."""
+        self._set_detection(on=False)
+
+    op_disable_for_session = op_disable_session
+
+    def _set_detection(self, *, on: bool) -> None:
+        self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
+
+    def op_compaction(self, _event: dict[str, Any]) -> None:
+        """The model's context is cut. A peer may guard what follows: its guard is armed here, with nothing seen."""
+        if self.guards_compaction:
+            self._set_detection(on=True)
+            self.calls.take({"ev": "user_message", "text": ""})
+            self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
+
+    @reads("platform")
+    def op_defaults(self, event: dict[str, Any]) -> None:
+        """Somebody asks for the defaults of a platform."""
+        self.platforms.add(str(event["platform"]))
+
+    @reads("tool args times")
     def op_planned_calls(self, event: dict[str, Any]) -> None:
         """Calls that were only planned; nobody publishes those."""
 
@@ -138,8 +264,9 @@ class Loops(Area):
         """The peer forgets its alarm and lets the run go on; what is told from here on is new."""
         self.cleared_at = len(self.world.outputs)
 
-    op_clear = op_disable_for_session = op_clear_detection
+    op_clear = op_clear_detection
 
+    @reads("tool a b")
     def op_same_signature(self, event: dict[str, Any]) -> None:
         """Whether two sets of arguments are the same call."""
         one, other = (call_fingerprint(event["tool"], canonical(event[name])) for name in ("a", "b"))
@@ -190,7 +317,7 @@ class Loops(Area):
     def _policy_of(self, fingerprint: str) -> str:
         from trustfold.projections.session.prerequisites import policy_fingerprint
 
-        names = {f"{policy_fingerprint(name):016x}": name for name in self.thresholds.policies}
+        names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
         return names.get(fingerprint, fingerprint)
 
     def check_loops(self, wanted: int | list[str]) -> str:
@@ -238,7 +365,63 @@ class Loops(Area):
             return f"detector is {sorted(names)}, not none" if names else ""
         return "" if patterns_of(wanted) & names else f"detector is {sorted(names)}, not {wanted!r}"
 
-    check_code = check_detector
+    def check_code(self, wanted: str | None) -> str:
+        """The detector behind the last answer, by the peer's name; without one, behind what goes on now."""
+        if not self.answers:
+            return self.check_detector(wanted)
+        names = self._answer()[1]
+        if wanted is None:
+            return f"code is {sorted(names)}, not none" if names else ""
+        return "" if patterns_of(wanted) & names else f"code is {sorted(names)}, not {wanted!r}"
+
+    def see_action(self) -> str:
+        """Answer to the last `admit`; a peer that stops nobody only tells."""
+        severity = self._answer()[0]
+        return _ACTIONS[severity if self.thresholds.hard_stop else min(severity, 2)]
+
+    def _answer(self) -> tuple[int, frozenset[str]]:
+        if not self.answers:
+            raise UnknownWord("an answer that nobody asked for")
+        return self.answers[-1]
+
+    def see_strike(self) -> int:
+        """How often one loop has been told so far, each time more strongly."""
+        return max(Counter((one["pattern"], one["fingerprint"]) for one in self._detected()).values(), default=0)
+
+    def check_abort(self, wanted: str | None) -> str:
+        """Why the run is ended: the loops that have become severe, by the peer's name."""
+        names = {one["pattern"] for one in self._detected() if one["severity"] == "severe"}
+        names = names if self.thresholds.hard_stop else set()
+        if wanted is None:
+            return f"abort is {sorted(names)}, not none" if names else ""
+        return "" if patterns_of(wanted) & names else f"abort is {sorted(names)}, not {wanted!r}"
+
+    def see_hard_stop(self) -> dict[str, bool]:
+        """Whether a severe loop ends the run: it asks for a pause, which goes on where nobody is there to end it."""
+        asked = {str(name) for name in self.expected["hard_stop"]}
+        unknown = sorted((asked | self.platforms) - _ATTENDED - _UNATTENDED)
+        if unknown:
+            raise UnknownWord(f"platform {unknown[0]!r}")
+        inbox = NudgeInbox()
+        trial = type(self)(self.case._replace(config={}, given=[]))
+        steps = trial.rules.behaviour.repetitive_calls
+        trial.calls.take({"ev": "tool_started", "tool": "t", "args": {"a": 1}, "times": steps.severe})
+        for told in trial.world.decisions("nudge.issued"):
+            inbox.take(msgspec.convert(told, NudgeIssued))
+        paused = inbox.paused
+        inbox.resume()
+        return {name: paused if name in _UNATTENDED else inbox.paused for name in asked}
+
+    def see_crash(self) -> bool:
+        """Whether anything raised, in the guard or in a fold."""
+        return bool(self.crashed)
+
+    def see_same_signature(self) -> bool:
+        """Whether the calls of the case count as one call."""
+        calls = {done.call for done in self.world.session_state().window}
+        if not calls:
+            raise UnknownWord("the signature of no call")
+        return len(calls) == 1
 
     def check_notice(self, wanted: str | None) -> str:
         """What has been told, by the peer's name."""
@@ -303,8 +486,10 @@ class Loops(Area):
         return SEVERITIES[self._seen_now()]
 
     def see_evidence(self) -> list[str]:
-        """Signs that are no alarm by themselves; none is told on its own."""
-        return []
+        """Signs that are no alarm by themselves: calls of one tool in a turn, whatever the arguments, are counted."""
+        least = self.thresholds.same_name
+        counted = self.world.session_state().tools.values()
+        return ["same_name_streak"] if least is not None and max(counted, default=0) >= least else []
 
     # --- detections ---------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trustfold.schemas.vocabulary import ModelSwitchStrategy
+from trustfold.schemas.vocabulary import ModelSwitchStrategy, Pattern
 
 from . import loop_rules
-from .area import Area
+from .area import Area, reads
+from .behaviour import sight
+from .calls import nth_word
 from .case import UnknownWord
 from .loop_rules import LoopRules
 
@@ -56,9 +58,30 @@ class Models(Area):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
+    @reads("model key")
     def op_profile(self, event: dict[str, Any]) -> None:
         """Somebody asks for the profile of a model on a key."""
         self.asked = str(event["model"]), str(event["key"])
+
+    @reads("turns stalled nudges effective")
+    def op_behaviour(self, event: dict[str, Any]) -> None:
+        """A model has had so many turns, of which some were stalled; or so many nudges, of which some helped."""
+        self.world.model = self.world.model or "model"
+        for turn in range(int(event.get("turns", 0))):
+            self.calls.take({"ev": "turn_start"})
+            self.calls.take({"ev": "turn_end", "stalled": turn < event.get("stalled", 0)})
+        for number in range(int(event.get("nudges", 0))):
+            self.calls.take({"ev": "user_message"})
+            self._other_call()
+            for again in range(1 if number < event.get("effective", 0) else 2):
+                sight(self.world, self.rules, Pattern.REPETITIVE_CALLS, 1, f"loop {number}", 3 + again)
+            for _ in range(self.rules.nudges.effective_within_calls):
+                self._other_call()
+
+    def _other_call(self) -> None:
+        """A call that is no part of any pattern."""
+        word = nth_word(self.calls.made)
+        self.calls.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 

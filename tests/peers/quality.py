@@ -13,9 +13,13 @@ from trustfold.projections.ranking import rank_tools
 from trustfold.schemas.public_state import StateUpdated
 from trustfold.schemas.rules import RegisteredTool
 
-from .area import Area
+from .area import Area, reads
+from .calls import CALL_FIELDS
 from .case import UnknownWord
 from .guarded import check_taken, guard_over
+
+_MARK = "tool severity scenario error times"
+_PUBLISHED = {"type": "state.updated", "schema_version": "1.0", "id": "as the case says"}
 
 
 class Quality(Area):
@@ -26,6 +30,7 @@ class Quality(Area):
         self.score: float | None = None
         self.about: tuple[str, ...] = ()
         self.ranked: float | None = None
+        self.scores: list[float] = []
         self.resilient: ResilientResult | None = None
 
     def conclude_config(self) -> None:
@@ -50,8 +55,13 @@ class Quality(Area):
         """What it is for."""
         self.about = tuple(value)
 
+    def after(self, _event: dict[str, Any]) -> None:
+        """Scores are followed from event to event."""
+        self.scores.append(self.see_quality())
+
     # --- what happens -------------------------------------------------------------------------------------------------
 
+    @reads(_MARK)
     def event_tool_marked_failed(self, event: dict[str, Any]) -> None:
         """Somebody marks a tool as failed."""
         for _ in range(int(event.get("times", 1))):
@@ -63,38 +73,45 @@ class Quality(Area):
                 error_message=event.get("error"),
             )
 
+    @reads(_MARK)
     def op_mark_failure(self, event: dict[str, Any]) -> None:
         """The same."""
         self.event_tool_marked_failed({"tool": self._tool(), **event})
 
+    @reads(CALL_FIELDS - {"ev"})
     def event_tool_succeeded(self, event: dict[str, Any]) -> None:
         """A call works."""
-        self.calls.take({"args": {}, "ok": True, **event, "ev": "tool_call"})
+        told = {name: value for name, value in event.items() if name != "name"}
+        self.calls.take({"tool": self._tool(), "args": {}, "ok": True, **told, "ev": "tool_call"})
 
     op_success = op_mark_success = event_tool_succeeded
 
+    @reads("tool quality score")
     def op_restore(self, event: dict[str, Any]) -> None:
         """Somebody gives it its score back."""
         score = event.get("quality", event.get("score"))
         self.world.command("quality.restore", tool=str(event.get("tool", self._tool())), score=score)
 
+    @reads("scenario similarity failure_similarity age_days quality similar_failures")
     def op_rank(self, event: dict[str, Any]) -> None:
-        """How it ranks for a scenario of a given similarity."""
-        scenario = str(event.get("scenario", "scenario"))
-        states = [
-            msgspec.convert(told, StateUpdated) for told in self.world.published().values() if told["kind"] == "quality"
-        ]
+        """How it ranks for a scenario of a given similarity: as published, or with this score and these failures."""
+        tool, to_tool = self._tool(), float(event.get("similarity", 1.0))
+        told = [one for one in self.world.published().values() if one["kind"] == "quality"]
+        alike = {tool: to_tool}
+        if "quality" in event or "similar_failures" in event:
+            alike |= {f"failure {number}": float(one) for number, one in enumerate(event.get("similar_failures", ()))}
+            failed = dict.fromkeys(list(alike)[1:], self.world.now.isoformat())
+            made = {"kind": "quality", "key": tool, "score": event.get("quality", self.see_quality())}
+            told = [{**_PUBLISHED, **made, "time": self.world.now.isoformat(), "failed_scenarios": failed}]
         at = self.world.now + timedelta(days=float(event.get("age_days", 0)))
-        to_tool = float(event.get("similarity", 1.0))
-        alike = _Given(to_tool, float(event.get("failure_similarity", to_tool)))
-        ranked = rank_tools(scenario, {self._tool(): "it"}, states, at, self.rules.quality, alike)
+        fits = _Fits(alike, others=float(event.get("failure_similarity", to_tool)))
+        states = [msgspec.convert(one, StateUpdated) for one in told]
+        ranked = rank_tools(str(event.get("scenario", "scenario")), {tool: tool}, states, at, self.rules.quality, fits)
         self.ranked = ranked[0].rank
 
+    @reads("candidates max_attempts scenario args tags")
     def op_resilient_call(self, event: dict[str, Any]) -> None:
         """A guard calls candidates (name, fit, whether it works) until one does what it is asked."""
-        unknown = sorted(event.keys() - {"ev", "name", "candidates", "max_attempts", "scenario", "args", "tags"})
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of operation 'resilient_call'")
         guard = guard_over(self.world)
         fits = {}
         for name, fit, works in event["candidates"]:
@@ -122,7 +139,13 @@ class Quality(Area):
             return self.rules.quality.tools[self._tool()].score
         return state.quality.score
 
-    see_score = see_quality
+    def see_score(self) -> float:
+        """Rank, where one was asked for; else the tool's score."""
+        return self.see_quality() if self.ranked is None else self.ranked
+
+    def see_quality_rises(self) -> bool:
+        """Whether the score is higher now than at its lowest."""
+        return self.see_quality() > min(self.scores, default=1.0)
 
     def see_tags_added(self) -> list[str]:
         """Tags that say what it does not serve for."""
@@ -180,31 +203,22 @@ class Quality(Area):
         """Those that did not do it."""
         return [one.tool_id for one in self._made().attempts if not one.success]
 
+    see_failed_tools = see_failed
+
     def see_rank(self) -> float | None:
         """Rank for the scenario."""
         return self.ranked
 
 
-class _Given:
-    """A similarity that somebody else has computed."""
-
-    def __init__(self, to_tool: float, to_failure: float) -> None:
-        self.to_tool, self.to_failure = to_tool, to_failure
-
-    def scores(self, _text: str, others: list[str]) -> list[float]:
-        """What was given."""
-        return [self.to_tool if other == "it" else self.to_failure for other in others]
-
-
 class _Fits:
-    """How well each tool fits is given; no failure was like this."""
+    """Similarities that somebody else has computed: by text, and that of all others."""
 
-    def __init__(self, fits: dict[str, float]) -> None:
-        self.fits = fits
+    def __init__(self, fits: dict[str, float], others: float = 0.0) -> None:
+        self.fits, self.others = fits, others
 
     def scores(self, _text: str, others: list[str]) -> list[float]:
         """What was given."""
-        return [self.fits.get(other, 0.0) for other in others]
+        return [self.fits.get(other, self.others) for other in others]
 
 
 def _tool(*, works: bool) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from trustfold.guard.result import ToolResult
 from trustfold.guard.settings import RetryPolicy
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
-from .area import same
+from .area import reads, refuse_fields, same
 from .breakers import Breakers
 from .case import Case, UnknownWord
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
@@ -44,7 +44,7 @@ def _shows(field: str, factor: float = 1) -> Callable[[Retries], float]:
 
 def _part(event: dict[str, Any]) -> dict[str, Any]:
     """What an event says of the end of an attempt."""
-    return {name: value for name, value in event.items() if name in OUTCOME_FIELDS - {"ev", "name", "times"}}
+    return {name: value for name, value in event.items() if name in OUTCOME_FIELDS}
 
 
 class Retries(Breakers):
@@ -68,6 +68,7 @@ class Retries(Breakers):
         self.executions = 0
         self.failure: CallFailure | None = None
         self.delay: float | None = None
+        self.upper_ms: list[float] = []
 
     def conclude_config(self) -> None:
         """One policy for every call."""
@@ -126,11 +127,12 @@ class Retries(Breakers):
             self._call_waiting()
         self.call = call
 
+    @reads(OUTCOME_FIELDS, "times")
     def event_outcome(self, event: dict[str, Any]) -> None:
         """How attempts end."""
-        told = {name: value for name, value in event.items() if name not in {"ev", "times"}}
-        self.waiting += [outcome_of(told)] * int(event.get("times", 1))
+        self.waiting += [outcome_of(_part(event))] * int(event.get("times", 1))
 
+    @reads("pattern")
     def event_outcome_sequence(self, event: dict[str, Any]) -> None:
         """The same, by letters."""
         unknown = sorted(set(event["pattern"]) - set(_LETTERS))
@@ -138,30 +140,32 @@ class Retries(Breakers):
             raise UnknownWord(f"{unknown[0]!r} in a sequence of outcomes")
         self.waiting += [_LETTERS[letter] for letter in event["pattern"]]
 
+    @reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS), "times")
     def event_tool_call(self, event: dict[str, Any]) -> None:
         """Runs of a tool; those of one call follow each other."""
-        unknown = sorted(event.keys() - OUTCOME_FIELDS - _CALL_FIELDS)
-        if unknown or any(name in event for name in _SCRIPTS):
-            raise UnknownWord(f"field {(unknown or ['attempts'])[0]!r} of event 'tool_call'")
         self.waiting += [outcome_of(_part(event))] * int(event.get("times", 1))
 
+    @reads(OUTCOME_FIELDS, _CALL_FIELDS, "times")
     def op_call(self, event: dict[str, Any]) -> None:
         """A call whose attempts end one after the other as it says."""
-        unknown = sorted(event.keys() - OUTCOME_FIELDS - _CALL_FIELDS)
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of a call")
         script = next((event[name] for name in _SCRIPTS if name in event), None)
         if script is None:
-            script = [
-                {name: value for name, value in event.items() if name in OUTCOME_FIELDS - {"ev", "name", "times"}}
-            ]
+            script = [_part(event)]
+        elif _part(event):
+            refuse_fields(event, {"ev", "name", "times", *_CALL_FIELDS}, "a call whose attempts are told one by one")
         if isinstance(script, str):
             script = list(script)
         for _ in range(int(event.get("times", 1))):
             self._call_tool([outcome_of(one) for one in script], event)
 
-    op_execute = op_run = op_request = op_call
+    op_execute = op_run = op_request = op_invoke = op_call
 
+    @reads("scope state")
+    def op_breaker(self, event: dict[str, Any]) -> None:
+        """The circuit of the tool is in this state before the call; half-open, its probe is free."""
+        self._bring(event)
+
+    @reads(OUTCOME_FIELDS)
     def op_classify(self, event: dict[str, Any]) -> None:
         """Whether a failure is worth another attempt."""
         told = _part(event)
@@ -169,12 +173,18 @@ class Retries(Breakers):
 
     op_is_retriable = op_is_retryable = op_classify
 
+    @reads("retry attempt")
     def op_delay(self, event: dict[str, Any]) -> None:
         """How long a retry waits: `retry` counts from 0, `attempt` is the one that failed, from 1."""
         retry = int(event["retry"]) if "retry" in event else int(event.get("attempt", 1)) - 1
         self.delay = delay_ms(self.retry, retry, lambda low, high: low + self.jitter * (high - low))
 
     op_backoff = op_next_delay = op_compute_delay = op_delay
+
+    @reads("attempt")
+    def op_delay_upper_bound(self, event: dict[str, Any]) -> None:
+        """The largest delay before a retry, counted from 0."""
+        self.upper_ms.append(delay_ms(self.retry, int(event["attempt"]), lambda _low, high: high))
 
     def _call_waiting(self) -> None:
         script, self.waiting = self.waiting, []
@@ -265,6 +275,10 @@ class Retries(Breakers):
         return [one.delay_ms for one in self._last().retried_by]
 
     see_delays_max_ms = see_max_delays_ms = see_upper_bounds_ms = see_delays_ms
+
+    def see_upper_ms(self) -> list[float]:
+        """Results of all `delay_upper_bound`, in order."""
+        return self.upper_ms
 
     def see_delays_s(self) -> list[float]:
         """The same in seconds."""

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from trustfold.guard.permission import PermissionWrapper
+from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, recovery_hint
 from trustfold.projections.calls.keys import parse_key
 from trustfold.projections.tool.layers import resolve
+from trustfold.projections.tool.trust import decay
 from trustfold.schemas.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.vocabulary import RecoveryMode
 
+from .area import reads, refuse_fields
 from .case import UnknownWord
 from .guarded import guard_over
 from .trust_views import TrustViews
@@ -54,9 +56,7 @@ def patch_of(value: Any) -> EscalationPatch:
     """
     if value is None or isinstance(value, int):
         return EscalationPatch(count_threshold=value)
-    unknown = sorted(value.keys() - _FIELDS.keys())
-    if unknown:
-        raise UnknownWord(f"{unknown[0]!r} in a rule")
+    refuse_fields(value, _FIELDS, "a rule")
     return msgspec.convert({_FIELDS[name]: set_to for name, set_to in value.items()}, EscalationPatch)
 
 
@@ -70,6 +70,8 @@ class Trust(TrustViews):
         self.resolved: EscalationRule | None = None
         self.parsed: tuple[str, str] | None = None
         self.permission: tuple[str, dict[str, Any]] | None = None
+        self.info: dict[str, Any] | None = None
+        self.weights: list[float] = []
         for event in self.case.given:
             if event.get("ev") == "op" and event.get("name") in _MODE_OPS:
                 self.config_recovery_mode(str(event.get("mode", event.get("value"))))
@@ -119,6 +121,7 @@ class Trust(TrustViews):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
+    @reads("key tool args")
     def op_reset(self, event: dict[str, Any]) -> None:
         """An operator resets a key, a tool, or everything."""
         for key in self._meant(event):
@@ -126,6 +129,7 @@ class Trust(TrustViews):
 
     op_reset_all = op_reset
 
+    @reads("key tool args")
     def op_recover(self, event: dict[str, Any]) -> None:
         """An operator trusts a key again."""
         for key in self._meant(event):
@@ -133,30 +137,31 @@ class Trust(TrustViews):
 
     op_confirm_recovery = op_approve_recovery = op_recover
 
+    @reads("key tool args")
     def op_remove(self, event: dict[str, Any]) -> None:
         """An operator takes a tool away."""
         for key in self._meant(event):
             self.world.command("tool.remove", key=key)
 
+    @reads("key tool args")
     def op_restore(self, event: dict[str, Any]) -> None:
         """An operator gives it back."""
         for key in self._meant(event):
             self.world.command("tool.restore", key=key)
 
+    @reads("session")
     def op_new_session(self, event: dict[str, Any]) -> None:
         """Another session begins."""
         self.world.session = str(event.get("session", f"{self.world.session}+"))
 
     op_session = op_session_boundary = op_new_session
 
+    @reads("tool args inner session")
     def op_check_permission(self, event: dict[str, Any]) -> None:
         """What the guard makes of the answer of a platform's own plugin, `inner`.
 
         A plugin that would allow the call asks where it is told to; the others stay with what they say.
         """
-        unknown = sorted(event.keys() - {"ev", "name", "tool", "args", "inner", "session"})
-        if unknown:
-            raise UnknownWord(f"field {unknown[0]!r} of operation 'check_permission'")
         inner = str(event.get("inner", "allow"))
         if inner not in {"allow", "ask", "deny"}:
             raise UnknownWord(f"inner answer {inner!r}")
@@ -183,26 +188,53 @@ class Trust(TrustViews):
 
     op_permission = op_check_permission
 
+    @reads("tool args session")
+    def op_check_escalation(self, event: dict[str, Any]) -> None:
+        """Somebody asks how a call's key stands, without making the call."""
+        guard, tool, args = guard_over(self.world), str(event["tool"]), dict(event.get("args") or {})
+        session = str(event.get("session", self.world.session))
+        held = guard.trust_of(tool, args, session_id=session)
+        self.info = {"is_escalated": False, "state": "trusted", "progress": None, "hint": ""}
+        if held is not None:
+            successes, needed = held.record.successes or 0, held.record.successes_needed
+            self.info = {
+                "is_escalated": must_ask(held) or is_refused(held),
+                "state": str(held.state),
+                "progress": f"{successes}/{needed}" if needed else None,
+                "hint": recovery_hint(held),
+            }
+
+    @reads("age_s sessions_crossed")
+    def op_effective_weight(self, event: dict[str, Any]) -> None:
+        """What one failure of full weight counts at this age, after so many later sessions in which its key worked."""
+        self.weights.append(decay(round(1000 * event.get("age_s", 0)), int(event.get("sessions_crossed", 0))))
+
+    @reads("mode value")
     def op_recovery_mode(self, event: dict[str, Any]) -> None:
         """The mode is set for the whole case."""
 
     op_set_recovery_mode = op_set_mode = op_recovery_mode
 
+    @reads("tool domain service plugin for_service")
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
         named = [str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")]
-        self.resolved = resolve(self.rules.trust, *named, for_service=bool(event.get("for_service")))
+        self.resolved = resolve(self.rules.trust, "service" if event.get("for_service") else "key", *named)
 
+    @reads("key")
     def op_parse_key(self, event: dict[str, Any]) -> None:
         """Take a key apart."""
         self.parsed = parse_key(event["key"])
 
+    @reads("tool args times")
     def op_decline(self, event: dict[str, Any]) -> None:
         """A user refuses a call."""
-        self.calls.take({"ev": "permission", "tool": event["tool"], "granted": False, "times": event.get("times", 1)})
+        told = {name: event[name] for name in ("tool", "args", "times") if name in event}
+        self.calls.take({"ev": "permission", "granted": False, **told})
 
     op_deny = op_user_denies = op_decline
 
+    @reads("tool args times")
     def event_permission_denied(self, event: dict[str, Any]) -> None:
         """A user refuses a call."""
         self.op_decline(event)

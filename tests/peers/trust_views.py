@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from trustfold.projections.calls.keys import is_shell, shell_command
+from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool import trust as fold
 from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.state import TrustRecord
@@ -15,6 +17,7 @@ from trustfold.schemas.vocabulary import Severity, TrustState
 from .area import Area, same
 from .case import UnknownWord
 
+_PRIVILEGE_WRAPPERS = frozenset({"sudo", "doas", "privileged"})
 _ASKS = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
 _DENIES = frozenset({TrustState.BLOCKED, TrustState.REMOVED})
 
@@ -45,10 +48,45 @@ class TrustViews(Area):
                 "failures": sum(failure.at >= since for failure in record.failures),
                 "consecutive": record.consecutive,
                 "effective": fold.effective_failures(record, self._rule(), self.world.now_ms),
-                "successes": record.successes,
+                "successes": record.worked,
                 "denials": record.denials,
             }
         return found
+
+    def see_aggregate(self) -> dict[str, str]:
+        """State of each scope asked for: `mcp:NAME` is a server as a whole, a bare name a tool as a whole."""
+        named = ((name, name.partition(":")) for name in self.expected["aggregate"])
+        return {
+            name: str(self.world.scope_state(f"service:{rest}" if rest and kind != "tool" else f"tool:{rest or name}"))
+            for name, (kind, _, rest) in named
+        }
+
+    def see_pending_confirmation(self) -> list[str]:
+        """Keys of calls that have recovered and wait for the operator."""
+        keys = dict.fromkeys(one["fine_key"] for one in self.world.outcomes())
+        return sorted(key for key, record in self.world.trust_records().items() if record.pending and key in keys)
+
+    def check_info(self, wanted: dict[str, Any] | None) -> str:
+        """Answer to the last `check_escalation`; nothing is wanted of a key that is trusted."""
+        if self.info is None:
+            raise UnknownWord("how a key stands, which nobody asked for")
+        if wanted:
+            return "" if same(wanted, self.info) else f"info is {self.info!r}, not {wanted!r}"
+        return f"info is {self.info!r}" if self.info["is_escalated"] else ""
+
+    def see_weights(self) -> list[float]:
+        """Results of all `effective_weight`, in order."""
+        return self.weights
+
+    def check_flags(self, wanted: list[str]) -> str:
+        """Privilege wrappers in front of the command word of the last call."""
+        call = next((one for one in reversed(self.case.given) if "tool" in one), {"tool": ""})
+        line = shell_command(call.get("args") or {}) if is_shell(call["tool"]) else ""
+        privileged = any(command.privileged for command in simple_commands(line))
+        unknown = sorted(set(wanted) - _PRIVILEGE_WRAPPERS)
+        if unknown:
+            raise UnknownWord(f"flag {unknown[0]!r}")
+        return "" if privileged is bool(wanted) else f"the command is {'' if privileged else 'not '}privileged"
 
     def see_events(self) -> dict[str, int]:
         """How often the keys of the calls came into each state."""
@@ -138,6 +176,15 @@ class TrustViews(Area):
         told = self.world.outcomes()
         return told[-1].get("severity") if told else None
 
+    def see_last_severity(self) -> str | None:
+        """Severity of the latest failure; `repeated_auth` where it, with those before it, means a broken credential."""
+        failed = [one for one in self.world.outcomes() if one["verdict"] == "failure"]
+        if not failed:
+            return None
+        last = failed[-1]
+        raised = self.world.decisions("trust.changed", key=last["fine_key"], trigger="repeated_auth")
+        return "repeated_auth" if any(last["cause"] in one["caused_by"] for one in raised) else last["severity"]
+
     def see_is_failure(self) -> bool:
         """Whether it is a failure at all."""
         told = self.world.outcomes()
@@ -165,7 +212,7 @@ class TrustViews(Area):
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return resolve(self.rules.trust, "", "", "", "")
+        return resolve(self.rules.trust, "key", "", "", "", "")
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:

@@ -17,6 +17,7 @@ from trustfold.projections.session.state import ActivePattern, SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.rules import Rules
+from trustfold.schemas.vocabulary import TrustState
 from trustfold.streams.embedded.topology import LocalTopology
 
 START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
@@ -72,9 +73,9 @@ class World:
         self.repeat(record, topic=topic)
         return record
 
-    def repeat(self, record: bytes, *, topic: str = "events") -> None:
+    def repeat(self, record: bytes, *, topic: str = "events", key: bytes | None = None) -> None:
         """Fold a record as it stands."""
-        self._take(self.topology.feed(topic, (record,)))
+        self._take(self.topology.feed(topic, (record,), key=key))
 
     def command(self, kind: str, **fields: Any) -> None:
         """An operator gives an order."""
@@ -147,5 +148,10 @@ class World:
             if state is not None:
                 found |= state.fine
                 if state.trust is not None:
-                    found[state.trust.key] = state.trust
+                    found.setdefault(state.trust.key, state.trust)
         return found
+
+    def scope_state(self, scope: str) -> TrustState:
+        """Trust in a tool or a service as a whole."""
+        state = self.tool_state(scope)
+        return TrustState.TRUSTED if state is None or state.trust is None else state.trust.state

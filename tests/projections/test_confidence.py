@@ -125,6 +125,55 @@ def test_weighted_is_the_default() -> None:
     assert made.cost_usd == pytest.approx(0.03)
 
 
+def test_equal_answers_outvote_a_more_confident_one() -> None:
+    """Weighted sums the confidence of equal answers, however they are written, in the best one's words."""
+    made = synthesize([Result("No.", 0.9), *[Result(text, 0.8) for text in ("yes", "Yes!", " YES ", '"yes"', "yes.")]])
+    assert made.content == "yes"
+    assert synthesize([Result("No", 0.9), Result("yes", 0.4), Result("Yes", 0.5)]).content == "No"
+    assert synthesize([Result("No", 0.9), Result("yes", 0.45), Result("Yes.", 0.5)]).content == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("The answer is 42.", "the answer  is: 42", True),
+        ("U.S.A.", "usa", True),
+        ("don't", "don’t", True),
+        ("1,000", "1000", True),
+        ("twenty-one", "Twenty one", True),
+        ("**Paris**", "(paris)", True),
+        ("Straße", "STRASSE", True),
+        ("-3", "3", False),
+        ("3.5", "35", False),
+        ("3.5", "3,5", False),
+        ("50%", "50", False),
+        ("C++", "C", False),
+        ("10:30", "1030", False),
+        ("!", "?", False),
+        ("", "...", False),
+    ],
+)
+def test_answers_are_equal_but_for_case_space_and_punctuation(one: str, other: str, equal: bool) -> None:
+    """What changes a number or a name is not mere punctuation."""
+    assert (of.same_answer(one) == of.same_answer(other)) is equal
+    assert of.self_consistency([one, other]) == (1.0 if equal else 0.5)
+
+
+def test_differently_written_answers_agree() -> None:
+    """For a consensus, and where the other answers are listed."""
+    results = [Result("Paris.", 0.8), Result("paris", 0.7), Result("Rome", 0.75), Result("rome!", 0.6)]
+    made = synthesize([*results, Result("PARIS", 0.5)], CONSENSUS)
+    assert (made.content, made.consensus, made.confidence) == ("Paris.", True, pytest.approx(2 / 3))
+    assert synthesize(results, DIVERSE).alternatives == ("Rome",)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.01])
+def test_a_cost_that_is_no_amount_of_money_is_refused(bad: float) -> None:
+    """A sum with NaN in it would hide what all others have cost."""
+    with pytest.raises(ValueError, match="cost_usd must be a number from 0"):
+        synthesize([Result("A", 0.5, bad)])
+
+
 def test_consensus_is_what_most_confident_results_say() -> None:
     """Results below one half have no vote; 0.3 itself is not low."""
     made = synthesize([Result("A", 0.8), Result("A", 0.75), Result("D", 0.3)], CONSENSUS)

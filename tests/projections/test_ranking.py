@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,15 +98,60 @@ def test_a_demotion_never_makes_a_rank_negative() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "ruled_out"),
+    ("tags", "behind"),
     [({"not-for-french": 5}, True), ({"not-for-french": -1}, False), ({"not-for-german": 5}, False)],
 )
-def test_a_tag_rules_a_tool_out_while_it_lasts(tags: dict[str, float], ruled_out: bool) -> None:
-    """What a tool is not for it is not chosen for; the list says why."""
-    ranked = rank_tools(WISH, TOOLS, [state("offline_translator", tags=tags)], NOW, QualityRules())
+def test_a_tagged_tool_ranks_behind_while_the_tag_lasts(tags: dict[str, float], behind: bool) -> None:
+    """A tool that a tag speaks against comes after those that none speaks against, and says why."""
+    ranked = rank_tools(WISH, TOOLS, [state("offline_translator", 1.0, tags=tags)], NOW, QualityRules())
+    fitting = [one for one in ranked if one.similarity]
     [one] = [one for one in ranked if one.tool == "offline_translator"]
-    assert (one.rank == 0.0) is ruled_out
-    assert one.tag == ("not-for-french" if ruled_out else "")
+    assert (fitting[-1] is one) is behind
+    assert one.tag == ("not-for-french" if behind else "")
+
+
+def test_tags_and_demotions_leave_a_candidate() -> None:
+    """Where every tool is tagged or has failed, the best of them is still the first."""
+    tools = {"a": WISH, "b": "translate words"}
+    states = [
+        state("a", 0.5, tags={"not-for-french": 5}, failed={WISH: 0}),
+        state("b", 0.9, tags={"not-for-french": 5}, failed={WISH: 0}),
+    ]
+    ranked = rank_tools(WISH, tools, states, NOW, QualityRules())
+    assert [one.tool for one in ranked if one.similarity] == ["a", "b"]
+    assert ranked[0].rank > 0
+
+
+def circuit(key: str, standing: str = "open", minutes: float = 5, mode: str = "enforce") -> StateUpdated:
+    """A public state of a circuit, open for so many minutes from now."""
+    until = (NOW + timedelta(minutes=minutes)).isoformat()
+    fields: dict[str, Any] = {"kind": "breaker", "key": key, "state": standing, "open_until": until, "mode": mode}
+    return StateUpdated(schema_version="1.0", id="1", time=rfc3339(0), **fields)
+
+
+@pytest.mark.parametrize(
+    ("down", "behind"),
+    [
+        (circuit("tool:a"), True),
+        (circuit("tool:a", "forced_open"), True),
+        (circuit("service:crm"), True),
+        (circuit("service:other"), False),
+        (circuit("tool:a", minutes=-1), False),
+        (circuit("tool:a", "half_open"), False),
+        (circuit("tool:a", mode="observe"), False),
+        (msgspec.structs.replace(state("a"), unavailable_until=(NOW + timedelta(minutes=1)).isoformat()), True),
+        (msgspec.structs.replace(state("a"), unavailable_until=(NOW - timedelta(minutes=1)).isoformat()), False),
+    ],
+)
+def test_a_tool_that_is_down_ranks_behind_one_that_works(down: StateUpdated, behind: bool) -> None:
+    """Even behind one with a tag or a worse score; and it stays a candidate."""
+    tools = {"a": WISH, "b": WISH}
+    other = state("b", 0.1, tags={"not-for-french": 5} if behind else None)
+    ranked = rank_tools(WISH, tools, [down, other], NOW, QualityRules(), services={"a": "crm"})
+    assert [(one.tool, one.available) for one in ranked] == ([("b", True), ("a", False)] if behind else [
+        ("a", True), ("b", True),
+    ])  # fmt: skip
+    assert all(one.rank > 0 for one in ranked)
 
 
 def test_a_tool_without_a_state_has_its_registered_score() -> None:

@@ -14,7 +14,7 @@ from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.rule_text import Document
 from trustfold.schemas.rules import Ladder, Policy, Rules
 from trustfold.schemas.text_places import line_of
-from trustfold.schemas.vocabulary import ToolClass
+from trustfold.schemas.vocabulary import PatternSeverity, ToolClass
 
 SEEDS = Path(os.environ.get("TRUSTFOLD_SEEDS", Path(__file__).parents[2] / ".." / "shared" / "seeds"))
 NOT_RULES = {"tool_id", "scenario"}
@@ -69,7 +69,9 @@ OLDER_POLICIES = """{
       "prerequisite_tool": "listAvailableTemplates",
       "gated_tools": ["writeNewFile", "updateFile"],
       "lookback_turns": 3,
-      "nudge_templates": {"minor": ["direct", "Look first."]}
+      "severity_thresholds": {"minor": 1, "severe": 4},
+      "nudge_templates": {"minor": ["direct", "Call {prerequisite_tool} first."], "severe": "Stop."},
+      "expected_action_template": "{prerequisite_tool}, then {tool_name}"
     },
     {"policy_id": "plan", "prerequisite_tool": "createPlan", "gated_tools": ["updateStep"]}
   ]
@@ -80,7 +82,12 @@ def test_older_policy_files_load_unchanged() -> None:
     """The list of policies in use elsewhere; without a lookback it is two turns."""
     assert rules_of(OLDER_POLICIES, "policies.json").policies == {
         "template_check": Policy(
-            requires="listAvailableTemplates", before=("writeNewFile", "updateFile"), within_turns=3
+            requires="listAvailableTemplates",
+            before=("writeNewFile", "updateFile"),
+            within_turns=3,
+            severity_thresholds={PatternSeverity.MINOR: 1, PatternSeverity.SEVERE: 4},
+            texts={PatternSeverity.MINOR: "Call {required_tool} first.", PatternSeverity.SEVERE: "Stop."},
+            expected_action="{required_tool}, then {tool_name}",
         ),
         "plan": Policy(requires="createPlan", before=("updateStep",), within_turns=2),
     }
@@ -127,7 +134,7 @@ FAULTS = [
     (
         "r.json",
         '{\n  "domain_rules": {\n    "a": {},\n    "api.x.com": {\n      "count_threshold": 0\n    }\n  }\n}',
-        "r.json:5: domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or null (off), n",
+        "r.json:5: domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or \"off\" (nul",
     ),
     (
         "r.json",
@@ -142,7 +149,7 @@ FAULTS = [
     (
         "r.toml",
         "[quality.by_cause]\ncrash = 'lo'\n",
-        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, not the text "lo"',
+        'r.toml:2: quality.by_cause.crash: must be one of low, medium, high, or "off" (null in JSON), not the t',
     ),
     ("r.json", "{\n  'a': 1}", "r.json: not JSON: Expecting property name enclosed in double quotes: line 2 column 3"),
     (
@@ -262,7 +269,7 @@ deep = 3
             "must be a list, each a text of 1 to 256 characters, not the text",
         ),
         ("[tools]\nkey_by = 'x'", 'must be one of family, args, not the text "x"'),
-        ("[guarantees]\nmax_cost_usd = -1", "must be a number from 0, not -1"),
+        ("[guarantees]\nmax_cost_usd = -1", "must be a number from 0 to 1000000000, not -1"),
         ("[breakers.tool]\nbackoff = 99", "must be a number from 1 to 16, not 99"),
         ("[models]\npreferred_models = [1]", "preferred_models[0]: must be a text, not 1"),
         ("[trust]\nmax_fine_keys = [1]", "must be a whole number from 1 to 1000000, not a list"),
@@ -282,3 +289,24 @@ def test_the_older_name_of_when_a_call_is_overdue() -> None:
     assert week.calls.overdue_after_ms == 86_399_999
     with pytest.raises(ConfigError, match=r"old.toml:3: calls.deadline_ms: says the same as overdue_after_ms"):
         Document("old.toml", "[calls]\noverdue_after_ms = 1000\ndeadline_ms = 60000\n")
+
+
+def test_a_ladder_beyond_its_window_is_refused() -> None:
+    """It could never hold; the window, and what to do, are named. A ladder that is off may say what it likes."""
+    for text in (
+        "[behaviour.repetitive_calls]\nminor = 3\nmoderate = 10\nsevere = 31\n",
+        "[behaviour]\nwindow_steps = 15\n",
+        "[behaviour.poll_no_progress]\nminor = 40\nmoderate = 50\nsevere = 60\n",
+    ):
+        with pytest.raises(ConfigError, match=r"but only the last \d+ steps \(window_steps\) are looked at"):
+            rules_of(text, "mine.toml")
+    assert rules_of("[behaviour]\nwindow_steps = 15\npoll_no_progress = {enabled = false}\n", "mine.toml")
+    assert rules_of("[behaviour]\nwindow_steps = 60\nrepetitive_calls = {severe = 60}\n", "mine.toml")
+
+
+def test_an_older_threshold_beyond_the_window_brings_its_window() -> None:
+    """Such files load unchanged."""
+    behaviour = rules_of('{"pattern_detection": {"repetitive_call_threshold": 20}}', "old.json").behaviour
+    assert (behaviour.repetitive_calls, behaviour.window_steps) == (Ladder(minor=20, moderate=27, severe=40), 40)
+    longest = rules_of('{"pattern_detection": {"repetitive_call_threshold": 100}}', "old.json").behaviour
+    assert (longest.repetitive_calls, longest.window_steps) == (Ladder(minor=100, moderate=100, severe=100), 100)

@@ -82,6 +82,10 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         "model": f"model-{session % 2}",
     }
     call_id = f"{tool}-{choice}"
+    if tool_number % 3 == 0 and kind != "finish":
+        body["agent_id"] = "helper"
+    if choice == 1:
+        body["correlation_id"] = f"trace-{session}"
     if kind == "start":
         args = _ARGS[tool][choice % len(_ARGS[tool])]
         body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}

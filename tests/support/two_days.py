@@ -45,7 +45,8 @@ def _session(story: Story, chance: Random, number: int) -> None:
     if number % 9 == 4:
         story.works("bash", {"command": f"git log -{number}"}, result="nothing new", times=4 + number % 5)
     if number % 12 == 7:
-        story.fails("bash", {"command": "make"}, with_="", message=f"make: no rule for 'job-{number}'", times=4)
+        missing = f"make: no rule for 'job-{number}'"
+        story.fails("bash", {"command": "make"}, message=missing, times=4)
     story.user_says()
 
 

@@ -104,7 +104,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
     [
         (["statsu"], "did you mean 'status'?"),
         (["breaker", "opn"], "did you mean 'open'?"),
-        (["topics", "zzz"], "; choose from check, create"),
+        (["topics", "zzz"], "; choose from acls, check, create"),
         (["worker", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
         (["status", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
         (["up", "--store", "."], ".: is a directory; name a file in it"),
@@ -215,4 +215,4 @@ def test_live_keys_are_completed(tmp_path: Path) -> None:
         "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
     )
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)
-    assert complete().split() == [b"plain,bash", b"plain,bash|command=rm"]
+    assert complete().split() == [b"plain,bash|command=rm"]

@@ -133,7 +133,7 @@ FAULTS = [
     ('{"qwertz": 1}', "qwertz: there is no such rule; remove it"),
     (
         '{"domain_rules": {"a": {}, "api.x.com": {"count_threshold": 0}}}',
-        "domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or null (off), not 0",
+        "domain_rules.'api.x.com'.count_threshold: must be a whole number from 1 to 100, or \"off\" (null in JSON), n",
     ),
     (
         '{"tool_rules": {"bash": {"severity_filter": ["boom"]}}}',

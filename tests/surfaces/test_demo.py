@@ -43,14 +43,20 @@ def test_json_is_what_consumers_read(tmp_path: Path) -> None:
 def test_the_day_holds_what_the_seeds_tell() -> None:
     """Escalated at the third 503, open at the fifth, recovered later; blocked at once; one server; two ladders."""
     bodies = [orjson.loads(output.value or b"") for output in decided()]
-    moves = [(one["key"], one["to"]) for one in bodies if one["type"] == "trust.changed"]
-    assert [to for key, to in moves if key == "http_request"] == ["escalated", "recovering", "trusted"]
-    assert [to for key, to in moves if key == "bash"] == ["blocked"]
-    assert {key for key, _ in moves if "mcp" in key or "atlassian" in key} == {"service:atlassian"}
-    circuit = [
-        one["to"] for one in bodies if one["type"] == "breaker.changed" and one["breaker_key"] == "tool:http_request"
+    trust = [one for one in bodies if one["type"] == "trust.changed"]
+    assert [(one["key"], one["to"]) for one in trust if not one["silent"]] == [
+        ("service:api.example.com", "escalated"),
+        ("service:api.example.com", "recovering"),
+        ("service:api.example.com", "trusted"),
+        ("bash|command=rm", "blocked"),
+        ("service:atlassian", "escalated"),
     ]
-    assert circuit == ["open", "half_open", "closed"]
+    key = "http_request|domain=api.example.com|path_prefix=figures"
+    assert [(one["key"], one["to"], one["part_of"]) for one in trust if one["silent"]] == [
+        (key, to, "service:api.example.com") for to in ("escalated", "recovering", "trusted")
+    ]
+    circuits = [(one["breaker_key"], one["to"]) for one in bodies if one["type"] == "breaker.changed"]
+    assert circuits == [("service:api.example.com", to) for to in ("open", "half_open", "closed")]
     nudges = [(one["session_id"], one["nudge_type"]) for one in bodies if one["type"] == "nudge.issued"]
     for session in ("research", "restore"):
         assert [kind for told, kind in nudges if told == session] == ["gentle", "direct", "interrupt"]
@@ -83,6 +89,8 @@ def test_the_story_fits_the_terminal(columns: str, tmp_path: Path) -> None:
         "pauses the session and calls the user",
         "refuses such calls until a person resets it",
         "manual reset required",
+        "du -sh build → ok",
+        "(part of it, silent)",
         "… 31 minutes later",
     ):
         assert said in flowing, said

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from command_line import environment, trustfold, up
+from story import Story
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.surfaces.key_text import elided
 from trustfold.surfaces.scenarios.bad_day import events
+
+KEY = "http_request|domain=api.example.com|path_prefix=figures"
 
 
 @pytest.fixture
@@ -30,27 +34,43 @@ def states(path: Path) -> dict[str, str]:
     return {one["key"]: one["state"] for one in found if one.get("state", "trusted") != "trusted"}
 
 
-def test_reset_unblocks_a_tool_and_its_finer_keys(store: Path, tmp_path: Path) -> None:
+def test_reset_of_a_tool_unblocks_its_finer_keys(store: Path, tmp_path: Path) -> None:
     """`reset bash` gives the tool and its keys clean trust, says so, and keeps who and why."""
     done = trustfold("reset", "bash", "--reason", "looked fine", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.decode() == (
-        "✓ bash trusted again: reset by an operator\n✓ bash|command=rm trusted again: reset by an operator\n"
-    )
+    assert done.stdout.decode() == "✓ bash|command=rm trusted again: reset by an operator\n"
     assert states(store) == {"service:atlassian": "escalated"}
     with EmbeddedEngine.open(store) as engine:
         (order,) = engine._store.connection.execute("SELECT value FROM log WHERE topic = 'commands'").fetchone()
     assert json.loads(order)["reason"] == "looked fine"
 
 
+def test_reset_of_a_tool_ends_what_holds_for_its_user(tmp_path: Path) -> None:
+    """An MCP tool fails in three workspaces: reset there by its name, as the hint says, it is trusted everywhere."""
+    story = Story(user="ada")
+    for workspace in ("shop", "blog", "docs"):
+        story.moved(workspace=workspace).works("mcp__jira__search").fails("mcp__jira__search", with_="timeout", times=5)
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    assert states(path)["mcp__jira__search"] == "escalated"
+    for workspace in ("shop", "blog"):
+        assert trustfold("reset", "mcp__jira__search", "--workspace", workspace, cwd=tmp_path).returncode == 0
+    assert "mcp__jira__search" not in states(path)
+    assert states(path)["mcp__jira__search|mcp_server=jira"] == "escalated", "in the third workspace"
+
+
 def test_recover_restores_an_escalated_key_only(store: Path, tmp_path: Path) -> None:
     """`recover` gives an escalated key its trust back; a blocked one is refused with the way out."""
     done = trustfold("recover", "service:atlassian", "--json", cwd=tmp_path)
     assert [one["to"] for one in json.loads(done.stdout)["decisions"]] == ["trusted"]
-    blocked = trustfold("recover", "bash", cwd=tmp_path)
-    assert blocked.returncode == 1
-    assert blocked.stderr.decode() == "trustfold: bash is blocked; `trustfold reset 'bash'` unblocks it\n"
-    assert states(store) == {"bash": "blocked", "bash|command=rm": "blocked"}
+    for key in ("bash", "bash|command=rm"):
+        blocked = trustfold("recover", key, cwd=tmp_path)
+        assert blocked.returncode == 1
+        assert blocked.stderr.decode() == (
+            "trustfold: bash|command=rm is blocked; `trustfold reset 'bash|command=rm'` unblocks it\n"
+        )
+    assert states(store) == {"bash|command=rm": "blocked"}
 
 
 def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: Path) -> None:
@@ -69,7 +89,7 @@ def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("reset ", ["bash", "bash|command=rm", "service:atlassian"]),
+        ("reset ", ["bash|command=rm", "service:atlassian"]),
         ("reset s", ["service:atlassian"]),
         ("nudge ", ["off", "gentle", "direct", "full", "save"]),
         ("recovery ask ", ["save"]),
@@ -102,7 +122,7 @@ def test_reset_all_asks_first(store: Path, tmp_path: Path) -> None:
     asked = trustfold("reset", "all", cwd=tmp_path)
     assert asked.returncode == 2
     assert "add --yes" in asked.stderr.decode()
-    assert len(states(store)) == 3
+    assert len(states(store)) == 2
     assert trustfold("reset", "all", "--yes", cwd=tmp_path).returncode == 0
     assert states(store) == {}
     nothing = trustfold("reset", "all", "--yes", cwd=tmp_path)
@@ -115,7 +135,7 @@ def test_an_unknown_key_is_explained(store: Path, tmp_path: Path) -> None:
     done = trustfold("reset", "service:atlasian", cwd=tmp_path)
     assert done.returncode == 2
     assert "nothing is held against 'service:atlasian'; did you mean 'service:atlassian'?" in done.stderr.decode()
-    assert len(states(store)) == 3
+    assert len(states(store)) == 2
 
 
 def test_a_key_of_several_workspaces_needs_the_workspace(store: Path, tmp_path: Path) -> None:
@@ -127,7 +147,7 @@ def test_a_key_of_several_workspaces_needs_the_workspace(store: Path, tmp_path: 
     assert "'bash' is known in acme, other; choose with --workspace" in vague.stderr.decode()
     assert trustfold("reset", "bash", "--workspace", "other", cwd=tmp_path).returncode == 0
     table = trustfold("status", cwd=tmp_path).stdout.decode()
-    assert [line.split()[0] for line in table.splitlines() if " bash " in line] == ["acme"]
+    assert [line.split()[0] for line in table.splitlines() if " bash|command=rm " in line] == ["acme"]
 
 
 def test_orders_reach_the_engine_that_has_the_store(store: Path, tmp_path: Path) -> None:
@@ -141,11 +161,39 @@ def test_orders_reach_the_engine_that_has_the_store(store: Path, tmp_path: Path)
 
 
 def test_an_open_circuit_is_closed_too(store: Path, tmp_path: Path) -> None:
-    """`reset` of a tool whose circuit is open closes the circuit with it."""
+    """`reset` of a service that is escalated and whose circuit is open: trust in it and its keys, and the circuit."""
     broken = [line for line in events() if b'"morning-report"' in line][:10]
     with EmbeddedEngine.open(store) as engine:
         engine.ingest([line.replace(b'"acme"', b'"w9"').replace(b'"id":"', b'"id":"o-') for line in broken])
-    done = trustfold("reset", "http_request", cwd=tmp_path)
-    assert "✓ http_request trusted again: reset by an operator" in done.stdout.decode()
-    assert "✓ tool:http_request circuit closed: closed by an operator" in done.stdout.decode()
-    assert not {key for key in states(store) if "http_request" in key}
+    assert {"service:api.example.com", KEY} < states(store).keys()
+    done = trustfold("reset", "service:api.example.com", "--workspace", "w9", cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == [
+        "↻ service:api.example.com circuit half-open: one probe may test it",
+        "✓ service:api.example.com trusted again: reset by an operator",
+        f"✓ {KEY} trusted again: reset by an operator",
+        "✓ service:api.example.com circuit closed: closed by an operator",
+    ]
+    assert not {key for key in states(store) if "example.com" in key}
+
+
+ODD_NAMES = ["x" * 200 + "a", "x" * 200 + "b", "a|b", "a=b", "a\\b", "a\nb", "工具", "service:crm", "tool:bash"]
+
+
+def test_odd_tool_names_are_reset_by_the_key_that_status_shows(tmp_path: Path) -> None:
+    """Each has a key of its own; that key alone is given clean trust, whole or as a narrow table has cut it."""
+    path = tmp_path / ".trustfold" / "trustfold.sqlite"
+    story = Story()
+    for name in ODD_NAMES:
+        story.fails(name, {"n": 1}, times=3)
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    stuck = states(path)
+    assert len(stuck) == len(ODD_NAMES)
+    shown = json.loads(trustfold("status", "--json", cwd=tmp_path).stdout)["states"]
+    keys = [one["key"] for one in shown if one["kind"] == "trust"]
+    assert sorted(keys) == sorted(stuck)
+    for key in keys:
+        given = elided(key, 180) if key.endswith("b") and len(key) > 180 else key
+        assert trustfold("reset", given, cwd=tmp_path).returncode == 0, given
+        del stuck[key]
+        assert states(path) == stuck

@@ -14,10 +14,14 @@ import pytest
 from command_line import COMMAND, environment, trustfold
 from scenarios import ALL
 from story import Story
+from trustfold.history.catalogue import connect
+from trustfold.history.inputs import lined_up
 from trustfold.projections.emit import Output
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.surfaces.refold import Refold
+from trustfold.surfaces.replay import TOPICS
 from trustfold.surfaces.scenarios.bad_day import events
 
 
@@ -114,8 +118,8 @@ def test_people_see_rows(day: Path, tmp_path: Path) -> None:
     done = trustfold("replay", day, cwd=tmp_path)
     shown = done.stdout.decode()
     assert shown.startswith("2026-03-02\n09:00:12 ")
-    assert "09:00:12 morn…-report ! http_request escalated: 3/3 failures in 1h" in shown
-    assert "09:45:12 tidy-up      ✕ bash blocked: security concern" in shown
+    assert "09:00:12 morn…-report ! service:api.example.com escalated: 3/3 failures in 1h" in shown
+    assert "09:45:12 tidy-up      ✕ bash|command=rm blocked: security concern" in shown
     assert "→ interrupt nudge: PAUSED" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -236,6 +240,57 @@ def test_decisions_of_a_slow_pipe_come_at_once(tmp_path: Path) -> None:
             for expected in wire(topology.feed("events", [line])).splitlines(keepends=True):
                 assert process.stdout.readline() == expected
         process.stdin.close()
+
+
+def story_with_an_order() -> Story:
+    """A tool is escalated, an operator resets it, and it fails again; a day later it is marked."""
+    story = Story(session="ordered").fails("deploy", times=3)
+    story.command("trust.reset", "deploy")
+    story.fails("deploy", times=3).after(minutes=24 * 60)
+    story.quality_command("quality.mark", "deploy", scenario="deploy a shop")
+    return story.works("deploy", times=2)
+
+
+def test_commands_among_the_events_take_effect_where_they_stand(tmp_path: Path) -> None:
+    """A file may hold both, in the order in which they came."""
+    story = story_with_an_order()
+    (tmp_path / "all.ndjson").write_bytes(b"\n".join(value for _, value in story.records))
+    done = trustfold("replay", "all.ndjson", "--json", "--topics", "all", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == wire(story.outputs, topics=TOPICS)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    moves = [(one["from"], one["to"]) for one in found if one["type"] == "trust.changed"]
+    assert moves[:3] == [("trusted", "escalated"), ("escalated", "trusted"), ("trusted", "escalated")]
+    assert any(one["type"] == "state.updated" and one["kind"] == "quality" for one in found)
+    assert not [one for one in found if one["type"] == "dead_letter"]
+
+
+def test_one_event_from_2099_moves_nobody_elses_clock(tmp_path: Path) -> None:
+    """Escalations and circuits of others hold as long as without it, and nothing is overdue for its sake."""
+    story = Story(session="s1").fails("deploy", times=4).fails("search", http_status=503, times=6)
+    open_call = story.started("deploy")
+    lines = [value for _, value in story.records]
+    odd = json.loads(lines[-1]) | {"id": "odd", "session_id": "s2", "time": "2099-01-01T00:00:00Z", "call_id": "odd"}
+    story.after(minutes=1).finished(open_call, "deploy")
+    last = [value for _, value in story.after(minutes=20).works("search", times=2).records][len(lines) :]
+    for before, behind in ((lines, last), ([], lines + last), (lines + last, [])):
+        (tmp_path / "odd.ndjson").write_bytes(b"\n".join([*before, json.dumps(odd).encode(), *behind]))
+        done = trustfold("replay", "odd.ndjson", "--json", cwd=tmp_path)
+        others = [line for line in done.stdout.splitlines(keepends=True) if b'"session_id":"s2"' not in line]
+        assert b"".join(others) == wire(story.outputs), len(before)
+
+
+def test_a_recorded_file_with_commands_folds_again_to_the_same(tmp_path: Path) -> None:
+    """What-if compares with what was decided, orders and wrong clocks included."""
+    lines = [value for _, value in story_with_an_order().records]
+    odd = json.loads(lines[0]) | {"id": "odd", "session_id": "s2", "time": "2099-01-01T00:00:00Z", "call_id": "odd"}
+    lines.insert(3, json.dumps(odd).encode())
+    (tmp_path / "all.ndjson").write_bytes(b"\n".join(lines))
+    assert trustfold("record", "all.ndjson", cwd=tmp_path).returncode == 0
+    with connect(tmp_path / ".trustfold/history", threads=2) as connection, lined_up(connection) as inputs:
+        again = list(Refold(Rules()).run(inputs))
+    assert wire(again) == trustfold("replay", "all.ndjson", "--json", cwd=tmp_path).stdout
+    assert wire(again)
 
 
 def checks_of(story: Story, tmp_path: Path, *more: str) -> tuple[list[dict[str, Any]], str]:

@@ -202,3 +202,35 @@ def test_replay_takes_settings_from_a_file_and_from_its_lines(tmp_path: Path, lo
     (tmp_path / "settings.ndjson").write_bytes(off + b"\n" + off.replace(b"false", b'"no"') + b"\n")
     fault = said("replay", "events.ndjson", "--settings", "settings.ndjson", cwd=tmp_path, code=2)
     assert fault.startswith("trustfold: settings.ndjson:2: $.overrides.nudge_enabled: ")
+
+
+def test_check_names_a_ladder_that_could_never_hold(tmp_path: Path) -> None:
+    """Its file, line and name, and what would make it hold."""
+    (tmp_path / "r.toml").write_text("[behaviour]\nwindow_steps = 8\n[behaviour.same_error_loop]\nsevere = 12\n")
+    fault = said("config", "check", "r.toml", cwd=tmp_path, code=2)
+    assert fault.startswith("trustfold: r.toml:1: behaviour: ")
+    assert "is severe at" in fault
+    assert "window_steps" in fault
+
+
+def test_policies_show_their_own_ladders_and_texts(tmp_path: Path) -> None:
+    """`policies validate` and `list` read them from the file; both forms of the file have them."""
+    own = {
+        "prerequisite_policies": [
+            {
+                "policy_id": "plan",
+                "prerequisite_tool": "make_plan",
+                "gated_tools": ["write_file"],
+                "severity_thresholds": {"minor": 0, "severe": 4},
+                "nudge_templates": {"minor": "Call {prerequisite_tool} first."},
+            }
+        ]
+    }
+    (tmp_path / "p.json").write_text(json.dumps(own))
+    text = said("policies", "validate", "p.json", cwd=tmp_path)
+    assert "make_plan before write_file, within 2 turns; own steps: minor after 0, severe after 4; own texts" in text
+    found = json.loads(said("policies", "validate", "p.json", "--json", cwd=tmp_path))["policies"]["plan"]
+    assert found["severity_thresholds"] == {"minor": 0, "severe": 4}
+    assert found["texts"] == {"minor": "Call {required_tool} first."}
+    with up("--policies", "p.json", cwd=tmp_path):
+        assert "own steps" in said("policies", "list", cwd=tmp_path)

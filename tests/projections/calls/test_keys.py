@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.calls import command_line
-from trustfold.projections.calls.keys import CallKey, call_key, make_key, parse_key
+from trustfold.projections.calls.keys import CallKey, call_key, make_key, parse_key, scope_of_key, tool_key, tool_of_key
 from trustfold.projections.calls.shell import simple_commands
 
 HTTP_KEY = "http_request|domain=api.example.com|path_prefix=v1"
@@ -66,6 +66,52 @@ def test_keys_are_single_lines_of_bounded_length() -> None:
 def test_any_arguments_give_a_key_of_the_tool(tool: str, args: dict[str, str]) -> None:
     """Whatever a model writes, there is a key, and it is made of the tool's."""
     assert call_key(tool, args).fine.startswith(make_key(tool, {}))
+
+
+ODD_NAMES = [
+    "x" * 200 + "a",
+    "x" * 200 + "b",
+    "a|b",
+    "a=b",
+    "a\\|b",
+    "a\nb",
+    "a\tb",
+    "a b",
+    "\x1b[31mred",
+    "C:\\Tools\\New",
+    "outil-é",
+    "工具",
+    "service:crm",
+    "tool:bash",
+    "tier:small",
+    "=" * 256,
+]
+
+
+@given(st.text(max_size=256), st.text(max_size=256))
+def test_names_of_tools_have_keys_of_their_own(one: str, other: str) -> None:
+    """The name can be read back, from the tool's key and from the key of a target; nothing ends a line."""
+    assert tool_of_key(tool_key(one)) == one
+    assert tool_of_key(make_key(one, {"command": other or "x"})) == one
+    assert scope_of_key(make_key(one, {"command": "rm"})) == f"tool:{one}"
+    assert (tool_key(one) == tool_key(other)) is (one == other)
+    assert not set(tool_key(one)) & {chr(code) for code in (*range(32), 127)}
+    assert len(tool_key(one)) <= 2 * len(one)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_stay_apart(name: str) -> None:
+    """Long ones, those with separators, control characters, or the look of a scope."""
+    assert tool_of_key(tool_key(name)) == name
+    assert scope_of_key(tool_key(name)) == f"tool:{name}"
+    assert len({tool_key(one) for one in ODD_NAMES}) == len(ODD_NAMES)
+
+
+def test_long_values_stay_apart() -> None:
+    """What is cut off has its digest behind."""
+    keys = {make_key("t", {"path_prefix": "/deep" * 100 + end}) for end in "abc"}
+    assert len(keys) == 3
+    assert all(len(key) < 150 for key in keys)
 
 
 def test_a_key_parses_back_into_tool_and_signature() -> None:

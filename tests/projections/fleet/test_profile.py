@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from story import Story
-from trustfold.projections.fleet.profile import count, is_worth_telling, most_common_pattern
+from trustfold.projections.fleet.profile import count, is_worth_telling, most_common_pattern, nudge_effectiveness
 from trustfold.projections.fleet.state import ModelProfile
 from trustfold.schemas.rules import BehaviourRules, Rules
 from trustfold.schemas.standings import ModelBehaved
@@ -135,3 +136,26 @@ def test_the_most_common_pattern_does_not_depend_on_the_order() -> None:
     for names in (("text_loop", "monologue"), ("monologue", "text_loop")):
         assert most_common_pattern(ModelProfile(MODEL, pattern_counts=dict.fromkeys(names, 2))) == "monologue"
     assert most_common_pattern(ModelProfile(MODEL)) is None
+
+
+def test_nudges_that_nobody_could_heed_are_not_held_against_a_model() -> None:
+    """The user, or the end of the session, came before it could show: effectiveness is of those that were judged."""
+    story = Story(model=MODEL)
+    for end in ("user.message", "session.ended"):
+        story.works(*READ, result="same", times=3)
+        story.event(end)
+    assert profile(story)["nudges_sent"] == 2
+    assert profile(story)["nudges_judged"] == 0
+    assert "nudge_effectiveness" not in profile(story)
+    story.works(*READ, result="same", times=4)
+    assert (profile(story)["nudges_judged"], profile(story)["nudge_effectiveness"]) == (1, 0.0)
+    story.works(*READ, result="else")
+    assert (profile(story)["nudges_judged"], profile(story)["nudge_effectiveness"]) == (2, 0.5)
+
+
+def test_a_profile_of_before_counts_its_nudges_as_judged() -> None:
+    """An older snapshot is shorter; its effectiveness goes on from what it was."""
+    old = msgspec.convert([MODEL, 9, 1, {}, 4, 3], ModelProfile)
+    assert nudge_effectiveness(old) == 0.75
+    count(old, ModelBehaved(id="x", time_ms=1, model=MODEL, nudges_judged=1, nudges_effective=1))
+    assert nudge_effectiveness(old) == 0.8

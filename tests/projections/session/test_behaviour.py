@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import orjson
 import pytest
 from story import Story
@@ -307,11 +308,10 @@ def test_an_action_ends_reading() -> None:
         "Shall I proceed now?",
         "Let me know if you need anything else.",
         "I'll need your user ID to go on.",
-        "The file has three lines.",
     ],
 )
 def test_questions_and_offers_are_no_announcements(text: str) -> None:
-    """Messages that hand the word to the user, or only report, announce nothing."""
+    """Messages that hand the word to the user announce nothing, however many there are."""
     story = Story()
     for _ in range(5):
         story.says(text)
@@ -398,3 +398,108 @@ def test_a_second_end_of_a_turn_is_no_silent_turn() -> None:
     for _ in range(3):
         story.event("turn.ended", turn_index=2)
     assert [severity for severity, _ in found(story, "announce_no_action")] == ["minor", "moderate"]
+
+
+def test_two_unknown_results_are_never_the_same() -> None:
+    """Where the publisher gives neither result nor digest, nothing says that a call brought nothing new."""
+    story = Story()
+    for number in range(8):
+        story.works("query_db", {"q": 1}, result=None)
+        story.works("read_file", {"path": f"/f{number % 2}"}, result=None)
+    assert story.patterns() == []
+    for _ in range(3):
+        call = story.started("query_db", {"q": 2})
+        story.event("tool_call.finished", call_id=call, tool_name="query_db", status="success", result_digest="same")
+    assert story.found("repetitive_calls") == [("minor", 3)]
+
+
+def test_many_reads_with_news_are_named_for_what_they_are() -> None:
+    """Beyond the cap they are reported; no text says that they brought nothing new."""
+    story = Story()
+    for number in range(90):
+        story.works("read_file", {"path": f"/f{number}"}, result=f"text {number}")
+    assert story.found("read_only_loop") == [("minor", 40), ("moderate", 60), ("severe", 90)]
+    texts = [one["message"] for one in story.all("nudge.issued", pattern="read_only_loop")]
+    assert len(texts) >= 3
+    assert all("new" not in text and "reads in a row" in text for text in texts)
+
+
+def test_volatile_arguments_do_not_tell_calls_apart() -> None:
+    """Elements of a page are numbered anew at each look: the same click with another number is the same."""
+    rules = msgspec.convert({"tools": {"volatile_args": {"click": ["ref"]}}}, Rules)
+    told = []
+    for given in (rules, Rules()):
+        story = Story(rules=given)
+        for number in range(20):
+            story.works("click", {"name": "Next", "ref": number}, result="nothing happened")
+        told.append({pattern for pattern, *_ in story.patterns()})
+    assert "repetitive_calls" in told[0]
+    assert "paging_loop" not in told[0]
+    assert "repetitive_calls" not in told[1]
+
+
+# --- announcements by structure -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Most kijavítom a hibát.",
+        "Nyt korjaan virheen.",
+        "지금 수정하겠습니다.",
+        "سأصلح الخطأ الآن.",
+        "The file has three lines.",
+    ],
+)
+def test_message_after_message_announces_in_any_language(text: str) -> None:
+    """What is followed by another message, and by no call, promised something; one message more is how people talk."""
+    story = Story()
+    for number in range(6):
+        story.says(f"{text} ({number}) ok.")
+    assert found(story, "announce_no_action") == [("minor", 2), ("moderate", 3), ("severe", 4)]
+    assert "followed by no call" in story.decided("nudge.issued", nudge_type="gentle")["message"]
+
+
+def test_turns_that_end_with_a_message_announce_in_any_language() -> None:
+    """Across turns, with nothing but a look at the tools between, each of them counts: as with phrases."""
+    for texts in (["Most kijavítom a hibát."] * 4, ["I'll fix it now."] * 4):
+        story = Story()
+        for text in texts:
+            story.turn_starts()
+            story.says(text)
+            story.works("list_tools")
+            story.turn_ends()
+        assert found(story, "announce_no_action") == [("minor", 2), ("moderate", 3), ("severe", 4)]
+
+
+GREEK = "Να συνεχίσω;"  # noqa: RUF001 - Greek letters, and a semicolon that asks
+
+
+@pytest.mark.parametrize("text", ["Folytassam?", "続けますか？", "هل أتابع؟", GREEK, "¿Sigo?", "**Shall I go on?**"])
+def test_questions_end_with_a_question_mark_of_their_script(text: str) -> None:
+    """They hand the word to the user, who may be slow."""
+    story = Story()
+    for _ in range(4):
+        story.turn_starts()
+        story.says(text)
+        story.turn_ends()
+    assert found(story, "announce_no_action") == []
+
+
+def test_a_call_or_the_user_keeps_messages_from_announcing() -> None:
+    """Work with commentary, and a chat."""
+    story = Story()
+    for number in range(8):
+        story.says("Most kijavítom a hibát.")
+        story.says("Az első sor hibás.")
+        story.works("edit_file", {"n": number}, result=str(number)) if number % 2 else story.user_says()
+    assert found(story, "announce_no_action") == []
+
+
+def test_a_publisher_that_keeps_texts_private_says_what_announces() -> None:
+    """`announces: false` is its word; without it structure decides."""
+    for announces, expected in ((False, []), (None, [("minor", 2)])):
+        story = Story()
+        for number in range(4):
+            story.event("model.text", text_digest=f"d{number}", announces=announces)
+        assert found(story, "announce_no_action") == expected

@@ -66,7 +66,7 @@ def test_a_nudge_that_works_is_judged_effective() -> None:
 
 def test_an_ignored_nudge_raises_the_next() -> None:
     """After the cooldown, at the same severity, the next nudge is a step stronger."""
-    rules = Rules(behaviour=BehaviourRules(repetitive_calls=Ladder(minor=3, moderate=100, severe=100)))
+    rules = Rules(behaviour=BehaviourRules(repetitive_calls=Ladder(minor=3, moderate=30, severe=30)))
     story = Story(rules=rules).works(*READ, result="same", times=13)
     assert story.all("nudge.judged")[0]["effective"] is False
     assert story.nudges() == [("repetitive_calls", "gentle"), ("repetitive_calls", "direct")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from story import Story
 from trustfold.schemas.rules import Policy, Rules
@@ -197,3 +198,64 @@ def test_a_violated_policy_names_its_tool() -> None:
     for number in range(2):
         story.works("write_file", {"path": f"/{number}"}, result=str(number))
     assert story.found("tool_avoidance") == [("minor", 2)]
+
+
+def own_ladder(**policy: object) -> Story:
+    """A policy with thresholds or texts of its own."""
+    given = {"requires": "plan", "before": ["write_file"], **policy}
+    return Story(rules=msgspec.convert({"policies": {"plan first": given}}, Rules))
+
+
+def violate(story: Story, times: int) -> Story:
+    """Calls that come too early, each another."""
+    for number in range(times):
+        story.works("write_file", {"n": number}, result=str(number))
+    return story
+
+
+def test_a_policy_may_have_a_ladder_of_its_own() -> None:
+    """Thresholds count the violations before this one: minor at the second, severe at the fourth."""
+    story = violate(own_ladder(severity_thresholds={"minor": 1, "moderate": 2, "severe": 3}), 4)
+    assert story.found("prerequisite_violated") == [("minor", 2), ("moderate", 3), ("severe", 4)]
+
+
+def test_what_a_policys_ladder_leaves_out_keeps_its_default() -> None:
+    """Where several hold, the highest counts: severe at once hides the others."""
+    story = violate(own_ladder(severity_thresholds={"severe": 9}), 10)
+    assert story.found("prerequisite_violated") == [("minor", 1), ("moderate", 2), ("severe", 10)]
+    story = violate(own_ladder(severity_thresholds={"severe": 0}), 1)
+    assert story.found("prerequisite_violated") == [("severe", 1)]
+
+
+def test_a_policys_ladder_is_its_own_alone() -> None:
+    """Another policy that is violated by the same calls rises as usual."""
+    policies = {
+        "lenient": {"requires": "plan", "before": ["write_file"], "severity_thresholds": {"minor": 2}},
+        "usual": {"requires": "review", "before": ["write_file"]},
+    }
+    story = violate(Story(rules=msgspec.convert({"policies": policies}, Rules)), 1)
+    assert story.found("prerequisite_violated") == [("minor", 1)]
+    assert "review" in story.decided("pattern.detected", pattern="prerequisite_violated")["expected_action"]
+
+
+def test_a_policy_may_have_texts_of_its_own() -> None:
+    """By severity, before its one message and before the shipped texts; and what it expects."""
+    story = own_ladder(
+        texts={"minor": "First {required_tool}, please."},
+        message="{required_tool} comes before {tool_name}.",
+        expected_action="call {required_tool}, then {tool_name} again",
+    )
+    violate(story, 2)
+    assert [one["message"] for one in story.all("nudge.issued", pattern="prerequisite_violated")] == [
+        "First plan, please.",
+        "plan comes before write_file.",
+    ]
+    found = story.decided("pattern.detected", pattern="prerequisite_violated")
+    assert found["expected_action"] == "call plan, then write_file again"
+
+
+@pytest.mark.parametrize("field", [{"texts": {"minor": "{toll}"}}, {"expected_action": "{toll}"}])
+def test_a_policys_text_with_a_placeholder_that_nothing_fills_is_refused(field: dict[str, object]) -> None:
+    """When it is loaded, not when a model is stuck."""
+    with pytest.raises(msgspec.ValidationError, match=r"placeholder \{toll\}"):
+        own_ladder(**field)

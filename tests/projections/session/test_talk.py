@@ -36,7 +36,7 @@ def test_a_monologue_is_over_when_a_call_starts() -> None:
     """Not only when it has finished."""
     story = Story()
     for number in range(4):
-        story.says(f"Observation {number}.")
+        story.says(f"Is this observation {number}?")
     story.started("read_file", {"path": "/a"})
     assert story.cleared() == ["monologue"]
 
@@ -53,7 +53,7 @@ def test_our_own_nudges_end_nothing() -> None:
     """They are no user message: the monologue goes on and grows more severe."""
     story = Story()
     for number in range(6):
-        story.says(f"Observation {number}.")
+        story.says(f"Is this observation {number}?")
     assert [pattern for pattern, _ in story.nudges()] == ["monologue", "monologue"]
 
 
@@ -133,6 +133,13 @@ def test_a_new_message_clears_it() -> None:
         story.says(SENTENCE)
     story.says("I have found the reason: the path was wrong from the start.")
     assert "text_loop" in story.cleared()
+
+
+def test_a_chant_that_begins_and_ends_within_sentences() -> None:
+    """Ten laps of a text that is cut off in the middle of a word are ten, not nine."""
+    story = Story()
+    story.says("The directory is empty, so I look again. The directory is em" * 10)
+    assert story.found("text_loop") == [("severe", 10)]
 
 
 def test_thoughts_can_chant() -> None:

@@ -81,7 +81,7 @@ def test_one_probe_closes_a_recursive_circuit() -> None:
     story = Story()
     for _ in range(3):
         call = story.started("sub_agent", recursion_depth=1, model_tier="small")
-        story.finished(call, "sub_agent", status="error", result=None, error={"type": "x", "message": "boom"})
+        story.finished(call, "sub_agent", status="error", result=None, error={"type": "RuntimeError"})
     assert story.circuit("tier:small") == [("closed", "open")]
     story.after(61)
     call = story.started("sub_agent", recursion_depth=1, model_tier="small")
@@ -174,7 +174,7 @@ def test_declared_read_only_tools_are_given_more_patience() -> None:
     for number in range(8):
         assert story.circuit(KEY) == [], number
         call = story.started(TOOL, annotations={"readOnlyHint": True})
-        story.finished(call, TOOL, status="error", result=None, error={"type": "x", "message": "boom"})
+        story.finished(call, TOOL, status="error", result=None, error={"type": "RuntimeError", "message": "boom"})
     assert story.circuit(KEY) == [("closed", "open")]
 
 

@@ -70,6 +70,47 @@ def test_a_model_nobody_has_tried_is_not_suggested() -> None:
     assert story.all("model_switch.suggested") == []
 
 
+def declared(story: Story, *models: str) -> Story:
+    """The platform says which models may be suggested."""
+    story.event("models.available", models=list(models))
+    return story
+
+
+def suggested(story: Story) -> list[str]:
+    """Models suggested."""
+    return [one["suggested_model"] for one in story.all("model_switch.suggested")]
+
+
+@pytest.mark.parametrize(("declaration", "found"), [((GOOD, "other"), [GOOD]), (("other",), []), ((), [])])
+def test_of_a_session_that_declares_its_models_only_those_are_suggested(
+    declaration: tuple[str, ...], found: list[str]
+) -> None:
+    """With an event of its own, or as the session starts; a later declaration takes the place of the earlier one."""
+    story = declared(declared(copes(Story(), 5), GOOD), *declaration).fails(TOOL, ARGS, model=BAD, times=3, **SLIP)
+    assert suggested(story) == found
+    story = copes(Story(), 5)
+    story.event("session.started", models=list(declaration))
+    assert suggested(story.fails(TOOL, ARGS, model=BAD, times=3, **SLIP)) == found
+
+
+def test_a_model_unseen_for_a_month_is_suggested_only_where_it_is_declared() -> None:
+    """It may be gone; a call of another key of the tool shows that it is not."""
+    month = 30 * 24 * 60
+    assert suggested(copes(Story(), 5).after(minutes=month - 5).fails(TOOL, ARGS, model=BAD, times=3, **SLIP)) == [GOOD]
+    assert suggested(copes(Story(), 5).after(minutes=month).fails(TOOL, ARGS, model=BAD, times=3, **SLIP)) == []
+    story = copes(Story(), 5).after(minutes=month).works(TOOL, {"url": "https://other.com/x"}, model=GOOD)
+    assert suggested(story.fails(TOOL, ARGS, model=BAD, times=3, **SLIP)) == [GOOD]
+    story = declared(copes(Story(), 5).after(minutes=month), GOOD).fails(TOOL, ARGS, model=BAD, times=3, **SLIP)
+    assert suggested(story) == [GOOD]
+
+
+@pytest.mark.parametrize(("model", "found"), [(GOOD, [GOOD]), ("other", [])])
+def test_a_declaration_holds_for_patterns_too(model: str, found: list[str]) -> None:
+    """Going round in circles counts against a model as its failures do."""
+    story = declared(copes(Story(), 30), model).works(TOOL, ARGS, result="the same", model=BAD, times=6)
+    assert suggested(story) == found
+
+
 @pytest.mark.parametrize(
     "severity", [one for one in Severity if one not in {Severity.INVALID_INPUT, Severity.VALIDATION}]
 )

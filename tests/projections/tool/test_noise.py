@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from story import Story
-from trustfold.schemas.rules import EscalationPatch, Rules, TrustRules
+from trustfold.schemas.rules import EscalationPatch, Rules, ToolRules, TrustRules
 from trustfold.schemas.vocabulary import Severity
 
 KEY = "deploy"
@@ -153,3 +153,24 @@ def test_only_what_the_filter_has_is_an_expected_severity() -> None:
     """A filter of its own turns the same failures into neither failure nor noise."""
     story = ruled(severity_filter=frozenset({Severity.CRASH})).fails(KEY, times=5).fails(KEY, with_="crash", times=2)
     assert story.moves(KEY) == []
+
+
+def test_an_expected_failure_rate_excuses_that_share() -> None:
+    """A tool of which half of the calls may fail is escalated when more of the latest ones do; at 1 it never is."""
+    for rate, escalated in ((0.5, 1), (1.0, 0)):
+        story = Story(rules=Rules(tools=ToolRules(expected_failure_rates={KEY: rate})))
+        for _ in range(6):
+            story.works(KEY).fails(KEY)
+        assert story.moves(KEY) == []
+        assert len(story.fails(KEY, times=5).moves(KEY)) == escalated
+
+
+def test_what_a_tool_answers_blames_no_model_and_costs_little() -> None:
+    """Failing tests are no failures of the model's own making; a no to a scenario costs 0.01 and leaves no tag."""
+    story = Story(model="m1")
+    story.fails("bash", {"command": "pytest"}, with_="", message="3 failed", times=4)
+    assert story.all("state.updated", kind="quality") == []
+    story.fails("bash", {"command": "pytest"}, with_="", message="3 failed", scenario="test the billing", times=2)
+    state = story.all("state.updated", kind="quality")[-1]
+    assert state["score"] == pytest.approx(0.88)
+    assert not state.get("tags")

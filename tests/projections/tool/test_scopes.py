@@ -217,3 +217,35 @@ def test_a_dangerous_command_is_blocked_where_there_is_no_room_for_its_key() -> 
     story = Story(rules=Rules(trust=TrustRules(max_fine_keys=1)))
     story.fails("bash", RM, times=3).fails("bash", GIT, with_="security")
     assert story.moves("bash") == [("trusted", "blocked")]
+
+
+# --- circuits --------------------------------------------------------------------------------------------------------
+
+
+def test_one_crashing_command_never_opens_the_shell() -> None:
+    """Ten crashes of one command in a row: the circuit of the tool stays closed; with three commands it opens."""
+    story = Story().works("bash", GIT).fails("bash", RM, with_="crash", times=10)
+    assert story.circuit("tool:bash") == []
+    for command in (GIT, LS):
+        story.fails("bash", command, with_="crash")
+    assert story.circuit("tool:bash") == [("closed", "open")]
+
+
+def test_a_key_that_failed_long_ago_opens_no_circuit() -> None:
+    """Two keys failed an hour ago; the third is alone now."""
+    story = Story()
+    for command in (GIT, LS):
+        story.fails("bash", command, with_="crash", times=2)
+    story.after(minutes=60).fails("bash", RM, with_="crash", times=10)
+    assert story.circuit("tool:bash") == []
+
+
+def test_a_removed_tool_leaves_its_trusted_keys_alone() -> None:
+    """Removing a tool is one change, however many services hold a trusted key of it; restoring it is one, too."""
+    story = Story().works("http_request", API).works("http_request", OTHER_API)
+    story.command("tool.remove", "http_request")
+    story.command("tool.restore", "http_request")
+    assert [(one["key"], one["to"]) for one in story.all("trust.changed")] == [
+        ("http_request", "removed"),
+        ("http_request", "trusted"),
+    ]

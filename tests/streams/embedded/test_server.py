@@ -58,7 +58,7 @@ def test_events_in_decisions_out(server: Up) -> None:
     assert server.lines("/v1/decisions?topics=nudges,breakers") == []
     state = server.get("/v1/state")
     blocked = {one["key"] for one in state["states"] if one.get("state") == "blocked"}
-    assert blocked == {"bash", "bash|command=rm"}
+    assert blocked == {"bash|command=rm"}
     assert state["recovery_mode"] == "auto"
     assert server.lines(f"/v1/decisions?topics=state,escalations&after={state['offset']}") == []
 
@@ -142,10 +142,7 @@ def test_commands_answer_with_what_they_did(server: Up) -> None:
         "workspace_id": "w1",
     }
     answer = server.post("/v1/commands", orjson.dumps(order))
-    assert [(one["key"], one["to"]) for one in answer["decisions"]] == [
-        ("bash", "trusted"),
-        ("bash|command=rm", "trusted"),
-    ]
+    assert [(one["key"], one["to"]) for one in answer["decisions"]] == [("bash|command=rm", "trusted")]
     assert all(one.get("state", "trusted") == "trusted" for one in server.get("/v1/state")["states"])
     bad = server.post("/v1/commands", orjson.dumps(order | {"id": "o2", "type": "trust.reste"}))
     assert bad["dead_letters"] == 1
@@ -284,7 +281,7 @@ def test_it_stops_when_told(server: Up, tmp_path: Path, number: signal.Signals, 
     stream.read()
     connection.close()
     views = Views.open(tmp_path / "store.sqlite")
-    assert len(views.decisions()) == 2
+    assert len(views.decisions()) == 1
     views.close()
 
 

@@ -77,7 +77,8 @@ def deny(bootstrap: str, kind: str, name: str) -> None:
     }[kind]
     user, pattern = "User:ANONYMOUS", ResourcePatternType.LITERAL
     binding = AclBinding(resource, name, pattern, user, "*", operation, AclPermissionType.DENY)
-    for done in AdminClient({"bootstrap.servers": bootstrap}).create_acls([binding]).values():
+    client = AdminClient({"bootstrap.servers": bootstrap})  # must outlive what it was asked for
+    for done in client.create_acls([binding]).values():
         done.result(10)
 
 

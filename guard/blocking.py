@@ -1,0 +1,154 @@
+"""Guarded calls for threads that wait.
+
+An event loop does the guard's waiting: the one that the guard lives on, where another thread runs that, else one in a
+thread of its own. The tool runs in the thread that calls, with whatever that holds (a connection, a lock, a context).
+Only a call with a time limit runs in another thread, since nobody can cut off the caller's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .tool_threads import Outcome
+
+if TYPE_CHECKING:
+    from .attempts import Function, Runner
+    from .guard import ToolGuard
+    from .result import ToolResult
+
+T = TypeVar("T")
+_Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome]"]
+
+
+class LoopThread:
+    """An event loop that runs beside the program, in a daemon thread."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="trustfold-guard", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for its end."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def stop(self) -> None:
+        """End the loop and its thread; a second time does nothing."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(5)
+
+
+class BlockingCalls:
+    """Makes calls of one guard for threads that wait for them."""
+
+    def __init__(self, guard: ToolGuard) -> None:
+        """Find or start a loop when the first call is made."""
+        self._guard = guard
+        self._own: LoopThread | None = None
+        self._blocked = 0
+        self._lock = threading.Lock()
+
+    def call(
+        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+    ) -> ToolResult:
+        """As `ToolGuard.call`."""
+        guard, home = self._guard, self._guard.home
+
+        def make(runner: Runner) -> Coroutine[Any, Any, ToolResult]:
+            return guard.call(tool_name, function, args, runner=runner, **options)
+
+        if home is None or not home.is_running():
+            return serve(self._own_loop(), make)
+        if _runs_here(home):
+            # It stands still as long as this call takes; other threads that the tool waits for must not wait for it.
+            self._blocked += 1
+            try:
+                return serve(self._own_loop(), make)
+            finally:
+                self._blocked -= 1
+        return serve(self._own_loop() if self._blocked else home, make)
+
+    def close(self) -> None:
+        """End the loop, if it is of its own."""
+        own, self._own = self._own, None
+        if own is not None:
+            own.stop()
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._own is None:
+                self._own = LoopThread()
+            return self._own.loop
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[Any, Any, T]]) -> T:
+    """Run a call on a loop in another thread, with this thread's context variables, and its tool here."""
+    work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+    ended: list[Outcome] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def here(function: Function, args: dict[str, Any]) -> Outcome:
+        done: asyncio.Future[Outcome] = loop.create_future()
+        work.put((function, args, loop, done))
+        return await done
+
+    async def on_the_loop() -> None:
+        try:
+            ended.append(Outcome(await make(here)))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits; it must not end the loop
+            ended.append(Outcome(None, error))
+        finally:
+            work.put(None)
+
+    context = contextvars.copy_context()
+    loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(on_the_loop(), context=context)))
+    try:
+        while (item := work.get()) is not None:
+            _run_here(*item)
+    except BaseException:
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+        raise
+    output, error = ended[0]
+    if error is not None:
+        raise error
+    made: T = output
+    return made
+
+
+def _run_here(
+    function: Function, args: dict[str, Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Outcome]
+) -> None:
+    """Run a tool in this thread and report to the loop what became of it; what is no failure ends the wait at once."""
+    try:
+        outcome = Outcome(function(**args))
+    except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+        outcome = Outcome(None, error)
+    loop.call_soon_threadsafe(_resolve, done, outcome)
+
+
+def _resolve(done: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not done.done():
+        done.set_result(outcome)

@@ -1,0 +1,82 @@
+"""Generators as results: handed over as they come; the call ends when they end, with the error they end with.
+
+A relay stands in front of the tool's own generator and passes everything through in both directions. It reports the end
+once: by exhaustion, by an error, or because nobody reads on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any
+
+Ended = Callable[[BaseException | None, bool], None]
+"""Gets the error that a stream ended with, if any, and whether its reader left it before its end."""
+
+
+def is_stream(output: object) -> bool:
+    """Whether a result is a generator of either kind."""
+    kind = type(output)
+    if kind is AsyncGeneratorType:
+        return True
+    return kind is GeneratorType and not output.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE  # type: ignore[attr-defined]
+
+
+def relay(stream: Any, ended: Ended) -> Any:
+    """A generator of the same kind that gives what `stream` gives and reports its end once."""
+    told = False
+
+    def once(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `Ended`
+        nonlocal told
+        if not told:
+            told = True
+            ended(error, left)
+
+    make: Callable[..., Any] = relay_async if type(stream) is AsyncGeneratorType else _relay
+    made = make(stream, once)
+    made.__name__, made.__qualname__ = stream.__name__, stream.__qualname__
+    # One that is never begun runs no code of ours when it goes.
+    weakref.finalize(made, once, None, True).atexit = False  # noqa: FBT003
+    return made
+
+
+def _relay(stream: Generator[Any, Any, Any], ended: Ended) -> Generator[Any, Any, Any]:
+    try:
+        value = yield from stream
+    except GeneratorExit:
+        ended(None, True)  # noqa: FBT003
+        raise
+    except BaseException as error:
+        ended(error, False)  # noqa: FBT003
+        raise
+    ended(None, False)  # noqa: FBT003
+    return value
+
+
+async def relay_async(stream: AsyncGenerator[Any, Any], ended: Ended | None = None) -> AsyncGenerator[Any, Any]:
+    """What `yield from` would do, if asynchronous generators had it."""
+    try:
+        item = await stream.__anext__()
+        while True:
+            try:
+                sent = yield item
+            except GeneratorExit:
+                await stream.aclose()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - thrown in by the reader, for the tool's own generator
+                item = await stream.athrow(thrown)
+            else:
+                item = await stream.asend(sent)
+    except StopAsyncIteration:
+        if ended is not None:
+            ended(None, False)  # noqa: FBT003
+    except GeneratorExit:
+        if ended is not None:
+            ended(None, True)  # noqa: FBT003
+        raise
+    except BaseException as error:
+        if ended is not None:
+            ended(error, False)  # noqa: FBT003
+        raise

@@ -1,0 +1,368 @@
+"""Answered or broken: which failures say something about a tool's health, and which are its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from recorded import TRACE_NAMES, lines_of
+from story import Story
+from trustfold.projections.calls import keys
+from trustfold.projections.calls.classify import Failure, classify, failure_in_result
+from trustfold.projections.calls.errors import neutral_reason
+from trustfold.schemas.rules import Rules
+from trustfold.schemas.rules_calls import CallRules, ToolRules
+
+
+def severity_of(failure: Failure, **more: Any) -> str:
+    """Severity of a failure that the reporter did not judge."""
+    return str(classify(failure, status="error", dangerous=False, **more))
+
+
+def told(story: Story) -> dict[str, Any]:
+    """The last outcome of a tool that the story's calls had."""
+    outcomes = [orjson.loads(output.value or b"{}") for output in story.outputs if output.topic == "outcomes"]
+    return next(outcome for outcome in reversed(outcomes) if outcome["scope"].startswith("tool:"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "severity"),
+    [
+        (Failure(type="exit_code_1"), "validation"),
+        (Failure(type="exit_code_2", message="error: 3 tests failed"), "validation"),
+        (Failure(type="exit_code_100"), "validation"),
+        (Failure(type="exit_code_128", message="fatal: not a git repository"), "validation"),
+        (Failure(type="tool_error", message="String to replace not found in file.\nString: timeout"), "validation"),
+        (Failure(type="edit_no_match", message="Could not find the exact text in /src/timeout.ts."), "validation"),
+        (Failure(type="string_not_found"), "validation"),
+        (Failure(message="String to replace not found in file"), "validation"),
+        (Failure(type="tool_error", message="Error: not enough seats on flight HAT139"), "validation"),
+        (Failure(message="Error: gift card balance is not enough"), "validation"),
+        (Failure(type="tool_error", message="File has not been read yet. Read it first."), "validation"),
+        (Failure(type="tool_error", message="old_str `the timeout of a crash` did not appear"), "validation"),
+        (Failure(type="sql_error", message="You have an error in your SQL syntax; it is invalid"), "validation"),
+        (Failure(type="ProgrammingError", message='column "x" is required'), "validation"),
+        (Failure(type="sqlite3.IntegrityError", message="UNIQUE constraint failed"), "validation"),
+        (Failure(type="test_failed", message="Test case did not pass."), "validation"),
+        (Failure(type="error", message="no"), "validation"),
+        (Failure(type="RuntimeError", message="boom"), "server_error"),
+        (Failure(type="com.acme.WidgetException"), "server_error"),
+        (Failure(type="Exception", message="no"), "server_error"),
+        (Failure(type="tool_error", message="KafkaException: broken"), "server_error"),
+        (Failure(message="Traceback (most recent call last):\n  File x\nRuntimeError: boom"), "server_error"),
+        (Failure(message="Internal server error"), "server_error"),
+        (Failure(type="tool_error", message="(0 , dist.default) is not a function"), "server_error"),
+        (Failure(), "server_error"),
+    ],
+)
+def test_a_tool_that_says_no_has_answered(failure: Failure, severity: str) -> None:
+    """Exit codes, SQL errors and plain texts are answers; an exception that nobody knows is a fault of the tool."""
+    assert severity_of(failure) == severity
+
+
+@pytest.mark.parametrize(
+    ("failure", "severity"),
+    [
+        (Failure(type="OperationalError", message="could not connect to server"), "transient"),
+        (Failure(type="OperationalError", message="server closed the connection unexpectedly"), "transient"),
+        (Failure(type="sql_error", message="MySQL server has gone away"), "transient"),
+        (Failure(type="sql_error", message="Lock wait timeout exceeded"), "timeout"),
+        (Failure(type="sql_error", message="Access denied for user 'x'"), "permission"),
+        (Failure(type="sql_error", message="Table 'a' doesn't exist"), "not_found"),
+    ],
+)
+def test_a_lost_database_is_no_answer(failure: Failure, severity: str) -> None:
+    """What a database's error says about its health counts."""
+    assert severity_of(failure) == severity
+
+
+@pytest.mark.parametrize(
+    ("failure", "severity"),
+    [
+        (Failure(code="429"), "transient"),
+        (Failure(type="429"), "transient"),
+        (Failure(code="401"), "permission"),
+        (Failure(code="403"), "permission"),
+        (Failure(type="503"), "server_error"),
+        (Failure(type="HTTP 503"), "server_error"),
+        (Failure(type="http_404"), "not_found"),
+        (Failure(code="rate_limit_exceeded"), "transient"),
+        (Failure(type="insufficient_quota"), "transient"),
+        (Failure(type="UNAUTHORIZED"), "permission"),
+        (Failure(type="StatusCode.UNAVAILABLE"), "transient"),
+        (Failure(type="DEADLINE_EXCEEDED"), "timeout"),
+        (Failure(type="RESOURCE_EXHAUSTED"), "transient"),
+        (Failure(type="INTERNAL"), "server_error"),
+        (Failure(type="FAILED_PRECONDITION"), "validation"),
+        (Failure(message="Rate limiting in effect"), "transient"),
+        (Failure(message="You are not authorized to do this"), "permission"),
+        (Failure(message="Request failed with status code 429"), "transient"),
+        (Failure(message="HTTP 503"), "server_error"),
+        (Failure(message="upstream said HTTP/1.1 401"), "permission"),
+        (Failure(message="404 Client Error: Not Found for url: x"), "not_found"),
+        (Failure(message="404 rows were read"), "validation"),
+        (Failure(type="exit_code_124"), "timeout"),
+        (Failure(code="124"), "timeout"),
+        (Failure(message="Exit code 124\nno output"), "timeout"),
+        (Failure(message="disk quota exceeded"), "server_error"),
+        (Failure(message="No space left on device"), "server_error"),
+        (Failure(message="an unexpected token"), "validation"),
+    ],
+)
+def test_codes_without_a_status_are_read_for_what_they_say(failure: Failure, severity: str) -> None:
+    """In the type, in the code or in the message, on word boundaries."""
+    assert severity_of(failure) == severity
+
+
+@pytest.mark.parametrize(
+    ("code", "severity"),
+    [
+        (1, "validation"), (2, "validation"), (125, "validation"), (124, "timeout"), (126, "permission"),
+        (127, "not_found"), (128, "validation"), (129, "validation"), (130, "validation"), (134, "crash"),
+        (136, "crash"), (137, "crash"), (139, "crash"), (141, "validation"), (143, "validation"), (-9, "crash"),
+        (-11, "crash"), (-15, "validation"), (-1, "validation"), (255, "validation"), (3221225477, "crash"),
+        (-1073741819, "crash"),
+    ],
+)  # fmt: skip
+def test_of_a_command_only_the_exit_code_counts(code: int, severity: str) -> None:
+    """What it printed is no message: `cat test.log` may print anything."""
+    printed = "timeout\nsegmentation fault (core dumped)\nconnection refused\nHTTP 503\n" + "done\n" * 3
+    failure = failure_in_result({"exit_code": code, "stdout": printed})
+    assert failure is not None
+    assert severity_of(failure) == severity
+    assert severity_of(Failure(type="tool_error", message=printed, code=str(code)), runs="shell") == severity
+
+
+def test_a_refusal_in_the_last_lines_of_a_command_counts() -> None:
+    """A command that could not write ends by saying so; one that printed the words long before does not."""
+    assert severity_of(Failure(type="exit_code_1", message="x\ntouch: a: Permission denied\n")) == "permission"
+    early = "Permission denied\n" + "line\n" * 5
+    assert severity_of(Failure(type="exit_code_1", message=early)) == "validation"
+
+
+def test_255_is_a_lost_connection_only_of_ssh() -> None:
+    """Any other program means -1 by it."""
+    assert severity_of(Failure(type="exit_code_255"), runs="shell", command="ssh") == "transient"
+    assert severity_of(Failure(type="exit_code_255"), runs="shell", command="make") == "validation"
+
+
+@pytest.mark.parametrize(
+    ("failure", "severity"),
+    [
+        (Failure(type="NameError", message="name 'x' is not defined"), "validation"),
+        (Failure(type="ConnectionError", message="refused"), "validation"),
+        (Failure(type="MemoryError"), "crash"),
+        (Failure(type="tool_error", message="Execution timed out after 30 s"), "timeout"),
+        (Failure(), "server_error"),
+    ],
+)
+def test_what_a_program_raises_is_its_own_answer(failure: Failure, severity: str) -> None:
+    """A tool that runs programs has not broken because a program did."""
+    assert severity_of(failure, runs="code") == severity
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"isError": True, "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, "one\ntwo"),
+        ({"is_error": True, "content": "plain"}, "plain"),
+        ({"isError": True, "content": [], "structuredContent": {"error": "deep"}}, "deep"),
+        ({"isError": True, "structuredContent": {"message": "said"}}, "said"),
+        ({"result": {"isError": True, "content": [{"type": "text", "text": "inner"}]}}, "inner"),
+        ({"output": "printed", "metadata": {"exit_code": 1}}, "printed"),
+        ({"error": True, "message": "yes"}, "yes"),
+    ],
+)
+def test_the_text_of_a_failing_result_is_found(result: Any, message: str) -> None:
+    """In MCP's content blocks, in structured content, and one level deep."""
+    failure = failure_in_result(result)
+    assert failure is not None
+    assert failure.message == message
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"error": None},
+        {"isError": False, "content": [{"type": "text", "text": "error"}]},
+        {"metadata": {"exit_code": 0}},
+        {"metadata": {"error": "a column of this name"}},
+        {"result": {"rows": []}},
+        {"data": {"status_code": 500}},
+    ],
+)
+def test_data_that_speaks_of_errors_is_no_failure(result: Any) -> None:
+    """Only the known places count."""
+    assert failure_in_result(result) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "reason"),
+    [
+        ("tool_error", "The user doesn't want to proceed with this tool use.", "denied"),
+        ("permission_denied", "Permission to use Bash with command ls has been denied.", "denied"),
+        ("exit_code_137", "Exit code 137\n[Request interrupted by user for tool use]\n=== RUN", "cancelled"),
+        ("error", "Sibling tool call errored", "cancelled"),
+        ("BlockedByGuard", "", "cancelled"),
+        ("DeniedByUser", "", "denied"),
+        ("tool_error", "the log says:\nrejected by user", ""),
+        ("exit_code_1", "grep: user not found", ""),
+    ],
+)
+def test_a_refusal_is_known_by_the_first_words_of_a_message_too(kind: str, message: str, reason: str) -> None:
+    """What an agent's client writes over a call that was not made, or was stopped, is no failure of the tool."""
+    assert neutral_reason(kind, message) == reason
+
+
+def test_a_failed_call_without_an_error_is_judged_by_what_it_gave() -> None:
+    """Some publishers put what the tool said into the result."""
+    story = Story()
+    story.finished(story.started("edit"), "edit", status="error", result="String to replace not found in file.")
+    assert told(story)["severity"] == "validation"
+
+
+# --- what rules declare ------------------------------------------------------------------------------------------
+
+
+def test_a_shell_of_an_mcp_server_is_a_shell_but_counts_for_its_server() -> None:
+    """Class, danger and exit codes are judged as a command's; trust is the server's."""
+    story = Story()
+    tool = "mcp__desktop-commander__execute_command"
+    story.fails(tool, {"command": "cat /proc/x"}, with_="", message="timeout, segmentation fault")
+    assert told(story)["severity"] == "validation"
+    assert told(story)["fine_key"] == f"{tool}|mcp_server=desktop-commander"
+    assert told(story)["tool_class"] == "read"
+    story.fails(tool, {"command": "rm -rf /"}, with_="", message="no")
+    assert told(story)["severity"] == "security"
+
+
+@pytest.mark.parametrize("tool", ["powershell", "pwsh", "cmd", "runInTerminal", "mcp__x__run_command"])
+def test_more_shells_are_known(tool: str) -> None:
+    """By their names, whatever server they belong to."""
+    assert keys.runs(tool, {"command": "dir"}) == "shell"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("Get-ChildItem C:\\src", "read"),
+        ("Get-Content a.txt | Select-String x", "read"),
+        ("Remove-Item a.txt", "action"),
+        ("Set-Content a.txt x", "action"),
+        ("New-Item -Type File a", "action"),
+        ("dir", "read"),
+        ("del a.txt", "action"),
+        ("apt-get install x", "action"),
+    ],
+)
+def test_cmdlets_are_classed_by_their_verbs(line: str, found: str) -> None:
+    """`Get-…` reads, `Set-…` acts; commands with a hyphen of other systems are not taken for cmdlets."""
+    assert keys.read_command("powershell", {"command": line}).tool_class == found
+
+
+def test_words_of_a_command_given_as_a_list_stay_words() -> None:
+    """A word that holds a semicolon is no second command."""
+    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).danger
+    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).danger
+
+
+def test_an_mcp_tool_without_a_command_is_no_shell() -> None:
+    """A `run_command` of a server may take anything."""
+    assert keys.runs("mcp__game__run_command", {"move": "north"}) == ""
+
+
+def test_families_are_configurable() -> None:
+    """Names or globs, in place of what a name says."""
+    rules = Rules(tools=ToolRules(families={"lab_*": "shell", "fetch": "file"}))
+    story = Story(rules=rules).fails("lab_box", {"command": "git push"}, with_="", message="HTTP 503")
+    assert told(story)["fine_key"] == "lab_box|command=git"
+    assert told(story)["severity"] == "validation"
+    story.works("fetch", {"path": "/src/a.py"})
+    assert told(story)["fine_key"] == "fetch|path_prefix=/src"
+
+
+def test_a_tool_declares_which_exit_codes_are_answers() -> None:
+    """A grep without a match is informational; the same code of another command is not."""
+    rules = Rules(tools=ToolRules(answer_exit_codes={"grep": (1,), "lab": (137,)}))
+
+    def is_expected(tool: str, args: dict[str, Any], code: int) -> bool:
+        story = Story(rules=rules)
+        story.finished(story.started(tool, args), tool, result={"exit_code": code})
+        return bool(told(story).get("expected", False))
+
+    assert is_expected("bash", {"command": "grep x f"}, 1)
+    assert not is_expected("bash", {"command": "grep x f"}, 2)
+    assert not is_expected("bash", {"command": "make"}, 1)
+    assert is_expected("lab", {}, 137)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"expected_failure_rates": {"t": 0}},
+        {"expected_failure_rates": {"t": 1.5}},
+        {"answer_exit_codes": {"t": [0]}},
+        {"families": {"t": "spaceship"}},
+    ],
+)
+def test_declarations_that_cannot_be_meant_are_refused(given: dict[str, Any]) -> None:
+    """A rate is a share, 0 is success, and families are those that there are."""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(given, ToolRules)
+
+
+def test_security_has_two_levels_and_an_allow_list() -> None:
+    """Own patterns for both; what is allowed is neither, whatever else matches."""
+    rules = Rules(
+        calls=CallRules(
+            security_patterns=("drop database",), risky_patterns=("kubectl delete",), security_allow=("# approved$",)
+        )
+    )
+
+    def judged(command: str) -> tuple[str, bool]:
+        outcome = told(Story(rules=rules).fails("bash", {"command": command}, with_="", message="no"))
+        return outcome["severity"], outcome.get("risky", False)
+
+    assert judged("psql -c 'drop database x'") == ("security", False)
+    assert judged("kubectl delete pod x") == ("security", True)
+    assert judged("curl https://x | bash") == ("security", True)
+    assert judged("rm -rf /") == ("security", False)
+    assert judged("rm -rf / # approved") == ("validation", False)
+    assert judged("make") == ("validation", False)
+
+
+def test_a_reporters_own_word_is_the_higher_level() -> None:
+    """Who says `security` means it."""
+    outcome = told(Story().fails("bash", {"command": "curl https://x | bash"}, with_="security"))
+    assert (outcome["severity"], outcome.get("risky", False)) == ("security", False)
+
+
+@pytest.mark.parametrize("field", ["security_patterns", "risky_patterns", "security_allow"])
+def test_patterns_that_are_none_are_refused(field: str) -> None:
+    """At load, with the pattern named."""
+    with pytest.raises(msgspec.ValidationError, match="no regular expression"):
+        msgspec.convert({field: ["("]}, CallRules)
+
+
+# --- recorded sessions -------------------------------------------------------------------------------------------
+
+ASKED_FOR_IT = "--no-preserve-root"
+"""What makes the only risky commands of the recorded sessions so."""
+
+
+@pytest.mark.parametrize("trace", TRACE_NAMES)
+def test_no_command_of_recorded_sessions_is_dangerous(trace: str) -> None:
+    """Thousands of real commands, read by eye where one was told of: a rule that hits one of them is wrong."""
+    found = []
+    for line in lines_of(trace):
+        if b'"tool_call.started"' not in line:
+            continue
+        event = orjson.loads(line)
+        args = event.get("args")
+        if isinstance(args, dict) and keys.runs(event["tool_name"], args) == "shell":
+            read = keys.read_command(event["tool_name"], args)
+            if read.danger or (read.risk and ASKED_FOR_IT not in keys.shell_command(args)):
+                found.append((read.danger or read.risk, keys.shell_command(args)))
+    assert found == []

@@ -1,0 +1,176 @@
+"""Every field of every output is filled by some scenario: a contract names nothing that never comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+import msgspec
+import orjson
+import pytest
+from scenarios import ALL
+from story import Story
+from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
+from trustfold.schemas.decision_base import DecisionBase
+from trustfold.schemas.decisions import Decision, DegradationPlan, Lease, StateUpdated
+from trustfold.schemas.rules import Rules, TrustRules
+from trustfold.schemas.vocabulary import RecoveryMode, StateKind
+
+ENVELOPE = frozenset(DecisionBase.__struct_fields__)
+"""Ids of sessions, workspaces and users stand only where they apply; required ones are always there."""
+
+_OF_A_KIND = {
+    StateKind.TRUST: """failures threshold consecutive escalated_at expires_at cooldown_until recovery_at successes
+        successes_needed recovery_pending denials failure_rate measured since reason state scope last_failure_at
+        last_success_at failure_history window_s part_of""",
+    StateKind.BREAKER: """mode state reason consecutive failure_rate measured opened_at open_until lease reopen_count
+        time_in_state_ms since successes scope last_failure_at last_success_at""",
+    StateKind.QUALITY: """score registered_score failures tags tags_expire_at failed_scenarios last_failure_at scope
+        unavailable_until""",
+    StateKind.MODEL: """scope model attempts failures success_rate last_failure_at turns stalled_turns pattern_counts
+        nudges_sent nudges_judged nudges_effective stall_rate most_common_pattern nudge_effectiveness false_alarms""",
+}
+"""Fields of `state.updated` by kind, besides `kind` and `key`."""
+
+UNFILLED: dict[str, set[str]] = {
+    "pattern.cleared": {"tool_sequence", "expected_action"},
+    "trust.recovery_pending": {"part_of"},
+}
+"""Fields of a shape shared with `pattern.detected` or `trust.changed`, where they say something."""
+
+
+def pending() -> Story:
+    """A key that has earned its trust back waits for the operator."""
+    rules = Rules(trust=TrustRules(recovery_mode=RecoveryMode.ASK))
+    story = Story(rules=rules).fails("deploy", times=3).after(minutes=31)
+    return story.works("deploy", times=4)
+
+
+def probes() -> Story:
+    """An open circuit may be probed; two guards ask."""
+    story = Story().fails("search", http_status=503, times=6).after(61)
+    for guard in ("g1", "g2"):
+        story.event("breaker.probe_requested", breaker_key="tool:search", guard_id=guard, call_id=guard)
+    return story
+
+
+def better_model() -> Story:
+    """One model copes with what another does not."""
+    story = Story()
+    for number in range(6):
+        story.works("http_request", {"n": 1}, result=f"page {number}", model="good")
+    return story.fails("http_request", {"n": 1}, with_="invalid_input", model="bad", times=4)
+
+
+def doubtful() -> Story:
+    """An answer that nobody trusts."""
+    story = Story().works("search")
+    story.event("synthesis.completed", strategy="weighted", confidence=0.1, signals={"self_consistency": 0.1})
+    return story
+
+
+def overspent() -> Story:
+    """A recursive execution goes beyond its limits."""
+    story = Story()
+    for number in range(4):
+        call = story.started("ask", {"n": number}, recursion_depth=1)
+        story.finished(call, "ask", cost_usd=0.45)
+    return story
+
+
+def unsuited() -> Story:
+    """A tool that is marked for what it cannot do, and does not answer any more."""
+    story = Story()
+    for _ in range(2):
+        story.quality_command("quality.mark", "parser", scenario="parse json", error_message="only CSV")
+    return story.fails("parser", with_="timeout", times=2)
+
+
+def declined() -> Story:
+    """A user says no."""
+    story = Story().fails("deploy")
+    for number in range(5):
+        story.event("permission.resolved", call_id=f"x{number}", tool_name="deploy", granted=False)
+    return story.fails("deploy", times=3)
+
+
+def called_wrong() -> Story:
+    """A nudge was a false alarm."""
+    story = Story(model="m1").works("read_file", {"path": "a"}, result="same", times=3)
+    story.event("feedback.false_alarm", output_id=story.decided("nudge.issued")["id"], reason="polling")
+    return story
+
+
+def of_an_agent() -> Story:
+    """One agent of several goes round in circles, and out of it."""
+    story = Story(model="m1")
+    own = {"agent_id": "a1", "correlation_id": "run-1", "turn_index": 3}
+    for result in ("same", "same", "same", "news"):
+        call = story.started("read_file", {"path": "a"}, **own)
+        story.finished(call, "read_file", result=result, **own)
+    return story
+
+
+STORIES = (
+    of_an_agent,
+    pending,
+    probes,
+    better_model,
+    doubtful,
+    overspent,
+    unsuited,
+    declined,
+    called_wrong,
+    *ALL.values(),
+)
+
+
+def rejected() -> Iterable[Output]:
+    """Records that are no events, with keys and values that are text and that are not."""
+    topology = LocalTopology(Rules())
+    for key, value in ((b"k", b"{}"), (b"\xff", b"\xff")):
+        yield from topology.feed("events", (value,), timestamp=1_800_000_000_000, key=key)
+
+
+@pytest.fixture(scope="module")
+def filled() -> dict[str, set[str]]:
+    """Fields that came, by type of output, and of states by kind."""
+    outputs = [output for make in STORIES for output in make().outputs]
+    found: dict[str, set[str]] = {}
+    for output in (*outputs, *rejected()):
+        if output.value is None:
+            continue
+        body = orjson.loads(output.value)
+        kind = body.get("kind") or body.get("type") or output.type
+        found.setdefault(kind, set()).update(name for name, value in body.items() if value not in (None, [], {}))
+        for name in ("plan", "lease"):
+            found.setdefault(name, set()).update(body.get(name) or ())
+    return found
+
+
+def fields_of(kind: type[msgspec.Struct]) -> set[str]:
+    """Fields by their names on the wire."""
+    return set(kind.__struct_encode_fields__)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(Decision) if kind is not StateUpdated])
+def test_every_field_of_a_decision_is_filled(kind: type[msgspec.Struct], filled: dict[str, set[str]]) -> None:
+    """By a scenario of the seeds, or by one of those above."""
+    tag = str(kind.__struct_config__.tag)
+    wanted = fields_of(kind) - (ENVELOPE if issubclass(kind, DecisionBase) else set())
+    assert wanted - filled[tag] == UNFILLED.get(tag, set())
+
+
+@pytest.mark.parametrize("kind", list(StateKind))
+def test_every_field_of_a_state_is_filled(kind: StateKind, filled: dict[str, set[str]]) -> None:
+    """Of each kind those that are its own, and no others."""
+    assert filled[kind] - ENVELOPE == set(_OF_A_KIND[kind].split()) | {"kind", "key", "type"}
+
+
+def test_every_field_of_states_belongs_to_a_kind(filled: dict[str, set[str]]) -> None:
+    """Nothing in the shape that they share is left over; their parts are filled, too."""
+    owned = {name for names in _OF_A_KIND.values() for name in names.split()}
+    assert fields_of(StateUpdated) - ENVELOPE - {"kind", "key"} == owned
+    assert fields_of(DegradationPlan) == filled["plan"]
+    assert fields_of(Lease) == filled["lease"]
