@@ -10,6 +10,7 @@ from aiokafka import TopicPartition
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
+from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.engine import Engine, LostBatch
 from trustfold.streams.kafka.gate import BUFFERED_POLLS, Batch, Gate, Poll, Tenure
 from trustfold.streams.kafka.lane import BatchConsumer, bounded
@@ -157,6 +158,20 @@ def test_a_step_of_a_stop_is_bounded_whatever_it_does() -> None:
         over.set()
 
     asyncio.run(asyncio.wait_for(scenario(), 5))
+
+
+def test_batches_wait_for_a_broker_however_long() -> None:
+    """Aiokafka lets a batch and a wait for its queue end after the request timeout, with a gap in its numbers."""
+
+    async def scenario() -> None:
+        producer = make_app(KafkaSettings()).producer._new_producer()
+        year = 365 * 86_400
+        assert producer._message_accumulator._batch_ttl > year
+        assert producer._request_timeout_ms > year * 1000
+        assert producer.client._request_timeout_ms < 60_000
+        await producer.stop()
+
+    asyncio.run(scenario())
 
 
 class Stage(SimpleNamespace):

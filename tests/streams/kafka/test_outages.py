@@ -18,8 +18,8 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.durable_broker
 
-OUTAGE_S = 31.0
-"""Longer than any request of the Kafka client waits with Kafka's own defaults for producers."""
+OUTAGE_S = 16.0
+"""Twice the session timeout. That batches and waits of the producer have no age is tested in test_lane."""
 
 STOP_S = 10.0
 """What an operator is promised."""
@@ -59,7 +59,7 @@ def test_rights_lost_by_a_running_worker(own_kafka: LocalKafka, tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_long_outage_under_load(own_kafka: LocalKafka, tmp_path: Path) -> None:
-    """Half a minute without a broker costs time and nothing else; SIGTERM ends a worker in the middle of it.
+    """A quarter of a minute without a broker costs time and nothing else; SIGTERM ends a worker in the middle of it.
 
     So it does, at the start and later, where a broker takes connections and says nothing.
     """
