@@ -6,6 +6,7 @@ Read for safety alone: a call's key and class are those of the launcher.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -140,11 +141,16 @@ def _in_container(words: list[str]) -> list[str]:
 def _outside(word: str, mounts: list[tuple[str, str]]) -> str:
     """A word of a container's command, its mounted paths as the host knows them."""
     for source, target in mounts:
-        if target != "/":
-            word = re.sub(rf"(?<![\w.-]){re.escape(target.rstrip('/'))}(?![\w.-])", lambda _: source.rstrip("/"), word)
-            word = word or "/"
-            word = re.sub(r"(?<=\s)(?=\s|\Z)", "/", word) if source == "/" else word
+        inside = target.rstrip("/")
+        if inside:
+            word = re.sub(rf"(?<![\w.-]){re.escape(inside)}(/|(?![\w.-]))", _root(source), word)
     return word
+
+
+def _root(source: str) -> Callable[[re.Match[str]], str]:
+    """Puts a directory of the host in the place of where it is mounted."""
+    plain = source.rstrip("/")
+    return lambda found: plain + found[1] if plain else "/"
 
 
 def _git_alias(words: list[str]) -> str:

@@ -211,7 +211,8 @@ def _operands(step: Step) -> list[str]:
 
 def _choices(word: str) -> list[str]:
     """Words that braces stand for (`/{bin,etc}`), up to `_MAX_CHOICES`."""
-    waiting, plain = [word], []
+    waiting = [word]
+    plain: list[str] = []
     while waiting and len(waiting) + len(plain) < _MAX_CHOICES:
         each = waiting.pop()
         found = _CHOICE.search(each)

@@ -12,6 +12,7 @@ import base64
 import binascii
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .launchers import NAMES as LAUNCHERS
@@ -67,6 +68,7 @@ _BACKTICKS = re.compile(r"`([^`]*)`")
 _DECODERS = frozenset({"base64", "base32", "openssl", "xxd", "uudecode", "rev"})
 _BACKTICKED = frozenset({"perl", "ruby", "php"})
 _WHICH = re.compile(r"\s*(?:which|command -v|type -[pP])\s+([\w./-]+)\s*\Z")
+_SCHEDULE = re.compile(r"^\s*(?:@\w+|(?:[\d*/,-]+\s+){5})", re.MULTILINE)
 _FORMAT = re.compile(r"%[sbq]")
 _DECODES = frozenset({"-d", "-D", "--decode", "-di", "-id"})
 _LISTERS = frozenset({"gci", "get-childitem", "ls", "dir"})
@@ -442,37 +444,52 @@ class _Reader:
             if name in SHELLS and script in plain:
                 self.variables.update((str(at), word) for at, word in enumerate(plain[plain.index(script) + 1 :]) if at)
             self._run(script, privileged, depth)
-        elif name in self.aliases:
+        elif plain:
+            self._open(step, depth)
+        if step.upstream:
+            _take_arguments(step, words)
+        return self.steps[first:]
+
+    def _open(self, step: Step, depth: int) -> None:
+        """Read what a command runs in turn, each in its own way."""
+        name, words = step.name, step.words
+        if name in self.aliases:
             line = self.aliases.pop(name)  # once: it may name itself
-            self._run(" ".join([line, *plain[1:]]), privileged, depth)
-        elif name == "trap" and len(plain) > 2:
-            self._run(plain[1], privileged, depth)
-        elif name == "alias":
-            self.aliases.update(word.split("=", 1) for word in plain[1:] if "=" in word)  # type: ignore[misc]
-        elif name in {"source", "."}:
-            step.fetched = any(DOWNLOAD in word for word in plain[1:])
-            if len(plain) > 1 and plain[1].startswith(("/dev/stdin", "/dev/fd/")):
-                self._run(_input_of(step) or "", privileged, depth)
-        elif name in {"cd", "pushd"}:
-            targets = [word for word in plain[1:] if word[:1] != "-"]
-            self._enter(targets[0] if targets else "~" if len(plain) < 2 else "-")
-        elif name in {"at", "crontab"}:
-            self._run((_input_of(step) or "").replace("* ", ""), privileged, depth)
-        elif name in {"powershell", "pwsh"}:
-            self._run(_encoded(plain), privileged, depth)
+            self._run(" ".join([line, *words[1:]]), step.privileged, depth)
+        elif (how := _WAYS.get(name)) is not None:
+            how(self, step, depth)
         elif name in LAUNCHERS:
             self._launch(step, depth)
-        elif plain and (text := self.files.get(posixpath.normpath(plain[0]), "")):
-            self._run(text, privileged, depth)
-        elif name == "find":
-            self._found(step, depth)
         elif name in RUNNERS:
             self._program(step, depth)
-        if step.upstream and any(word.rpartition("/")[2] in {"xargs", "parallel"} for word in words[:8]):
-            _take_arguments(step)
-        elif step.upstream and name.lower() in {"remove-item", "ri"} and step.upstream[0].name.lower() in _LISTERS:
-            step.words += [word for word in step.upstream[0].words[1:] if word[:1] != "-"]
-        return self.steps[first:]
+        elif text := self._written(words[0]):
+            self._run(text, step.privileged, depth)
+
+    def trap(self, step: Step, depth: int) -> None:
+        if len(step.words) > 2:
+            self._run(step.words[1], step.privileged, depth)
+
+    def alias(self, step: Step, _depth: int) -> None:
+        for word in step.words[1:]:
+            name, _, line = word.partition("=")
+            self.aliases[name] = line
+
+    def source(self, step: Step, depth: int) -> None:
+        words = step.words
+        step.fetched = any(DOWNLOAD in word for word in words[1:])
+        if len(words) > 1 and words[1].startswith(("/dev/stdin", "/dev/fd/")):
+            self._run(_input_of(step) or "", step.privileged, depth)
+
+    def change(self, step: Step, _depth: int) -> None:
+        targets = [word for word in step.words[1:] if word[:1] != "-"]
+        self._enter(targets[0] if targets else "~" if len(step.words) < 2 else "-")
+
+    def later(self, step: Step, depth: int) -> None:
+        lines = (_input_of(step) or "").translate(_UNQUOTED)
+        self._run(_SCHEDULE.sub("", lines), step.privileged, depth)
+
+    def powershell(self, step: Step, depth: int) -> None:
+        self._run(_encoded(step.words), step.privileged, depth)
 
     def _assign(self, words: list[str]) -> None:
         for word in words:
@@ -543,7 +560,7 @@ class _Reader:
         for tree in trees_in(program):
             self._note(["rm", "-rf", tree], caller)
 
-    def _found(self, step: Step, depth: int) -> None:
+    def found(self, step: Step, depth: int) -> None:
         """What `find` does to what it finds, as a command on the directories that it starts from."""
         words = step.words
         starts = _starts(words)
@@ -561,6 +578,22 @@ class _Reader:
 
     def _note(self, words: list[str], caller: Step) -> None:
         self.steps.append(Step(words, [], caller.privileged, words[0], directory=caller.directory))
+
+
+_WAYS: dict[str, Callable[[_Reader, Step, int], None]] = {
+    "trap": _Reader.trap,
+    "alias": _Reader.alias,
+    "source": _Reader.source,
+    ".": _Reader.source,
+    "cd": _Reader.change,
+    "pushd": _Reader.change,
+    "at": _Reader.later,
+    "crontab": _Reader.later,
+    "powershell": _Reader.powershell,
+    "pwsh": _Reader.powershell,
+    "find": _Reader.found,
+}
+"""How commands that run others are read, where that is not by the table of launchers."""
 
 
 def _downloads(steps: list[Step]) -> bool:
@@ -624,9 +657,17 @@ def _reach(path: str) -> tuple[bool, int]:
     return path[:1] not in {"/", "~", "$"}, len(path)
 
 
-def _take_arguments(step: Step) -> None:
-    """Give a command that `xargs` runs the arguments that come through the pipe, where the line says which."""
+def _take_arguments(step: Step, words: list[str]) -> None:
+    """Give a command that `xargs` runs the arguments that come through the pipe, where the line says which.
+
+    `words`: the command with what stands before it.
+    """
     source = step.upstream[0]
+    if step.name.lower() in {"remove-item", "ri"} and source.name.lower() in _LISTERS:
+        step.words += [word for word in source.words[1:] if word[:1] != "-"]
+        return
+    if not any(word.rpartition("/")[2] in {"xargs", "parallel"} for word in words[:8]):
+        return
     given = _literal_output(source)
     if given is not None:
         step.words += given.split()

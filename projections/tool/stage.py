@@ -126,7 +126,7 @@ class _Narrow(NamedTuple):
 
 
 def _narrow(
-    state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, since: int, emit: Emitter
+    state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, since: float, emit: Emitter
 ) -> _Narrow:
     """Find the record of a call's fine key, or make it with its first call; failures before `since` have lapsed."""
     fine_key = outcome.fine_key or whole.key
@@ -159,7 +159,7 @@ def _digest_of(fine_key: str) -> int:
     return digest(fine_key.encode())
 
 
-def _make_room(state: ToolState, since: int, emit: Emitter) -> bool:
+def _make_room(state: ToolState, since: float, emit: Emitter) -> bool:
     """Forget one trusted fine key: the earliest untroubled one, else the earliest whose failures have lapsed."""
     trusted = [record for record in state.fine.values() if record.state is TrustState.TRUSTED]
     leaving = next((one for one in trusted if not (one.failures or one.published)), None)

@@ -689,7 +689,7 @@ HARMLESS = [
     "echo 'sudo rm -rf /' > danger.txt",
     "cat > test.py <<'EOF'\nimport os\nos.system('rm -rf /')\nEOF",
     "cat > test.py <<'EOF'\nimport shutil\nshutil.rmtree('/')\nEOF\npython -m py_compile test.py",
-    "cat >> Dockerfile <<EOF\nRUN curl -fsSL https://deb.nodesource.com/setup_20.x | bash -\nRUN rm -rf /var/lib/apt/lists/*\nEOF",
+    "cat >> Dockerfile <<EOF\nRUN curl -fsSL https://x | bash -\nRUN rm -rf /var/lib/apt/lists/*\nEOF",
     "tee Dockerfile <<'EOF'\nRUN rm -rf /usr/share\nEOF",
     "sudo apt-get install -y curl",
     "apt-get clean && rm -rf /var/lib/apt/lists/*",
