@@ -131,7 +131,7 @@ def _in_container(words: list[str]) -> list[str]:
         if option in {"-v", "--volume"} and value.count(":"):
             source, target = value.split(":")[:2]
             mounts.append((source, target))
-        elif option == "--mount" and (found := _MOUNT.match(value)):
+        elif option == "--mount" and (found := _MOUNT.match(value[:400])):
             mounts.append((found[1], found[2]))
         rest = rest[taken:]
     vital = [(source, target) for source, target in mounts if target and _WHOLE.match(source)]

@@ -12,10 +12,10 @@ _RUNNERS = frozenset(
     "os subprocess sp commands pty asyncio child_process cp execa Kernel IO Open3 shelljs Deno".split()
 )
 _CALLS = re.compile(
-    r"(?:(?P<on>[\w)\]]+)\s*\.\s*)?\b(?P<name>system|popen|Popen|exec\w*|spawn\w*|run|call|check_call|check_output"
-    r"|getoutput|getstatusoutput|create_subprocess_\w+)\b"
-    r"\s*(?:\(\s*|(?=['\"]))(?:r?(?P<quote>['\"`])(?P<text>.*?)(?P=quote)(?P<more>\s*,\s*(?:\[[^\]]*\]|['\"][^'\"]*['\"]"
-    r"(?:\s*,\s*['\"][^'\"]*['\"])*))?|\[(?P<words>[^\]]*)\])",
+    r"(?:(?P<on>[\w)\]]{1,40})\s{0,4}\.\s{0,4})?\b(?P<name>system|popen|Popen|exec\w{0,20}|spawn\w{0,20}|run|call|check_call|check_output"
+    r"|getoutput|getstatusoutput|create_subprocess_\w{1,20})\b"
+    r"\s{0,8}(?:\(\s{0,80}|(?=['\"]))(?:r?(?P<quote>['\"`])(?P<text>.*?)(?P=quote)(?P<more>\s*,\s*(?:\[[^\]]{0,400}\]|['\"][^'\"]*['\"]"
+    r"(?:\s*,\s*['\"][^'\"]*['\"])*))?|\[(?P<words>[^\]]{0,400})\])",
     re.DOTALL,
 )
 _ALWAYS = frozenset(

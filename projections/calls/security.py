@@ -33,7 +33,7 @@ class Danger(NamedTuple):
 
 _HARMLESS = Danger()
 _FORK_BOMB = re.compile(
-    r"(?:function\s+)?([^\s;&|(){}]{1,32})\s*(?:\(\s*\)|(?<=\w))\s*\{[^}]{0,100}?(?<!\w)\1\s*\|\s*\1\s*&"
+    r"(?:function\s{1,8})?([^\s;&|(){}]{1,32})\s{0,8}(?:\(\s{0,8}\)|(?<=\w))\s{0,8}\{[^}]{0,100}?(?<!\w)\1\s{0,8}\|\s{0,8}\1\s{0,8}&"
 )
 _SYSTEM = (
     r"etc|usr|bin|sbin|lib|lib32|lib64|boot|var|dev|sys|proc|opt|srv|root|System|Library|Applications"

@@ -23,6 +23,9 @@ from .shell import LOOP_HEADS, SHELLS, balanced, without_wrappers
 MAX_SCRIPT_CHARS = 65_536
 """Only this much of a line is read for danger."""
 
+MAX_VALUE_CHARS = 4_096
+"""Only this much of a variable's value is filled in: values that are made of one another grow without end."""
+
 MAX_DEPTH = 5
 MAX_COMMANDS = 256
 
@@ -68,7 +71,8 @@ _BACKTICKS = re.compile(r"`([^`]*)`")
 _DECODERS = frozenset({"base64", "base32", "openssl", "xxd", "uudecode", "rev"})
 _BACKTICKED = frozenset({"perl", "ruby", "php"})
 _WHICH = re.compile(r"\s*(?:which|command -v|type -[pP])\s+([\w./-]+)\s*\Z")
-_SCHEDULE = re.compile(r"^\s*(?:@\w+|(?:[\d*/,-]+\s+){5})", re.MULTILINE)
+_MAX_FILLED = 200
+_SCHEDULE = re.compile(r"^[ \t]{0,8}(?:@\w{1,20}|(?:[\d*/,-]{1,40}[ \t]{1,8}){5})", re.MULTILINE)
 _FORMAT = re.compile(r"%[sbq]")
 _DECODES = frozenset({"-d", "-D", "--decode", "-di", "-id"})
 _LISTERS = frozenset({"gci", "get-childitem", "ls", "dir"})
@@ -354,7 +358,7 @@ class _Reader:
             else:
                 parts.append(character)
                 position += 1
-        return "".join(parts), quoted, max(position, start + 1)
+        return "".join(parts)[:MAX_SCRIPT_CHARS], quoted, max(position, start + 1)
 
     def _double_quoted(self, text: str, position: int, depth: int) -> tuple[str, int]:
         parts: list[str] = []
@@ -410,7 +414,7 @@ class _Reader:
         known = self.variables.get(name)
         if not known and operation[:2] in {":-", ":="}:
             return operation[2:]
-        return known if known is not None else f"${{{name}}}" if name else UNKNOWN
+        return known[:MAX_VALUE_CHARS] if known is not None else f"${{{name}}}" if name else UNKNOWN
 
     def _path(self, word: str) -> str:
         """A path as the directory completes it."""
@@ -496,7 +500,7 @@ class _Reader:
             assigned = _ASSIGNMENT.match(word)
             if assigned is not None:
                 before = self.variables.get(assigned.group(1), "") if assigned.group(2) else ""
-                self.variables[assigned.group(1)] = before + assigned.group(3)
+                self.variables[assigned.group(1)] = (before + assigned.group(3))[:MAX_VALUE_CHARS]
             elif word not in {"export", "local", "declare", "readonly"}:
                 break
 
@@ -637,7 +641,8 @@ def _with_arguments(draft: _Draft) -> list[str]:
     if not given:
         return words
     if mark:
-        return [*words[: at + 1], *(word.replace(mark, given.strip()) for word in words[at + 1 :])]
+        filled = given.strip()[:_MAX_FILLED]
+        return [*words[: at + 1], *(word.replace(mark, filled, _MAX_FILLED) for word in words[at + 1 :])]
     return [*words, given] if given == DOWNLOAD and words[-1] == "-c" else words
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+from time import process_time
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trustfold.projections.calls.command_line import read
 from trustfold.projections.calls.unfold import steps_of
 
@@ -909,6 +915,49 @@ def test_privilege_wrappers_before_the_command_word_are_told(line: str, flags: t
 def test_deep_nesting_is_read_to_a_bounded_depth(line: str) -> None:
     """A line of nothing but openings neither recurses without end nor fails."""
     assert len(steps_of(line)) < 2000
+
+
+BOMBS = [
+    "A=xxxxxxxxxx; "
+    + "".join(f"{b}={f'${a}' * 10}; " for a, b in pairwise("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    + "rm -rf $Z",
+    "xargs -Ia rm -rf " + "a" * 30_000 + " <<< " + "b" * 30_000,
+    "python3 -c '" + "a" * 60_000 + " system(rm'",
+    "python3 -c '" + 'system("",[' * 6_000 + " rm -rf'",
+    "crontab - <<E\nrm -rf x\n" + "\n" * 60_000,
+    "docker run --mount " + "src=a," * 10_000 + " x rm -rf /",
+    "f() { rm -rf x; }; " + ("a" * 32 + " " * 900) * 60,
+    "rm -rf " + "{a,b}" * 10_000,
+    "rm -rf x; " + "A=1 " * 15_000,
+    "rm -rf x; " + "sudo " * 12_000,
+    "rm -rf x; " + "$(" * 30_000,
+    "rm -rf x; " + "$(a)" * 15_000,
+    "rm -rf x; " + '"$(' * 20_000,
+    "rm -rf x; " + "cat <<E\nE\n" * 6_000,
+    "rm -rf x; " + "eval $A " * 8_000,
+    "rm -rf x; " + "rm -rf y; " * 6_000,
+]
+
+
+@pytest.mark.parametrize("line", BOMBS, ids=range(len(BOMBS)))
+def test_no_line_costs_more_than_it_is_long(line: str) -> None:
+    """Variables that multiply, patterns that look back again and again: time and memory stay bounded."""
+    began = process_time()
+    read(line)
+    assert process_time() - began < 5
+    assert sum(len(word) for step in steps_of(line) for word in step.words) < 4_000_000
+
+
+PIECES = sorted({piece for line in DANGEROUS + RISKY + HARMLESS for piece in re.findall(r"\w+|\s+|\W", line)})
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=40).map("".join))
+def test_any_line_can_be_read(line: str) -> None:
+    """Whatever is put together: it is read, and the same each time."""
+    assert read(line) == read(line)
+    assert read("sudo " + line).word is not None
+    steps_of(line)
 
 
 PADDING = [
