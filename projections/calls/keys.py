@@ -332,11 +332,17 @@ def call_key(
     return _one(tool_name, "", "")
 
 
-def given_key(failure_key: str, derived: CallKey) -> CallKey:
+def given_key(tool_name: str, failure_key: str, derived: CallKey) -> CallKey:
     """Key of a call whose publisher keeps its arguments private and derived the fine key itself.
 
-    An HTTP tool's domain stands in that key; without it the call would count for no service.
+    A domain or MCP server stands in that key; without it the call would count for no service. A key that is not one of
+    the tool's becomes one, as a parameter: nobody's calls count in the record of another tool or of a service's whole.
     """
-    if not derived.service and "|domain=" in failure_key and (domain := service_of_key(failure_key)):
-        return CallKey(failure_key, domain, "domain")
-    return derived._replace(fine=failure_key)
+    if parse_key(failure_key)[0] != tool_key(tool_name):
+        failure_key = make_key(tool_name, {"key": failure_key})
+    service = service_of_key(failure_key)
+    if not service or service == derived.service:
+        return derived._replace(fine=failure_key)
+    if derived.service:
+        return derived  # it names another service than the call itself
+    return CallKey(failure_key, service, "domain" if "|domain=" in failure_key else "mcp")

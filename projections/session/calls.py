@@ -64,7 +64,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()
     if event.failure_key:
-        key = keys.given_key(event.failure_key, key)
+        key = keys.given_key(name, event.failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)

@@ -30,12 +30,12 @@ from ...schemas.outcomes import (
     decode_outcome,
 )
 from ...schemas.rules import EscalationRule, Rules
-from ...schemas.vocabulary import TrustState
+from ...schemas.vocabulary import Severity, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
 from ..emit import Emitter
 from . import breaker, models, quality, standing, trust
-from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
+from .decide import Wider, breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
 from .layers import RuleBook, breaker_policy
 from .state import MAX_SERVICES, ToolState, TrustRecord
 
@@ -125,8 +125,10 @@ class _Narrow(NamedTuple):
     elsewhere: bool = False
 
 
-def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, emit: Emitter) -> _Narrow:
-    """Find the record of a call's fine key, or make it with its first call."""
+def _narrow(
+    state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, since: float, emit: Emitter
+) -> _Narrow:
+    """Find the record of a call's fine key, or make it with its first call; failures before `since` have lapsed."""
     fine_key = outcome.fine_key or whole.key
     service = service_of_key(fine_key)
     if whole.scope == "tool":
@@ -141,8 +143,14 @@ def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: R
     elif f"service:{service}" != state.scope:
         return _Narrow(None, elsewhere=True)
     record = state.fine.get(fine_key)
-    if record is None and (outcome.verdict != "neutral" or outcome.denied) and _has_room(state, rules, outcome, emit):
-        record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
+    if record is None and (outcome.verdict != "neutral" or outcome.denied):
+        most = rules.trust.max_fine_keys
+        if outcome.severity is Severity.SECURITY:
+            most *= 2  # charged to a key of its own whatever happens: its tool or service never answers for it
+        if len(state.fine) < most or _make_room(state, since, emit):
+            record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
+        elif outcome.verdict == "failure" and not outcome.expected:
+            emit.count(UNTRACKED)
     return _Narrow(record, _digest_of(fine_key))
 
 
@@ -151,17 +159,20 @@ def _digest_of(fine_key: str) -> int:
     return digest(fine_key.encode())
 
 
-def _has_room(state: ToolState, rules: Rules, outcome: CallOutcome, emit: Emitter) -> bool:
-    """Whether one more fine key can be remembered; the earliest untroubled one makes room."""
-    if len(state.fine) < rules.trust.max_fine_keys:
-        return True
-    for key, record in state.fine.items():
-        if record.state is TrustState.TRUSTED and not (record.failures or record.published):
-            del state.fine[key]
-            return True
-    if outcome.verdict == "failure" and not outcome.expected:
-        emit.count(UNTRACKED)
-    return False
+def _make_room(state: ToolState, since: float, emit: Emitter) -> bool:
+    """Forget one trusted fine key: the earliest untroubled one, else the earliest whose failures have lapsed."""
+    trusted = [record for record in state.fine.values() if record.state is TrustState.TRUSTED]
+    leaving = next((one for one in trusted if not (one.failures or one.published)), None)
+    if leaving is None:
+        whole = state.trust.key if state.trust is not None else ""
+        lapsed = (one for one in trusted if not one.failures or one.failures[-1].at < since)
+        leaving = next((one for one in lapsed if one.key != whole), None)  # that one is published with its tool
+    if leaving is None:
+        return False
+    del state.fine[leaving.key]
+    if leaving.published:
+        emit.tombstone("state", f"trust:{state.workspace_id}{US}{leaving.key}")
+    return True
 
 
 def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) -> None:
@@ -324,22 +335,24 @@ class ToolStage:
         whole = state.trust
         if whole is None:
             whole = state.trust = _own_record(state)
-        narrow = _narrow(state, whole, outcome, rules, emit)
         mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
+        key_rule = self._rule("key", outcome)
+        narrow = _narrow(state, whole, outcome, rules, at - key_rule.window_seconds * 1000, emit)
         expected = rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
         # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
         hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
         judgement = trust.Judgement(
             self._rule(kind, outcome),
             mode,
-            narrowest=narrow.record is None and not narrow.elsewhere,
+            narrowest=narrow.record is None and not (narrow.elsewhere or narrow.digest),
             key=narrow.digest if kind == "tool" and state.keyed else 0,
             expected_rate=expected if kind == "tool" else 0.0,
         )
         self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
         if narrow.record is not None:
-            judgement = trust.Judgement(self._rule("key", outcome), mode, expected_rate=expected)
-            self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=whole)
+            wider = Wider(whole, told=judgement.rule.notify_user) if not hidden else None
+            judgement = trust.Judgement(key_rule, mode, expected_rate=expected)
+            self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=wider)
 
     def _fold_trust(
         self,
@@ -350,7 +363,7 @@ class ToolStage:
         at: int,
         emit: Emitter,
         *,
-        wider: TrustRecord | None = None,
+        wider: Wider | None = None,
         hidden: bool = False,
     ) -> None:
         rule = judgement.rule
@@ -470,6 +483,8 @@ class ToolStage:
             rule = self._rule(record.scope, outcome)
             before_publication = record.published
             changes = trust.command(record, move, rule, at)
+            if not whole and move is trust.Move.REMOVE:
+                record.part_of = ""  # that this very key is refused from now on is news
             if wide and state.kind == "mcp" and kind == "tool" and not before_publication and move not in _SEEN_ORDERS:
                 continue  # followed for the fleet alone: nobody has seen it move
             for change in changes:
