@@ -34,7 +34,8 @@ SHELL_TOOLS = frozenset(
 WINDOWS_SHELLS = frozenset({"powershell", "pwsh", "cmd"})
 CODE_TOOLS = frozenset(
     """python ipython python_repl execute_python run_python execute_code run_code code_interpreter code_execution
-    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl""".split()
+    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl run_javascript execute_javascript
+    execute_script evaluate_script browser_evaluate browser_run_code playwright_evaluate puppeteer_evaluate""".split()
 )
 FILE_TOOLS = frozenset(
     """readfile writefile updatefile removefile read write edit multiedit notebookedit notebookread read_file

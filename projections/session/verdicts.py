@@ -21,6 +21,7 @@ from ..calls.classify import (
     failure_in_result,
     is_plain_answer,
     speaks_of_security,
+    text_of_result,
 )
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
@@ -134,8 +135,8 @@ def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str,
 def _text_of(raw: bytes, parsed: Any) -> str:
     """What a failed call gave in place of an error, as text."""
     if raw[:1] == b'"':
-        return str(json_of(msgspec.Raw(raw)))[:MAX_MESSAGE_CHARS]
-    return raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
+        return text_of_result(json_of(msgspec.Raw(raw)))
+    return text_of_result(parsed) or raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
 
 
 def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
