@@ -139,9 +139,10 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 
 
 def refusal_message(tool_name: str, trust: Trust) -> str:
-    """Why a blocked or removed tool is not called, for the model and its user."""
-    why = f" - {trust.record.reason}" if trust.record.reason else ""
-    return f"tool '{tool_name}' is {trust.state}{why}; {recovery_hint(trust)}"
+    """Why a tool is not simply called, for the model and its user; named is what is not trusted, as narrow as it is."""
+    key, why = trust.record.key, f" - {trust.record.reason}" if trust.record.reason else ""
+    name = f"service '{key.removeprefix('service:')}'" if key.startswith("service:") else f"tool '{key or tool_name}'"
+    return f"{name} is {trust.state}{why}; {recovery_hint(trust)}"
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]

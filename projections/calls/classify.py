@@ -345,7 +345,7 @@ def classify(
     by_names = [found for name in names if not exit_code and (found := _by_type(name)) is not None]
     if exit_code and failure.type and not exit_code_of(failure.type) and len(failure.type) <= MAX_TYPE_CHARS:
         by_names = [found for found in (_by_type(failure.type),) if found is not None]
-    if runs == "code" and not failure.message.startswith("MCP error -32"):
+    if runs == "code" and not (failure.message.startswith("MCP error -32") or _says_that_nothing_ran(failure.message)):
         return _of_program(failure, by_names, exit_code)
     for found in by_names:
         if found is not Severity.VALIDATION:
@@ -430,7 +430,7 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
     if found is not Severity.VALIDATION:
         return found
     if failure.message:
-        if not exit_code and len(failure.message) <= _ONE_LINE_CHARS and _BROKEN_LINE.match(failure.message.lower()):
+        if not exit_code and _says_that_nothing_ran(failure.message):
             return None
         tail = "\n".join(failure.message[-_TAIL_CHARS:].rstrip().lower().split("\n")[-_LAST_LINES:])
         if _COMMAND_DENIED.search(tail) and command not in _WALKERS:
@@ -442,6 +442,10 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
     elif not exit_code and not failure.type:
         return None
     return None if not exit_code and _is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
+
+
+def _says_that_nothing_ran(message: str) -> bool:
+    return 0 < len(message) <= _ONE_LINE_CHARS and _BROKEN_LINE.match(message.lower()) is not None
 
 
 def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severity:

@@ -46,7 +46,8 @@ FILE_TOOLS = frozenset(
 DIRECTORY_TOOLS = frozenset("grep glob ls list_directory list_dir listdirectory search_files find_files".split())
 HTTP_TOOLS = frozenset(
     """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
-    read_url download""".split()
+    read_url download fetch_webpage fetch_url fetch_page get_url read_webpage visit_webpage visit_page open_page
+    browse_url browse_web scrape scrape_url scrape_webpage web_scrape crawl crawl_url url_fetch""".split()
 )
 _FAMILIES = {
     "shell": SHELL_TOOLS,
@@ -298,6 +299,11 @@ def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return ""
 
 
+def _first(value: Any) -> str:
+    """The first text of a list."""
+    return value[0][:MAX_TARGET_CHARS] if isinstance(value, list) and value and isinstance(value[0], str) else ""
+
+
 def call_key(
     tool_name: str,
     args: Mapping[str, Any],
@@ -326,7 +332,7 @@ def call_key(
         return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):
         return _one(tool_name, "path_prefix", normal_path(path))
-    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint"))):
+    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint", "urls")) or _first(args.get("urls"))):
         domain, prefix = split_url(url)
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
