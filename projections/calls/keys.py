@@ -106,6 +106,11 @@ def _of_server(tool_name: str, server: str) -> CallKey:
     return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
 
 
+def in_quotes(key: str) -> str:
+    """A key as a word of a shell's command line, always in single quotes: paths in it may hold anything."""
+    return "'" + key.replace("'", "'\\''") + "'"
+
+
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
     """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]

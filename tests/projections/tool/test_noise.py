@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from story import Story
 from trustfold.schemas.rules import EscalationPatch, Rules, ToolRules, TrustRules
@@ -208,3 +210,13 @@ def test_a_credential_that_mostly_works_is_not_invalid() -> None:
     assert story.moves("deploy") == []
     story.fails("deploy", http_status=401, with_="", message="no", times=3)
     assert story.moves("deploy") == [("trusted", "escalated")]
+
+
+def test_an_order_can_be_pasted_into_a_shell_whatever_the_key_holds() -> None:
+    """A quote in a path ends neither the order nor its own quotes."""
+    story = Story()
+    story.fails("Read", {"file_path": "/it's; echo/a b.py"}, times=3)
+    told = story.decided("trust.changed", key="Read|path_prefix=/it's; echo")
+    for text in (told["recovery_hint"], told["permission_warning"]):
+        order = text[text.index("`trustfold") + 1 : text.rindex("`")]
+        assert shlex.split(order) == ["trustfold", "reset", "Read|path_prefix=/it's; echo"]
