@@ -140,10 +140,13 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 
 
 def refusal_message(tool_name: str, trust: Trust) -> str:
-    """Why a tool is not simply called, for the model and its user; named is what is not trusted, as narrow as it is."""
-    key, why = trust.record.key, f" - {trust.record.reason}" if trust.record.reason else ""
-    name = f"service '{key.removeprefix('service:')}'" if key.startswith("service:") else f"tool '{key or tool_name}'"
-    return f"{name} is {trust.state}{why}; {recovery_hint(trust)}"
+    """Why a call is not made, or must be approved, for the model and its user; it names as little as is held."""
+    record = trust.record
+    why = f" - {record.reason}" if record.reason else ""
+    subject = f"tool '{record.key if record.scope == 'key' else tool_name}'"
+    if record.scope == "service":
+        subject = f"service '{record.key.removeprefix('service:')}' behind {subject}"
+    return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]
