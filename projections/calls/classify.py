@@ -275,8 +275,9 @@ def _by_type(name: str) -> Severity | None:
 
 
 @lru_cache(maxsize=2048)
-def _is_exception(name: str) -> bool:
-    return _CLASS.match(name) is not None
+def is_exception(name: str) -> bool:
+    """Whether an error type, as it was reported, is the name of an exception class."""
+    return len(name) <= MAX_TYPE_CHARS and _CLASS.match(name) is not None
 
 
 @lru_cache(maxsize=2048)
@@ -441,7 +442,7 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
             return Severity.TIMEOUT
     elif not exit_code and not failure.type:
         return None
-    return None if not exit_code and _is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
+    return None if not exit_code and is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
 
 
 def _says_that_nothing_ran(message: str) -> bool:
@@ -470,7 +471,7 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
         return found
     if answered:
         return Severity.VALIDATION
-    broke = bool(raised) or not (names or message) or any(map(_is_exception, names))
+    broke = bool(raised) or not (names or message) or any(map(is_exception, names))
     return Severity.SERVER_ERROR if broke else Severity.VALIDATION
 
 

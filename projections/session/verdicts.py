@@ -19,6 +19,7 @@ from ..calls.classify import (
     classify,
     exit_code_in,
     failure_in_result,
+    is_exception,
     is_plain_answer,
     speaks_of_security,
     text_of_result,
@@ -88,6 +89,8 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     override = (error.severity or None) if error else None
     runs: Runs = call.runs  # type: ignore[assignment]
+    if runs == "code" and call.kind == "mcp" and is_exception(failure.type):
+        runs = ""  # the client names it: the server broke, not the program that it ran
     severity = classify(
         failure,
         status=str(status),
