@@ -301,7 +301,7 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
     if judgement.key and _is_of_keys(record, outcome, rule, at):
         return []  # they answer for themselves
     changes: list[Change] = []
-    if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, rule)):
+    if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
         changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
     return changes or (_count(record, judgement, at) if counted else [])
@@ -319,12 +319,15 @@ def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule,
     return record.consecutive < 2 * (rule.count_threshold or DEFAULT_COUNT)
 
 
-def _has_worked_lately(record: TrustRecord, rule: EscalationRule) -> bool:
-    """Whether most of the latest calls worked, as they do not with an invalid credential.
+def _has_worked_lately(record: TrustRecord, judgement: Judgement) -> bool:
+    """Whether the latest calls worked as often as they do not with an invalid credential.
 
     Where refusals are not counted, every success forgets those before it.
     """
-    return Severity.PERMISSION in rule.severity_filter and failed_lately(record, 2 * AUTH_FAILURES) < AUTH_FAILURES
+    if Severity.PERMISSION not in judgement.rule.severity_filter:
+        return False
+    lately = failed_lately(record, 2 * AUTH_FAILURES)
+    return lately < AUTH_FAILURES or lately <= judgement.expected_rate * 2 * AUTH_FAILURES
 
 
 def _count(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
