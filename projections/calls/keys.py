@@ -34,7 +34,8 @@ SHELL_TOOLS = frozenset(
 WINDOWS_SHELLS = frozenset({"powershell", "pwsh", "cmd"})
 CODE_TOOLS = frozenset(
     """python ipython python_repl execute_python run_python execute_code run_code code_interpreter code_execution
-    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl""".split()
+    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl run_javascript execute_javascript
+    execute_script evaluate_script browser_evaluate browser_run_code playwright_evaluate puppeteer_evaluate""".split()
 )
 FILE_TOOLS = frozenset(
     """readfile writefile updatefile removefile read write edit multiedit notebookedit notebookread read_file
@@ -45,7 +46,8 @@ FILE_TOOLS = frozenset(
 DIRECTORY_TOOLS = frozenset("grep glob ls list_directory list_dir listdirectory search_files find_files".split())
 HTTP_TOOLS = frozenset(
     """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
-    read_url download""".split()
+    read_url download fetch_webpage fetch_url fetch_page get_url read_webpage visit_webpage visit_page open_page
+    browse_url browse_web scrape scrape_url scrape_webpage web_scrape crawl crawl_url url_fetch""".split()
 )
 _FAMILIES = {
     "shell": SHELL_TOOLS,
@@ -102,6 +104,11 @@ def _one(tool_name: str, name: str, value: str) -> CallKey:
 def _of_server(tool_name: str, server: str) -> CallKey:
     """Key of a tool that an MCP server provides."""
     return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
+
+
+def in_quotes(key: str) -> str:
+    """A key as a word of a shell's command line, always in single quotes: paths in it may hold anything."""
+    return "'" + key.replace("'", "'\\''") + "'"
 
 
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
@@ -297,6 +304,11 @@ def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return ""
 
 
+def _first(value: Any) -> str:
+    """The first text of a list."""
+    return value[0][:MAX_TARGET_CHARS] if isinstance(value, list) and value and isinstance(value[0], str) else ""
+
+
 def call_key(
     tool_name: str,
     args: Mapping[str, Any],
@@ -325,7 +337,7 @@ def call_key(
         return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):
         return _one(tool_name, "path_prefix", normal_path(path))
-    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint"))):
+    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint", "urls")) or _first(args.get("urls"))):
         domain, prefix = split_url(url)
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")

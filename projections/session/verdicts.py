@@ -19,8 +19,10 @@ from ..calls.classify import (
     classify,
     exit_code_in,
     failure_in_result,
+    is_exception,
     is_plain_answer,
     speaks_of_security,
+    text_of_result,
 )
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
@@ -87,6 +89,8 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     override = (error.severity or None) if error else None
     runs: Runs = call.runs  # type: ignore[assignment]
+    if runs == "code" and call.kind == "mcp" and is_exception(failure.type):
+        runs = ""  # the client names it: the server broke, not the program that it ran
     severity = classify(
         failure,
         status=str(status),
@@ -134,8 +138,8 @@ def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str,
 def text_of(raw: bytes, parsed: Any) -> str:
     """What a failed call gave in place of an error, as text."""
     if raw[:1] == b'"':
-        return str(json_of(msgspec.Raw(raw)))[:MAX_MESSAGE_CHARS]
-    return raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
+        return text_of_result(json_of(msgspec.Raw(raw)))
+    return text_of_result(parsed) or raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
 
 
 def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
