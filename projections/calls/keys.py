@@ -154,6 +154,7 @@ def has_scope(key: str) -> bool:
     return key.startswith(SCOPES)
 
 
+@lru_cache(maxsize=8192)
 def tool_key(tool_name: str) -> str:
     """Trust key of a tool as a whole: its whole name, escaped, so that the name can be read back from every key.
 

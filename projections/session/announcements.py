@@ -112,6 +112,8 @@ _OFFERS = {
     **{words: (words,) for words in ("me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください")},
 }
 """Text that offers hold, and the offers: one look for those that share it."""
+
+_ASCII_OFFERS = {shared: offers for shared, offers in _OFFERS.items() if shared.isascii()}
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
@@ -161,7 +163,7 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
 
 def _offers(sentence: str) -> bool:
     """Whether a sentence hands the word to the user."""
-    for shared, offers in _OFFERS.items():
+    for shared, offers in (_ASCII_OFFERS if sentence.isascii() else _OFFERS).items():
         if shared in sentence:
             for words in offers:
                 if words in sentence:

@@ -146,6 +146,21 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
     return 0
 
 
+def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, Any]:
+    """What an outcome says besides, where a call did not just work."""
+    return {
+        "severity": verdict.severity,
+        "http_status": verdict.http_status,
+        "expected": verdict.expected,
+        "denied": verdict.denied,
+        "model_switch": rules.models.strategy if state.overrides else None,
+        "recovery_mode": rules.trust.recovery_mode if state.overrides else None,
+        "risky": verdict.risky,
+        "answered": verdict.answered,
+        "models": state.models if verdict.failed else None,
+    }
+
+
 def tell_tools(
     state: SessionState, event: ToolCallFinished, call: OpenCall, verdict: Verdict, rules: Rules, emit: Emitter
 ) -> None:
@@ -161,6 +176,7 @@ def tell_tools(
         duration = min(duration, max(0, emit.at - call.started_ms - call.waited_ms))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
+    details = {} if word == "success" and not state.overrides else _details(state, verdict, rules)
     for kind, name in scopes:
         scope = f"{kind}:{name}"
         outcome = CallOutcome(
@@ -176,9 +192,6 @@ def tell_tools(
             tool_name=call.tool_name,
             fine_key=call.fine_key,
             verdict=word,
-            severity=verdict.severity,
-            http_status=verdict.http_status,
-            expected=verdict.expected,
             started_ms=call.started_ms,
             duration_ms=duration,
             plugin_name=call.plugin_name,
@@ -189,12 +202,7 @@ def tell_tools(
             class_declared=call.class_declared,
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
-            denied=verdict.denied,
             scenario=call.scenario if kind == "tool" else "",
-            model_switch=rules.models.strategy if state.overrides else None,
-            models=state.models if verdict.failed else None,
-            recovery_mode=rules.trust.recovery_mode if state.overrides else None,
-            risky=verdict.risky,
-            answered=verdict.answered,
+            **details,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

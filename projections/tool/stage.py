@@ -133,7 +133,7 @@ def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: R
         if service:
             _note_service(state, fine_key, service, emit)
             return _Narrow(None, _digest_of(fine_key), elsewhere=True)
-        if fine_key in {whole.key, tool_key(outcome.tool_name)}:
+        if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
             if not state.keyed:
                 return _Narrow(None)
             fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
@@ -325,21 +325,32 @@ class ToolStage:
         if whole is None:
             whole = state.trust = _own_record(state)
         narrow = _narrow(state, whole, outcome, rules, emit)
-        mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
-        expected = rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
-        # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
-        hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
-        judgement = trust.Judgement(
-            self._rule(kind, outcome),
-            mode,
-            narrowest=narrow.record is None and not narrow.elsewhere,
-            key=narrow.digest if kind == "tool" and state.keyed else 0,
-            expected_rate=expected if kind == "tool" else 0.0,
-        )
-        self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
-        if narrow.record is not None:
-            judgement = trust.Judgement(self._rule("key", outcome), mode, expected_rate=expected)
-            self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=whole)
+        record, kind = narrow.record, whole.scope
+        mode = outcome.recovery_mode or rules.trust.recovery_mode
+        worked = outcome.verdict == "success"
+        expected = 0.0 if worked else rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
+        rule = self._rule(kind, outcome)
+        if worked and trust.is_untroubled(whole, rule):
+            trust.fold_untroubled_success(whole, at)
+        else:
+            judgement = trust.Judgement(
+                rule,
+                mode,
+                narrowest=record is None and not narrow.elsewhere,
+                key=narrow.digest if kind == "tool" and state.keyed else 0,
+                expected_rate=expected if kind == "tool" else 0.0,
+            )
+            # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
+            hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
+            self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
+        if record is None:
+            return
+        rule = self._rule("key", outcome)
+        if worked and trust.is_untroubled(record, rule):
+            trust.fold_untroubled_success(record, at)
+        else:
+            judgement = trust.Judgement(rule, mode, expected_rate=expected)
+            self._fold_trust(state, record, outcome, judgement, at, emit, wider=whole)
 
     def _fold_trust(
         self,
@@ -354,9 +365,6 @@ class ToolStage:
         hidden: bool = False,
     ) -> None:
         rule = judgement.rule
-        if outcome.verdict == "success" and trust.is_untroubled(record, rule):
-            trust.fold_untroubled_success(record, at)
-            return
         shown = trust.shown(record)
         moved = trust.fold_call(record, outcome, judgement, at)
         if hidden:
