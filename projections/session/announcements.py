@@ -154,8 +154,8 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
         return
     # A needle is found ten times faster than a phrase, and most texts hold none or one of the first.
     for needle, phrase in _phrases(own, ascii_only=lower.isascii()):
-        if (at := lower.find(needle)) >= 0:
-            for found in phrase.finditer(lower, max(0, at - _LONGEST_START)):
+        if needle in lower:
+            for found in phrase.finditer(lower, max(0, lower.find(needle) - _LONGEST_START)):
                 sentence = _sentence_at(lower, found.start(), found.end())
                 if not sentence.endswith(_QUESTION) and not _offers(sentence):
                     yield sentence
