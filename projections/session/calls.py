@@ -203,7 +203,7 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
     state.open_calls.append(call)
     if len(state.open_calls) > MAX_OPEN_CALLS:
         forgotten = state.open_calls.pop(0)
-        state.step_open -= forgotten.step == state.step
+        state.step_open -= forgotten.step == state.step and forgotten.agent_id == state.agent
         schedule(state)
     due = due_of(call)
     if not state.next_deadline or due < state.next_deadline:

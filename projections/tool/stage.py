@@ -174,20 +174,21 @@ def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) 
         emit.tombstone("state", f"trust:{state.workspace_id}{US}{old.key}")
 
 
-def _pass_on(state: ToolState, tool_name: str, order: str, cause: str, at: int, emit: Emitter) -> None:
-    """Pass an order for a tool as a whole on to the services that hold fine keys of it."""
-    for service in state.services:
-        scope = f"service:{service}"
-        passed = TrustOrder(
-            id=f"{cause}/{scope}",
-            time_ms=at,
-            workspace_id=state.workspace_id,
-            scope=scope,
-            cause=cause,
-            tool_name=tool_name,
-            order=order,  # type: ignore[arg-type]
-        )
-        emit.record("outcomes", passed.key, passed, passed.id)
+def _pass_on(
+    state: ToolState, scope: str, tool_name: str, order: str, cause: str, at: int, emit: Emitter, key: str = ""
+) -> None:
+    """Pass an order on to another scope of the workspace, about a tool's fine keys there or about one of them."""
+    passed = TrustOrder(
+        id=f"{cause}/{scope}",
+        time_ms=at,
+        workspace_id=state.workspace_id,
+        scope=scope,
+        cause=cause,
+        tool_name=tool_name,
+        order=order,  # type: ignore[arg-type]
+        key=key,
+    )
+    emit.record("outcomes", passed.key, passed, passed.id)
 
 
 class ToolStage:
@@ -239,7 +240,7 @@ class ToolStage:
         elif isinstance(event, PatternSeen):
             models.fold_pattern(state, event, at, rules.models, emit)
         elif isinstance(event, TrustOrder):
-            self._order_for_tool(state, event, at, emit)
+            self._passed_on(state, event, at, emit)
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
         _remember(state, event, origin)
@@ -302,10 +303,13 @@ class ToolStage:
             record.since = at
         policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
         is_tool = state.scope.startswith("tool:")
-        if record.mode != "disabled" and not (is_tool and outcome.kind):  # a service's circuit counts its calls alone
+        if record.mode != "disabled":
             leased = record.lease
-            key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
-            changes = breaker.fold_call(record, outcome, policy, at, key=key)
+            if is_tool and outcome.kind:
+                changes = breaker.fold_call_of_service(record, outcome, policy, at)
+            else:
+                key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
+                changes = breaker.fold_call(record, outcome, policy, at, key=key)
             for change in changes:
                 breaker_changed(state, change, (outcome.cause,), emit)
             if changes or record.lease is not leased:
@@ -341,7 +345,7 @@ class ToolStage:
                 expected_rate=expected if kind == "tool" else 0.0,
             )
             # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
-            hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
+            hidden = kind == "tool" and narrow.elsewhere and outcome.kind == "mcp" and not whole.published
             self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
         if record is None:
             return
@@ -428,20 +432,32 @@ class ToolStage:
         whole = has_scope(name) or unescape(name) == own
         if whole and state.trust is None and move is trust.Move.REMOVE:
             state.trust = _own_record(state)
+        if not whole and kind == "service" and name not in state.fine:
+            tool = tool_of_key(name)
+            _pass_on(state, f"tool:{tool}", tool, order, event.id, at, emit, name)
         if _is_new_fine_key(state, name) and move is trust.Move.REMOVE:
             state.fine[name] = TrustRecord(key=name, scope="key")
         # An order about a key that was never seen, and that it would leave as it is, creates nothing.
         records = [state.fine[name]] if name in state.fine else []
         if whole:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
-            if kind == "tool":
-                _pass_on(state, own, order, event.id, at, emit)
+            for service in state.services:
+                _pass_on(state, f"service:{service}", own, order, event.id, at, emit)
         self._move_all(state, records, move, event.id, at, emit, whole=whole)
 
-    def _order_for_tool(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
-        """Apply an order for a tool as a whole to the fine keys that it has at this service."""
-        mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit, whole=True)
+    def _passed_on(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
+        """Apply an order that another state has passed on: for a tool as a whole, or for a key of an older version."""
+        move = _TRUST_MOVES[event.order]
+        if not event.key:
+            mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
+            self._move_all(state, mine, move, event.cause, at, emit, whole=True)
+            return
+        old = state.fine.pop(event.key, None)
+        if old is None or move is trust.Move.REMOVE:  # the service holds the key from now on, and tells so
+            return
+        self._move_all(state, [old], move, event.cause, at, emit, whole=False)
+        if old.state is not TrustState.TRUSTED:
+            state.fine[event.key] = old
 
     def _move_all(
         self,
