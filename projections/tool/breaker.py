@@ -152,9 +152,7 @@ def fold_call(
     return _test(record, policy, at)
 
 
-def fold_call_of_service(
-    record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int
-) -> list[Change]:
+def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
     """Fold a call that counts in the circuit of its service into that of its tool.
 
     It never opens the tool's. A half-open one it helps to close, however it went: the tool ran, and what failed was the

@@ -28,6 +28,21 @@ DISTRUSTED = sorted(
 OPEN = sorted(key.partition(US)[2] for key, state in PUBLISHED.items() if key.startswith("breaker:"))
 
 
+STORED = {
+    (stage, key.encode()): b64decode(snapshot)
+    for stage, states in OLDER["snapshots"].items()
+    for key, snapshot in states.items()
+}
+
+
+def resumed(stored: dict[tuple[str, bytes], bytes], next_offsets: dict[str, int]) -> LocalTopology:
+    """A topology that goes on with stored states."""
+    topology = LocalTopology(Rules(), load=lambda stage, key: stored.get((stage, key)), next_offsets=next_offsets)
+    for name, processor in topology.processors.items():
+        processor.adopt((key, snapshot) for (stage, key), snapshot in stored.items() if stage == name)
+    return topology
+
+
 class GoingOn(Story):
     """A story that goes on with the states of the older version, and a follower's view of all of it."""
 
@@ -35,16 +50,7 @@ class GoingOn(Story):
         super().__init__(user="ada", model="m", **options)
         self.now = datetime.fromisoformat(OLDER["now"])
         self._ids = 10_000
-        stored = {
-            (stage, key.encode()): b64decode(snapshot)
-            for stage, states in OLDER["snapshots"].items()
-            for key, snapshot in states.items()
-        }
-        self._topology = LocalTopology(
-            Rules(), load=lambda stage, key: stored.get((stage, key)), next_offsets=OLDER["next_offsets"]
-        )
-        for name, processor in self._topology.processors.items():
-            processor.adopt((key, snapshot) for (stage, key), snapshot in stored.items() if stage == name)
+        self._topology = resumed(STORED, OLDER["next_offsets"])
 
     @property
     def shown(self) -> dict[str, str]:
@@ -142,29 +148,18 @@ def test_a_failing_service_does_not_hold_its_tools_older_circuit_open() -> None:
 def test_states_of_the_older_version_decide_the_same_however_they_are_cut() -> None:
     """A restart in the middle of going on changes nothing."""
 
-    def outputs(cut: int) -> list[Output]:
-        story = GoingOn()
-        story.works("http_request", {"url": "https://api.example.com/v1/x"})
-        story.fails("http_request", {"url": "https://slow.example.com/v1/x"}, times=3, with_="server_error")
-        story.command("trust.reset", "http_request")
-        story.works("bash", {"command": "pytest"}, times=3)
-        lines, story.records = story.records, []
-        topology = story._topology
-        assert topology is not None
-        written: list[Output] = []
-        for number, (topic, value) in enumerate(lines):
-            if number == cut:
-                stored = {
-                    (name, key.encode()): b64decode(snapshot)
-                    for name, states in OLDER["snapshots"].items()
-                    for key, snapshot in states.items()
-                }
-                for name, processor in topology.processors.items():
-                    stored |= {(name, key): snapshot for key, snapshot in processor.snapshot() if snapshot is not None}
-                topology = LocalTopology(
-                    Rules(), load=lambda name, key: stored.get((name, key)), next_offsets=topology.next_offsets
-                )
-            written += topology.feed(topic, (value,))
-        return written
+    story = GoingOn()
+    story.works("http_request", {"url": "https://api.example.com/v1/x"})
+    story.fails("http_request", {"url": "https://slow.example.com/v1/x"}, times=3, with_="server_error")
+    story.command("trust.reset", "http_request")
+    story.works("bash", {"command": "pytest"}, times=3)
 
-    assert outputs(3) == outputs(6) == outputs(-1)
+    def outputs(cut: int) -> list[Output]:
+        first, stored = resumed(STORED, OLDER["next_offsets"]), dict(STORED)
+        written = [output for topic, value in story.records[:cut] for output in first.feed(topic, (value,))]
+        for name, processor in first.processors.items():
+            stored |= {(name, key): snapshot for key, snapshot in processor.snapshot() if snapshot is not None}
+        second = resumed(stored, first.next_offsets)
+        return written + [output for topic, value in story.records[cut:] for output in second.feed(topic, (value,))]
+
+    assert outputs(0) == outputs(3) == outputs(6) == outputs(len(story.records))
