@@ -115,6 +115,10 @@ bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, on recorded runs of real agents
 	@$(BIN)/python tests/quality $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/dev ## Send rubbish to every door: 100,000 inputs (ARGS="-k otlp" for one of them)
+	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/surfaces/test_fuzz.py --timeout 0 $(ARGS)
+
 .PHONY: peers
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)

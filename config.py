@@ -38,6 +38,7 @@ class Settings:
         url: address of a running `up` to talk to (`TRUSTFOLD_URL`).
         broker: Kafka to talk to, `host:port` (`TRUSTFOLD_BROKER`).
         token: secret that a running `up` asks for (`TRUSTFOLD_TOKEN`).
+        operator_token: secret that a running `up` asks for before it takes orders (`TRUSTFOLD_OPERATOR_TOKEN`).
         history: directory of Parquet files for analysts (`TRUSTFOLD_HISTORY`).
         rules_file: rules to go by (`TRUSTFOLD_RULES`).
         policies_file: prerequisites to go by, beside those of the rules file (`TRUSTFOLD_POLICIES`).
@@ -64,6 +65,7 @@ class Settings:
     url: str = ""
     broker: str = ""
     token: str = ""
+    operator_token: str = ""
     history: Path = DEFAULT_HISTORY
     rules_file: Path | None = None
     policies_file: Path | None = None
@@ -168,6 +170,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "url": ("TRUSTFOLD_URL", str),
     "broker": ("TRUSTFOLD_BROKER", str),
     "token": ("TRUSTFOLD_TOKEN", str),
+    "operator_token": ("TRUSTFOLD_OPERATOR_TOKEN", str),
     "history": ("TRUSTFOLD_HISTORY", Path),
     "rules_file": ("TRUSTFOLD_RULES", Path),
     "policies_file": ("TRUSTFOLD_POLICIES", Path),

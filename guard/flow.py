@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas.events import GuaranteeOverridden, PermissionResolved
+from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import BreakerState, Status
 from .attempts import Attempts, Executor, Function, Runner
@@ -205,6 +205,15 @@ class CallFlow:
             if must_ask(trust):
                 self._shadowed(call, "approval_required")
             trust = None
+        if must_ask(trust):
+            self._publisher.event(
+                PermissionRequested,
+                call.session_id,
+                workspace_id=call.workspace_id,
+                user_id=call.user_id,
+                call_id=call.call_id,
+                tool_name=call.name,
+            )
         try:
             answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
@@ -212,6 +221,8 @@ class CallFlow:
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
+        if not answer.allowed:
+            self._publisher.started(call, None)  # what is declined is known by its start: the denial counts at its key
         self._publisher.event(
             PermissionResolved,
             call.session_id,

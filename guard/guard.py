@@ -27,6 +27,7 @@ from .decorating import guarded
 from .errors import UNKNOWN_TOOL, EnvelopeRejected
 from .flow import CallFlow
 from .hooks import Hooks
+from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.joining import Joiner
 from .idempotency.memory import InMemoryDedupeStore
 from .json_view import clean_text, kind_of, text_of
@@ -99,6 +100,8 @@ class ToolGuard(Checking, Reporting):
         self.guard_id = f"guard-{new_id(self.clock.now_ms())}"
         self.sessions: WeakValueDictionary[str, GuardSession] = WeakValueDictionary()
         self.store: DedupeStore = store or InMemoryDedupeStore(clock=self.clock)
+        if not self.store.in_process:
+            self.store = FallbackDedupeStore(self.store, self.clock)
         self.publisher = Publisher(backend, settings, self.clock, self.privacy)
         tracing = Tracing(enabled=settings.tracing)
         gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)

@@ -3,18 +3,18 @@
     python -m trustfold.guard.mcp_server kafka://localhost:9092
 
 `reliability_status` and `reliability_history` read; `reliability_reset` gives a tool its trust back and closes its
-circuit, which needs the operator's token (`TRUSTFOLD_OPERATOR_TOKEN` of this server): a model must not be able to
-acquit itself.
+circuit. That takes the operator's token in this server's own environment (`TRUSTFOLD_OPERATOR_TOKEN`), never as an
+argument, and the user's approval, which the client asks for (MCP elicitation): a model must not be able to acquit
+itself. See docs/guard.md, MCP server.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import hmac
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -71,16 +71,8 @@ def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict
     return rows
 
 
-def reset(guard: ToolGuard, tool_name: str, token: str, expected: str) -> dict[str, Any]:
-    """Order that a tool be trusted again and its circuit be closed.
-
-    Raises:
-        PermissionError: the token is not the operator's, or the server has none.
-    """
-    if not expected:
-        raise PermissionError("this server has no operator token; set TRUSTFOLD_OPERATOR_TOKEN where it runs")
-    if not hmac.compare_digest(token.encode(), expected.encode()):
-        raise PermissionError("resetting needs the operator's token; ask the user for approval")
+def reset(guard: ToolGuard, tool_name: str) -> dict[str, Any]:
+    """Order that a tool be trusted again and its circuit be closed."""
     guard.order(cmd.TrustReset, key=tool_name, reason="reliability_reset over MCP")
     guard.order(cmd.BreakerClose, key=scope_of_key(tool_name), reason="reliability_reset over MCP")
     return {"ordered": ["trust.reset", "breaker.close"], "key": tool_name}
@@ -88,9 +80,10 @@ def reset(guard: ToolGuard, tool_name: str, token: str, expected: str) -> dict[s
 
 def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
     """The server over a guard; `token` is the operator's, by default `TRUSTFOLD_OPERATOR_TOKEN`."""
-    from mcp.server.mcpserver import MCPServer  # extra `mcp`
+    from mcp.server.mcpserver import Elicit, ElicitationResult, MCPServer, Resolve  # extra `mcp`
     from mcp.server.mcpserver.exceptions import ToolError  # as above
     from mcp.types import ToolAnnotations  # as above
+    from pydantic import create_model  # comes with it
 
     expected = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "") if token is None else token
     server: MCPServer = MCPServer(
@@ -108,15 +101,26 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
         """List the latest changes of trust, circuits and quality, newest first."""
         return history(guard, tool_name, limit)
 
-    @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True))
-    async def reliability_reset(tool_name: str, operator_token: str) -> dict[str, Any]:
-        """Reset the reliability state of a tool (requires the operator's token, so: the user's approval)."""
-        try:
-            made = reset(guard, tool_name, operator_token, expected)
-        except PermissionError as refused:
-            raise ToolError(str(refused)) from refused
+    approval = create_model("Approval", approve=(bool, ...))
+
+    def asked(tool_name: str) -> Any:
+        if not expected:
+            raise ToolError("this server has no operator token; set TRUSTFOLD_OPERATOR_TOKEN where it runs")
+        return Elicit(f"Trust {tool_name} again and close its circuit?", approval)
+
+    async def reliability_reset(tool_name: str, answer: Any) -> dict[str, Any]:
+        """Reset the reliability state of a tool; the user is asked for approval."""
+        if answer.action != "accept" or not answer.data.approve:
+            raise ToolError(f"the user did not approve; an operator can run `trustfold reset {tool_name}`")
+        made = reset(guard, tool_name)
         made["delivered"] = await guard.flush(5.0)
         return made
+
+    # Annotations of this module are texts, and these types are not known before the import.
+    asked.__annotations__["return"] = Elicit[approval]  # type: ignore[valid-type]
+    reliability_reset.__annotations__["answer"] = Annotated[ElicitationResult[approval], Resolve(asked)]  # type: ignore[valid-type]
+    changes = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
+    server.tool(annotations=changes)(reliability_reset)
 
     return server
 

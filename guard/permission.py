@@ -139,9 +139,13 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 
 
 def refusal_message(tool_name: str, trust: Trust) -> str:
-    """Why a blocked or removed tool is not called, for the model and its user."""
-    why = f" - {trust.record.reason}" if trust.record.reason else ""
-    return f"tool '{tool_name}' is {trust.state}{why}; {recovery_hint(trust)}"
+    """Why a call is not made, or must be approved, for the model and its user."""
+    record = trust.record
+    why = f" - {record.reason}" if record.reason else ""
+    subject = f"tool '{tool_name}'"
+    if record.scope == "service":
+        subject = f"service '{record.key.removeprefix('service:')}' behind {subject}"
+    return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]

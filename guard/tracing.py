@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from .redaction import redact_text
 from .request import Call
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
@@ -31,9 +32,9 @@ class Tracing:
             return _NOTHING
         attributes = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": call.name,
-            "gen_ai.tool.call.id": call.call_id,
-            "gen_ai.conversation.id": call.session_id,
+            "gen_ai.tool.name": redact_text(call.name),
+            "gen_ai.tool.call.id": redact_text(call.call_id),
+            "gen_ai.conversation.id": redact_text(call.session_id),
             "trustfold.guard": True,
         }
         if call.notes.get("key_fingerprint"):
@@ -49,7 +50,11 @@ class Tracing:
             return _NOTHING
         span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
             "retry_delay",
-            attributes={"gen_ai.tool.name": call.name, "retry.attempt": attempt, "retry.delay_ms": wait_ms},
+            attributes={
+                "gen_ai.tool.name": redact_text(call.name),
+                "retry.attempt": attempt,
+                "retry.delay_ms": wait_ms,
+            },
         )
         return span
 
@@ -60,6 +65,6 @@ class Tracing:
         span.set_attribute("trustfold.status", status)
         span.set_attribute("trustfold.attempts", attempts)
         if code:
-            span.set_attribute("error.type", code)
+            span.set_attribute("error.type", redact_text(code))
         if breaker_state:
             span.set_attribute("breaker.state", breaker_state)

@@ -18,6 +18,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from ..schemas.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
 from .errors import HistoryTaken
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
@@ -147,7 +148,7 @@ class Ownership:
             OSError: the directory cannot be written.
         """
         folder = root / _LOCKS
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
         self._lock = _locked(folder / f"{topic}-{partition}")
         if self._lock is None:
             raise HistoryTaken(
@@ -168,11 +169,13 @@ def claim(root: Path, name: str) -> str:
         OSError: the directory cannot be written.
     """
     path, made = root / SOURCE, root / f"{SOURCE}.new"
-    (root / _LOCKS).mkdir(parents=True, exist_ok=True)
+    make_directory(root / _LOCKS)
+    make_file(root / _LOCKS / "source")
     with (root / _LOCKS / "source").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         if not known:
+            make_file(made)
             made.write_text(name, encoding="utf-8")
             put_in_place(made, path)
         return known or name
@@ -188,7 +191,7 @@ class Workshop:
             OSError: the directory cannot be written.
         """
         above = root / TEMPORARY
-        above.mkdir(parents=True, exist_ok=True)
+        make_directory(above)
         for abandoned in _within(above):
             with suppress(OSError):  # it is another user's, or another process that starts now removes it, too
                 lock = _locked(abandoned / "lock") if (abandoned / "lock").exists() else None
@@ -198,7 +201,7 @@ class Workshop:
         for number in range(1 << 30):
             self.folder = above / f"{os.getpid()}-{number}"
             try:
-                self.folder.mkdir()
+                self.folder.mkdir(mode=DIRECTORY_MODE)
             except FileExistsError:
                 continue
             # One that starts at the same moment may take it for abandoned until it is locked.
@@ -230,6 +233,7 @@ def _remove(folder: Path) -> None:
 
 def _locked(path: Path) -> IO[str] | None:
     """The lock of a file; None when another process has it, or has just removed the file."""
+    make_file(path)
     lock = path.open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -246,6 +250,7 @@ def _locked(path: Path) -> IO[str] | None:
 def put_in_place(made: Path, target: Path) -> None:
     """Give a finished file its name; after a power cut it is there whole or not at all."""
     with made.open("rb") as file:
+        os.fchmod(file.fileno(), FILE_MODE)
         os.fsync(file.fileno())
     while True:
         _make(target.parent)
@@ -274,7 +279,7 @@ def _make(folder: Path) -> None:
     """Make a folder and those above it, so that a power cut does not take them, and the files in them, away again."""
     if not folder.is_dir():
         _make(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         _sync(folder.parent)
 
 

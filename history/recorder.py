@@ -17,6 +17,8 @@ from pathlib import Path
 import msgspec
 
 from ..schemas.errors import ConfigError
+from ..schemas.private_files import make_directory
+from ..schemas.redaction import redact_record
 from .columns import END_MS
 from .decision_rows import ROWS, row_of
 from .event_rows import EventReader
@@ -95,7 +97,7 @@ class Recorder:
             HistoryError: it cannot be written.
         """
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            make_directory(root)
         except OSError as error:
             raise unwritable(root, error) from error
         self.root = root
@@ -179,6 +181,7 @@ class Recorder:
         else:  # unknown, or in another unit
             arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
         name = None if key is None else key.decode(errors="replace")
+        value = value and redact_record(value)
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
             if topic in ROWS

@@ -15,8 +15,9 @@ from msgspec import UNSET, Raw
 
 from ..projections.calls import fingerprints
 from ..projections.calls.classify import MAX_MESSAGE_CHARS, failure_in_result
-from ..projections.session.verdicts import Verdict
+from ..projections.session.verdicts import Verdict, text_of
 from ..schemas import events as ev
+from ..schemas.vocabulary import Status
 
 _LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 _NO_ERROR = ev.ErrorInfo()
@@ -45,7 +46,11 @@ def without_result(
     digest = known.to_bytes(8).hex().encode().translate(_LETTERS).decode()
     if told:
         return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
-    made = {"digest": digest} if parsed is None else _stand_in(parsed, digest)
+    made: dict[str, Any] = {"digest": digest} if parsed is None else _stand_in(parsed, digest)
+    if event.status is not Status.SUCCESS and "isError" not in made:
+        made["isError"] = True  # what a failed call gave in place of an error is judged as its message
+        if text := text_of(raw, parsed):
+            made["error"] = {"message": _masked(text)}
     return msgspec.structs.replace(event, result=Raw(orjson.dumps(made))), made
 
 

@@ -30,6 +30,12 @@ from .targets import rules_options
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
 )
+@click.option(
+    "--allow-local-orders",
+    is_flag=True,
+    help="Take resets, settings and other orders from every program that may publish; else they need "
+    "TRUSTFOLD_OPERATOR_TOKEN.",
+)
 @rules_options
 @click.option("--history", metavar="DIR", help="Record everything there as Parquet, too, as `trustfold record` does.")
 def up(
@@ -37,6 +43,7 @@ def up(
     store: str | None,
     host: str | None,
     port: int | None,
+    allow_local_orders: bool,
     rules_file: str | None,
     policies_file: str | None,
     history: str | None,
@@ -47,7 +54,7 @@ def up(
     Rules and policies are read again when their files change.
     """
     try:
-        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.access import Roles, check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.server import make_app
     except ImportError as missing:
@@ -60,6 +67,7 @@ def up(
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
+    roles = Roles(settings.token, settings.operator_token, allow_local_orders)
     files = settings.rule_files(rules_file, policies_file)
     note_any(settings.switched_off)
     engine = EmbeddedEngine.open(path, files.load(), settings.environment())
@@ -67,7 +75,7 @@ def up(
         listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
-        app = make_app(engine, path, token=settings.token, files=files)
+        app = make_app(engine, path, roles=roles, files=files)
     except BaseException:
         engine.close()
         raise

@@ -29,8 +29,8 @@ PAGE = 10_000
 class HttpTarget:
     """One server."""
 
-    def __init__(self, url: str, token: str = "") -> None:
-        """Talk to the server at `url`, `http://host:port`.
+    def __init__(self, url: str, token: str = "", operator_token: str = "") -> None:
+        """Talk to the server at `url`, `http://host:port`; orders are sent with the operator's token.
 
         Raises:
             ConfigError: the address is not one.
@@ -40,6 +40,7 @@ class HttpTarget:
             raise ConfigError(f"{url!r} is no address; give it as http://127.0.0.1:8321")
         self._parts = parts
         self._token = token
+        self._operator_token = operator_token
 
     @property
     def name(self) -> str:
@@ -136,8 +137,10 @@ class HttpTarget:
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         headers = {"Content-Type": "application/x-ndjson"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        # Whoever has the operator's token may do everything, so events that change settings go with it, too.
+        token = (self._operator_token if method == "POST" else "") or self._token or self._operator_token
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         connection = kind(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)
         try:
             connection.request(method, self._parts.path.rstrip("/") + path, body, headers)

@@ -45,6 +45,7 @@ def import_logs(
     """
     from ..guard.redaction import redact, secrets_in
     from ..history.importers import Defaults, InOrderOfTime, Run
+    from ..schemas.redaction import redact_record
 
     files = log_files(names)
     run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)
@@ -71,7 +72,7 @@ def import_logs(
                     raise
                 run.skipped.add(file.name, 0, str(error).removeprefix(f"{file.name}: "))
         for event in events:
-            sink.write(event + b"\n")
+            sink.write((event if keep_secrets else redact_record(event)) + b"\n")
         sink.flush()
         total = len(events)
     _tell(run.skipped)

@@ -16,6 +16,7 @@ from .output import console, note, note_any, write_json
 from .targets import rules_options
 
 try:
+    from ..streams.kafka.acls import Principals, acls
     from ..streams.kafka.settings import KafkaSettings
     from ..streams.kafka.topics import check_topics, create_topics, plan
     from ..streams.kafka.worker import run_worker
@@ -78,6 +79,17 @@ def check(bootstrap: str | None) -> None:
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
     _run(check_topics(settings))
     note(f"all topics at {settings.bootstrap} are as they should be")
+
+
+@topics.command(name="acls")
+@_bootstrap
+@click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
+@click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
+@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers and recorders.")
+def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str) -> None:
+    """Print the access control lists that keep publishers from giving orders, as commands of kafka-acls.sh."""
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(publisher, operator, worker_)):
+        click.echo(line)
 
 
 def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:

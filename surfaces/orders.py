@@ -13,7 +13,7 @@ import click
 
 from ..schemas.commands import Command
 from ..schemas.errors import ConfigError
-from .output import note, write_json
+from .output import echo, note, write_json
 from .targets import Target
 from .words import line_of
 
@@ -40,7 +40,7 @@ def tell(target: Target, commands: Sequence[Command], *, as_json: bool, otherwis
         return
     for decision in decisions:
         line = line_of(decision)
-        click.echo(f"{line.mark} {line.what}: {line.why}")
+        echo(f"{line.mark} {line.what}: {line.why}")
     if not decisions:
         note(otherwise)
 

@@ -11,7 +11,7 @@ import click
 from ..schemas.errors import ConfigError
 from ..schemas.levels import Level, set_by, table
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .quality_view import models_table
 from .scopes import SAVED, Place, place_of, scope_options
 from .targets import Known
@@ -102,9 +102,9 @@ def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bo
     if as_json:
         write_json({"setting": name, "value": value, "level": level, "scope": scope})
     elif level is Level.SESSION:
-        click.echo(f"✓ {name} set to '{value}' for {scope}")
+        echo(f"✓ {name} set to '{value}' for {scope}")
     else:
-        click.echo(f"✓ {name} '{value}' saved for {scope}")
+        echo(f"✓ {name} '{value}' saved for {scope}")
     place.warn({name: value}, level, known)
 
 
@@ -130,6 +130,6 @@ def _show(name: str, known: Known, *, as_json: bool, **more: Any) -> None:
     if as_json:
         write_json({"setting": name, "value": row.value, "source": row.level} | more)
         return
-    click.echo(f"{name}: {row.value} ({row.level})")
+    echo(f"{name}: {row.value} ({row.level})")
     if known.unknown:
         note(known.unknown)

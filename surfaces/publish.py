@@ -42,7 +42,9 @@ def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, t
         )
     with damaged():
         sent, refused = (
-            _to_server(HttpTarget(url, settings.token), files, topic) if url else _to_kafka(bootstrap, files, topic)
+            _to_server(HttpTarget(url, settings.token, settings.operator_token), files, topic)
+            if url
+            else _to_kafka(bootstrap, files, topic)
         )
     if as_json:
         write_json({"sent": sent, "refused": refused})

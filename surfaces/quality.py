@@ -19,7 +19,7 @@ from ..schemas.errors import ConfigError
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import QualitySeverity
 from .orders import operator_name
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .quality_view import quality_table, rank_table
 from .targets import Record, Target, target_of, target_options
 
@@ -240,4 +240,4 @@ def _tell(target: Target, order: Command, *, as_json: bool) -> None:
     elif states:
         console().print(quality_table(states, datetime.now(UTC)))
     else:
-        click.echo(f"✓ {tool} stands at the score it was registered with")
+        echo(f"✓ {tool} stands at the score it was registered with")

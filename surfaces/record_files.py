@@ -11,6 +11,7 @@ from ..history.recorder import Recorder
 from ..projections.emit import Output
 from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..schemas.errors import ConfigError
+from ..schemas.redaction import redact_record
 from ..schemas.rules import Rules
 from ..streams.embedded.arrivals import UNKNOWN, Arrivals, Line
 from ..streams.embedded.replay import STDIN, open_lines
@@ -53,7 +54,7 @@ def record_files(
 
     for number, line in enumerate(_lines(names)):
         recorder.add(line.topic, 0, number, line.arrived_ms, None, line.value)  # one numbering over all inputs
-        keep(topology.feed(line.topic, (line.value,), timestamp=line.arrived_ms))
+        keep(topology.feed(line.topic, (redact_record(line.value),), timestamp=line.arrived_ms))
         advance(len(line.value) + 1)
         if recorder.full:
             recorder.flush()

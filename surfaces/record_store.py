@@ -15,6 +15,7 @@ from ..history.recorder import Recorder
 from ..projections.rule_source import RULES_TOPIC
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError
+from ..schemas.private_files import make_file
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail
 from ..streams.embedded.views import Views
@@ -180,6 +181,7 @@ def _read(marker: Path) -> dict[str, int]:
 def _write(marker: Path, positions: dict[str, int]) -> None:
     made = marker.with_suffix(".new")
     try:
+        make_file(made)
         made.write_text(json.dumps(positions), encoding="utf-8")
         made.rename(marker)
     except OSError:

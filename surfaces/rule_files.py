@@ -15,12 +15,12 @@ from ..schemas.levels import table
 from ..schemas.overlay import leaves, plain
 from ..schemas.rule_text import as_toml
 from ..schemas.rules import Rules
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .scopes import place_of, scope_options
 from .targets import rules_options, target_of, target_options
 from .words import counted
 
-_SECRETS = frozenset({"TRUSTFOLD_TOKEN"})
+_SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 
 
 @click.group()
@@ -45,9 +45,9 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
         write_json({"files": files, "environment": environment, "rules": plain(rules)})
         return
     for line in (*[f"file {name}" for name in files], *[f"{name}={value}" for name, value in environment.items()]):
-        click.echo(f"# {json.dumps(line, ensure_ascii=False)[1:-1] if not line.isprintable() else line}")
+        echo(f"# {json.dumps(line, ensure_ascii=False)[1:-1] if not line.isprintable() else line}")
     text = as_toml(rules, everything=everything)
-    click.echo(text, nl=False)
+    echo(text, nl=False)
     if not text:
         note("every rule is as shipped; --all prints them")
 
@@ -62,7 +62,7 @@ def check(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "rules": [".".join(path) for path in named]})
         return
-    click.echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
+    echo(f"✓ {file} can be used: {counted(len(named), 'value')} set")
 
 
 @click.group()
@@ -102,9 +102,9 @@ def validate(*, file: str, as_json: bool) -> None:
     if as_json:
         write_json({"file": file, "ok": True, "policies": {name: plain(policy) for name, policy in found.items()}})
         return
-    click.echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
+    echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
     for name, policy in sorted(found.items()):
-        click.echo(f"    - {name}: {in_words(plain(policy))}")
+        echo(f"    - {name}: {in_words(plain(policy))}")
 
 
 @policies.command()
@@ -118,7 +118,7 @@ def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json
     if done.fault is not None:
         raise ConfigError(f"{done.fault}; the rules read before go on to hold")
     if not as_json:
-        click.echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
+        echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
 
 
 def _show_policies(found: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from ..schemas.errors import ConfigError
 from ..schemas.levels import NAMES, Level, Setting, set_by, table
 from ..schemas.overlay import plain
 from .orders import ask
-from .output import console, note, write_json
+from .output import console, echo, note, write_json
 from .rule_files import in_words
 from .scopes import SAVED, Place, place_of, scope_options
 from .targets import Known
@@ -93,9 +93,9 @@ def save(
     overrides = place.write(chosen, changes, known, reason)
     _report(place, chosen, set_by(overrides), as_json=as_json)
     if not as_json:
-        click.echo(f"✓ Saved for {place.scope(chosen)}:")
+        echo(f"✓ Saved for {place.scope(chosen)}:")
         for name, value in changes.items():
-            click.echo(f"    - {name}: {_text(value) if value is not None else 'unset'}")
+            echo(f"    - {name}: {_text(value) if value is not None else 'unset'}")
     place.warn(changes, chosen, known)
 
 
@@ -120,7 +120,7 @@ def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **whe
     _report(place, chosen, set_by(overrides), as_json=as_json)
     if not as_json:
         done = f"✓ {', '.join(gone)} of {scope} cleared; inherited from now on"
-        click.echo(done if gone else f"{scope} sets none of that; nothing was done")
+        echo(done if gone else f"{scope} sets none of that; nothing was done")
 
 
 def show_table(rows: Sequence[Setting]) -> None:

@@ -27,10 +27,11 @@ TOOL_TOPICS = ("escalations", "breakers")
 class StoreTarget:
     """One store; where an engine runs over it, orders go to that engine's address."""
 
-    def __init__(self, path: Path, token: str = "") -> None:
-        """Use the store at `path`; `token` is for an engine that runs over it."""
+    def __init__(self, path: Path, token: str = "", operator_token: str = "") -> None:
+        """Use the store at `path`; the tokens are for an engine that runs over it."""
         self._path = path
         self._token = token
+        self._operator_token = operator_token
 
     @property
     def name(self) -> str:
@@ -128,7 +129,7 @@ class StoreTarget:
     def _engine_of(self, taken: StoreLocked) -> HttpTarget:
         if not taken.address:
             raise taken
-        return HttpTarget(taken.address, self._token)
+        return HttpTarget(taken.address, self._token, self._operator_token)
 
 
 def _fault(views: Views) -> str | None:

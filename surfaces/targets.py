@@ -181,7 +181,7 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
     if url:
         from .http_target import HttpTarget
 
-        return HttpTarget(url, settings.token)
+        return HttpTarget(url, settings.token, settings.operator_token)
     if bootstrap:
         from .kafka_target import KafkaTarget
 
@@ -196,7 +196,7 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
             f"{path}: no such store; start one with `trustfold up`, or name another place: --store FILE, --url URL, "
             "--bootstrap HOST:PORT"
         )
-    return StoreTarget(path, settings.token)
+    return StoreTarget(path, settings.token, settings.operator_token)
 
 
 def keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

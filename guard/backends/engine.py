@@ -17,6 +17,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from ...schemas.errors import ConfigError
+from ...schemas.private_files import make_directory
 
 _LOOK_S = 0.05
 
@@ -55,7 +56,7 @@ def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0
     running = _address(store)
     if running is not None and _answers(running[1]):
         return Engine(running[1])
-    store.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(store.parent)
     environ = os.environ | ({"TRUSTFOLD_TOKEN": token} if token else {})
     command = [sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", "0"]
     with tempfile.TemporaryFile() as said:

@@ -84,6 +84,7 @@ class HttpBackend:
         self.buffer = EventBuffer(limit, metrics)
         self._parts = parts
         self._token = token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", "")
+        self._operator_token = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "")
         self._metrics = metrics
         self._engine = engine
         self._moved = Moved()
@@ -298,10 +299,10 @@ class HttpBackend:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         return kind(self._parts.hostname or "", self._parts.port, timeout=timeout_s)
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, path: str = "") -> dict[str, str]:
         headers = {"Content-Type": "application/x-ndjson"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if token := self._operator_token if path == "/v1/commands" and self._operator_token else self._token:
+            headers["Authorization"] = f"Bearer {token}"
         return headers
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -313,7 +314,7 @@ class HttpBackend:
         """
         connection = self._connection(TIMEOUT_S)
         try:
-            connection.request(method, self._path + path, body, self._headers())
+            connection.request(method, self._path + path, body, self._headers(path))
             response = connection.getresponse()
             answer = response.read()
         finally:

@@ -19,7 +19,7 @@ from ..json_view import is_big
 from ..log import say
 from ..metrics import CACHE_SIZE, CACHE_TTL, HITS, Metrics
 from ..privacy import Privacy
-from ..redaction import redact, redact_text, secrets_in
+from ..redaction import redact, redact_text
 from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
@@ -344,12 +344,12 @@ class Joiner:
         return Kept(plain, len(encoded), whole=True) if len(encoded) <= MAX_RESULT_BYTES else Kept()
 
     def _error(self, call: Call, status: ResultStatus, error: ResultError) -> dict[str, Any]:
-        message = error.message
-        if not self._store.in_process:
-            message = redact_text(message, secrets_in(call.args))
+        code, message = error.code, error.message
+        if not self._store.in_process:  # nothing that an event would not carry
+            code, message = self._privacy.word(code, call.args), self._privacy.message(message, call.args)
         return {
             "status": str(status),
-            "code": error.code,
+            "code": code,
             "message": message,
             "retriable": error.retriable,
             "terminal": error.terminal,

@@ -149,6 +149,13 @@ class InMemoryDedupeStore:
         for key in [key for key, record in self._records.items() if record.state is DedupeState.INFLIGHT]:
             del self._records[key]
 
+    def forget(self, key: str) -> None:
+        """Forget one key."""
+        with self._lock:
+            if key in self._records:
+                self._drop(key)
+                self._wake(key)
+
     def sweep(self) -> int:
         """Forget what has expired; gives back how many records."""
         now = self._clock.now_ms()

@@ -8,6 +8,7 @@ that was thought dead cannot overwrite its successor. Redis' clock alone counts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -63,6 +64,9 @@ class RedisDedupeStore:
 
     def __init__(self, client: Redis, prefix: str = DEFAULT_PREFIX) -> None:
         """Use a client of `redis.asyncio`; it stays the caller's until `close`."""
+        from redis.exceptions import ResponseError  # extra `redis`
+
+        self._refused = ResponseError
         self._client = client
         self._prefix = prefix
         self._claim = client.register_script(_CLAIM)
@@ -82,25 +86,40 @@ class RedisDedupeStore:
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
         """Take a key if it is free; one whose lease has ended is."""
         value = msgspec.json.encode(record)
-        mine, stored, state, version, age, holder = await self._claim(
-            keys=[self._name(record.key)], args=[value, record.holder, lease_ms]
-        )
-        return Claim(bool(mine), _read(stored, state, version, holder), float(age))
+        name = self._name(record.key)
+        for _ in range(2):
+            found: Any = None
+            with contextlib.suppress(self._refused):  # the key holds something that is no record
+                found = await self._claim(keys=[name], args=[value, record.holder, lease_ms])
+            if found is not None:
+                mine, stored, state, version, age, holder = found
+                known = _read(stored, state, version, holder)
+                if known is not None:
+                    return Claim(bool(mine), known, float(age))
+            await self._client.delete(name)
+        raise self._refused(f"{name} cannot be claimed: it holds no record, however often it is removed")
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
         """Push the end of the holder's lease out."""
-        return bool(await self._extend(keys=[self._name(record.key)], args=[record.holder, lease_ms]))
+        with contextlib.suppress(self._refused):
+            return bool(await self._extend(keys=[self._name(record.key)], args=[record.holder, lease_ms]))
+        return False
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
         """Put the call's end in place of its running record."""
         value = msgspec.json.encode(record)
         arguments: list[Any] = [record.holder, value, str(record.state), ttl_ms, int(record.is_free)]
-        return bool(await self._finish(keys=[self._name(record.key)], args=arguments))
+        with contextlib.suppress(self._refused):
+            return bool(await self._finish(keys=[self._name(record.key)], args=arguments))
+        return False
 
     async def get(self, key: str) -> DedupeRecord | None:
         """The record as it stands now."""
         fields: Any = self._client.hmget(self._name(key), ["record", "state", "version", "holder"])
-        stored, state, version, holder = await fields
+        try:
+            stored, state, version, holder = await fields
+        except self._refused:
+            return None
         return None if stored is None else _read(stored, state, version, holder)
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
@@ -121,8 +140,11 @@ class RedisDedupeStore:
         async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500):
             if tool is not None:
                 reading: Any = self._client.hget(name, "record")
-                stored = await reading
-                if stored is None or msgspec.json.decode(stored, type=DedupeRecord).tool != tool:
+                try:
+                    known = _tool_of(await reading)
+                except self._refused:
+                    continue
+                if known != tool:
                     continue
             gone += await self._client.delete(name)
         return gone
@@ -150,8 +172,11 @@ class RedisDedupeStore:
         pause = _FIRST_LOOK_MS
         while True:
             reading: Any = self._client.hget(self._name(key), "version")
-            found = await reading
-            if found is None or int(found) != version:
+            try:
+                found = await reading
+            except self._refused:
+                return
+            if found != str(version).encode() and found != str(version):
                 return
             await asyncio.sleep(pause / 1000)
             pause = min(_LAST_LOOK_MS, pause * 1.5)
@@ -160,10 +185,23 @@ class RedisDedupeStore:
         return f"{self._prefix}{key}"
 
 
-def _read(stored: bytes | str, state: bytes | str, version: bytes | str | int, holder: bytes | str) -> DedupeRecord:
-    record = msgspec.json.decode(stored, type=DedupeRecord)
-    return msgspec.structs.replace(record, state=DedupeState(_text(state)), version=int(version), holder=_text(holder))
+def _read(stored: Any, state: Any, version: Any, holder: Any) -> DedupeRecord | None:
+    """A record as Redis holds it; None where something else than this library has written it."""
+    try:
+        record = msgspec.json.decode(stored, type=DedupeRecord)
+        return msgspec.structs.replace(
+            record, state=DedupeState(_text(state)), version=int(version), holder=_text(holder)
+        )
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return None
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _tool_of(stored: Any) -> str | None:
+    try:
+        return msgspec.json.decode(stored, type=DedupeRecord).tool
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -7,9 +7,11 @@ Point `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` at `/v1/traces`, or add it as a secon
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 16 * 1_048_576
 """Largest body, packed or unpacked."""
+
+BODY_S = 30.0
+"""Seconds in which a body must have arrived."""
 
 _PATH = "/v1/traces"
 _FAILED = {2, "2", "STATUS_CODE_ERROR"}
@@ -46,15 +51,26 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
+            _check_origin(headers, token)
             if scope["path"].rstrip("/") != _PATH or scope["method"] != "POST":
                 raise _Refused(404, f"POST spans to {_PATH}")  # noqa: TRY301 - one place answers
             given = headers.get("authorization", "").removeprefix("Bearer ")
             if token and not hmac.compare_digest(given.encode(), token.encode()):
                 raise _Refused(401, "send the token as a bearer")  # noqa: TRY301 - as above
-            body = _unpacked(await _body(receive), headers.get("content-encoding", ""))
-            for span in read(body, kind):
-                for event in both(span, guard.settings, guard.privacy) if guard.settings.enabled else ():
-                    guard.publisher.send(event)
+            try:
+                async with asyncio.timeout(BODY_S):
+                    body = _unpacked(await _body(receive), headers.get("content-encoding", ""))
+            except TimeoutError as late:
+                raise _Refused(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
+            try:
+                spans = list(read(body, kind))
+                events = [event for span in spans for event in both(span, guard.settings, guard.privacy)]
+            except (ValueError, OverflowError, OSError, TypeError, AttributeError, RecursionError) as error:
+                raise _Refused(
+                    400, f"a span cannot be read: {type(error).__name__}; check its times and ids"
+                ) from error
+            for event in events if guard.settings.enabled else ():
+                guard.publisher.send(event)
         except _Refused as refused:
             await _answer(send, refused.status, "application/json", orjson.dumps({"message": str(refused)}))
             return
@@ -62,6 +78,26 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
         await _answer(send, 200, answer[1], answer[0])
 
     return app
+
+
+def _check_origin(headers: Mapping[str, str], token: str) -> None:
+    """Refuse pages of other sites, and, without a token, names that only point to this machine.
+
+    Raises:
+        _Refused: 403 or 421.
+    """
+    host = headers.get("host", "")
+    name = (host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host).strip("[]").lower()
+    if not token and name not in {"", "localhost"}:  # no browser leaves it out
+        try:
+            own = ip_address(name).is_loopback
+        except ValueError:
+            own = False
+        if not own:
+            raise _Refused(421, "without a token only this machine's own addresses are answered")
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise _Refused(403, "pages of other sites may not use this address")
 
 
 def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:

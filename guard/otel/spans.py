@@ -15,7 +15,9 @@ import orjson
 
 from ...projections.calls.classify import Failure, classify
 from ...schemas import events as ev
+from ...schemas.codec import EARLIEST, LATEST
 from ...schemas.envelope import output_id
+from ...schemas.event_base import epoch_ms
 from ...schemas.vocabulary import Status, ToolClass
 from ..failure import of_result
 from ..privacy import Privacy
@@ -25,6 +27,9 @@ from ..settings import GuardSettings
 from ..tools import Tool
 
 MAX_NAME = 256
+
+EARLIEST_MS, LATEST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST)
+"""A span's times are in [EARLIEST_MS, LATEST_MS), as those of events."""
 
 
 class ToolSpan(NamedTuple):
@@ -141,6 +146,8 @@ def finished(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.To
 
 
 def _envelope(span: ToolSpan, kind: str, at_ms: int, settings: GuardSettings) -> dict[str, Any]:
+    if not EARLIEST_MS <= at_ms < LATEST_MS:
+        raise ValueError("a span's time is outside of the years 2000 to 2099")
     given = span.attributes
     session = given.get("gen_ai.conversation.id") or given.get("session.id") or f"trace-{span.trace_id}"
     return {

@@ -29,6 +29,7 @@ def recognised(records: Iterable[Numbered]) -> str:
 
 def _one(record: dict[str, Any]) -> str:
     kind = record.get("type")
+    kind = kind if isinstance(kind, str) else ""
     if kind in _CODEX and isinstance(record.get("payload"), dict):
         return "codex"
     if "record_type" in record or {"id", "timestamp", "instructions"} <= record.keys():
@@ -40,6 +41,6 @@ def _one(record: dict[str, Any]) -> str:
         return "otel"
     if kind in _CLAUDE and (record.keys() & _CLAUDE_FIELDS or isinstance(record.get("message"), dict)):
         return "claude-code"
-    if record.keys() & _OPENAI or str(kind).endswith(("_call", "_call_output")):
+    if record.keys() & _OPENAI or kind.endswith(("_call", "_call_output")):
         return "openai"
     return ""

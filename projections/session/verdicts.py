@@ -80,7 +80,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         if event.from_cache:
             return Verdict("neutral", danger, None, result, neutral=True, risky=risky)
         return Verdict("success", danger, None, result, risky=risky)
-    failure = failure or Failure(message=_text_of(raw, parsed))
+    failure = failure or Failure(message=text_of(raw, parsed))
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
         return Verdict("neutral", denied=reason == "denied", neutral=True)
@@ -131,7 +131,7 @@ def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str,
     return bool(code) and int(code) in (codes or ())
 
 
-def _text_of(raw: bytes, parsed: Any) -> str:
+def text_of(raw: bytes, parsed: Any) -> str:
     """What a failed call gave in place of an error, as text."""
     if raw[:1] == b'"':
         return str(json_of(msgspec.Raw(raw)))[:MAX_MESSAGE_CHARS]

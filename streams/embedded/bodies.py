@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+
+BODY_S = 30.0
+"""Seconds in which a body must have arrived: 16 MiB in half a minute is 4 Mbit/s."""
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Largest body, unpacked; one body is one transaction. Larger files are sent in pieces."""
@@ -16,14 +20,23 @@ async def read_body(request: Request) -> bytes:
     """The body, unpacked.
 
     Raises:
-        HTTPException: 413 too large, 415 unknown compression, 400 broken compression.
+        HTTPException: 408 too slow, 413 too large, 415 unknown compression, 400 broken compression.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip"}:
         raise HTTPException(415, f"content-encoding {encoding!r} is unknown; send gzip, or none")
     unpack = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     body = bytearray()
-    async for chunk in request.stream():
+    stream = aiter(request.stream())
+    until = asyncio.get_running_loop().time() + BODY_S
+    while True:
+        try:
+            async with asyncio.timeout_at(until):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            break
+        except TimeoutError as late:
+            raise HTTPException(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
         try:
             body += unpack.decompress(chunk, MAX_BODY_BYTES + 1 - len(body)) if unpack else chunk
         except zlib.error as error:

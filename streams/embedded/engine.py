@@ -23,6 +23,7 @@ from ...projections.snapshot import header
 from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from ...schemas.errors import ConfigError, StateIncompatible
+from ...schemas.redaction import redact_record
 from ...schemas.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
@@ -189,6 +190,8 @@ class EmbeddedEngine:
         for request in requests:
             if request.topic not in INPUT_TOPICS:
                 raise ConfigError(f"topic {request.topic!r} takes no input; use events, commands or settings")
+        # What is stored is what is folded, so that folding the log again comes to the same decisions.
+        requests = [request._replace(values=list(map(redact_record, request.values))) for request in requests]
         with _Undo(self):
             answers: dict[bytes, Answered] = {}
             receipts = [self._fold(request, arrived_ms, answers) for request in requests]

@@ -16,6 +16,7 @@ from typing import IO, Protocol
 
 from ...projections.emit import Output
 from ...projections.rule_source import RuleSource
+from ...schemas.redaction import redact_record
 from ...schemas.rules import Rules
 from .arrivals import Arrivals
 from .topology import LocalTopology
@@ -87,4 +88,4 @@ class Replay:
             value = line.strip()
             if value:
                 self.lines += 1
-                yield value
+                yield redact_record(value)

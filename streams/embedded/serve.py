@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ...schemas.errors import ConfigError
+
+HEADERS_S = 10.0
+"""Seconds in which the headers of a request must have arrived."""
 
 GRACE_S = 5
 """Seconds that requests under way get when the server stops."""
@@ -37,9 +41,33 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> signal.Signals:
     """Serve until SIGINT or SIGTERM; requests under way finish, streams end. Returns the signal."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_S, server_header=False
-    )
+        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_S, server_header=False,
+        http=ImpatientProtocol,
+    )  # fmt: skip
     return asyncio.run(_serve(_Server(config), app, listener, ready))
+
+
+class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """Closes connections on which no request arrives in time; uvicorn would hold half a header for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """A client has connected: its first request is awaited."""
+        super().connection_made(transport)
+        self._cut = self.loop.call_later(HEADERS_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come: the wait is over if they complete the headers of a request."""
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._cut.cancel()
+        elif self._cut.cancelled():
+            self._cut = self.loop.call_later(HEADERS_S, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._cut.cancel()
+        super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):

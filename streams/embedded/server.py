@@ -42,7 +42,7 @@ from ...schemas.levels import Levels, set_by, table
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.rules import Rules
 from ..reload import Files
-from .access import Access
+from .access import NOBODY, Access, Roles
 from .bodies import read_body, records_of
 from .engine import EmbeddedEngine, Receipt, Request
 from .views import DEAD_LETTERS, StoredOutput, Views
@@ -106,7 +106,9 @@ class Service:
             self._views.close()
 
 
-def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "", files: Files | None = None) -> Starlette:
+def make_app(
+    engine: EmbeddedEngine, path: str | Path, *, roles: Roles = NOBODY, files: Files | None = None
+) -> Starlette:
     """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
 
     `files` are watched: rules that change in them take effect between two batches.
@@ -133,7 +135,7 @@ def make_app(engine: EmbeddedEngine, path: str | Path, *, token: str = "", files
             Route("/v1/dead-letters/republish", _republish, methods=["POST"]),
             Route("/healthz", _health),
         ],
-        middleware=[Middleware(Access, token=token)],
+        middleware=[Middleware(Access, roles=roles)],
         exception_handlers={HTTPException: _http_error, TrustfoldError: _our_error},
         lifespan=lifespan,
     )
@@ -251,9 +253,11 @@ async def _get_dead_letters(request: HttpRequest) -> Response:
 async def _republish(request: HttpRequest) -> Response:
     try:
         offsets = orjson.loads(await read_body(request))["offsets"]
-        chosen = [int(offset) for offset in offsets]
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        chosen = [offset for offset in map(int, offsets) if 0 <= offset < 1 << 63]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise HTTPException(400, 'send {"offsets": [...]} with offsets of dead letters') from error
+    if len(chosen) < len(offsets):
+        raise HTTPException(400, "an offset is a whole number below 2**63; `GET /v1/dead-letters` gives them")
     outputs = await _service(request).writer.republish(chosen)
     again = sum(output.topic == DEAD_LETTERS for output in outputs)
     return _json({"republished": len(chosen), "dead_letters": again})

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from ...projections.emit import Output
 from ...schemas.codec import encode
+from ...schemas.private_files import make_directory, make_file
 from ...schemas.settings import SettingsOverrides
 from .errors import StoreError, StoreLocked, store_error
 
@@ -133,8 +134,9 @@ class Store:
         if self.path.is_dir():
             raise StoreError(f"{path}: is a directory; name a file in it, e.g. {self.path / 'trustfold.sqlite'}")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
             self._lock = _lock(self.path)
+            make_file(self.path)
         except OSError as error:
             raise store_error(self.path, error) from error
         try:
@@ -324,7 +326,9 @@ class Store:
 
 def _lock(path: Path) -> IO[str]:
     """Take the file for this process until it ends, however it ends."""
-    lock = path.with_name(f"{path.name}.lock").open("a+")
+    named = path.with_name(f"{path.name}.lock")
+    make_file(named)
+    lock = named.open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from ...schemas.errors import ConfigError
+from ...schemas.private_files import make_directory
 
 TOMBSTONE_LIFE_S = 12 * 3600
 """Age beyond which a RocksDB copy is thrown away and read anew. Kafka forgets tombstones after a day
@@ -98,7 +99,7 @@ class RocksStore:
             raise ConfigError("store is rocksdb but rocksdict is not installed; install trustfold[rocksdb]") from None
         self._rocksdict: Any = rocksdict
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
         self._db: Any = self._open()
         place = self._db.get(_PLACE_KEY)
         self.next_offset, self.epoch, written = _PLACE.unpack(place) if place is not None else (0, 0, 0)

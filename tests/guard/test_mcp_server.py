@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
+from mcp.types import ElicitResult
 from trustfold.guard import ToolGuard
 from trustfold.guard.mcp_server import make_server
 from trustfold.guard.testing import decided, guard_for_tests, set_state
@@ -56,21 +57,27 @@ async def test_a_client_sees_what_is_held_against_tools(guard: ToolGuard) -> Non
 
 
 async def test_only_an_operator_may_reset() -> None:
-    """A model cannot acquit a tool: that takes the token; with it trust and circuit are clean."""
+    """A model cannot acquit a tool: that takes the server's token and the user; then trust and circuit are clean."""
     guard = guard_for_tests()
     for n in range(5):
         await guard.call("fetch", fails, {}, session_id=f"s{n}")
     assert guard.check("fetch").code == "circuit_open"
-    async with Client(make_server(guard, token="t")) as client:
-        for token in ("", "guess"):
-            refused = await client.call_tool("reliability_reset", {"tool_name": "fetch", "operator_token": token})
-            assert refused.is_error
-            assert "operator's token" in refused.content[0].text  # type: ignore[union-attr]
+    async with Client(make_server(guard, token="t")) as client:  # nobody there to ask
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "reliability_reset"]
+        assert set(tool.input_schema["properties"]) == {"tool_name"}  # no secret passes through a model
+        with pytest.raises(MCPError, match="elicitation"):
+            await client.call_tool("reliability_reset", {"tool_name": "fetch"})
+    for approve in (False, True):
+
+        async def user(_context: Any, _asked: Any, approve: bool = approve) -> ElicitResult:
+            return ElicitResult(action="accept", content={"approve": approve})
+
         assert guard.check("fetch").code == "circuit_open"
-        done = await client.call_tool("reliability_reset", {"tool_name": "fetch", "operator_token": "t"})
-        assert not done.is_error
+        async with Client(make_server(guard, token="t"), elicitation_callback=user) as client:
+            done = await client.call_tool("reliability_reset", {"tool_name": "fetch"})
+            assert done.is_error is not approve, done
     assert guard.check("fetch").code == "allowed"
     assert decided(guard, "breaker.changed")[-1]["trigger"] == "reset"
     async with Client(make_server(guard, token="")) as client:
-        refused = await client.call_tool("reliability_reset", {"tool_name": "fetch", "operator_token": ""})
+        refused = await client.call_tool("reliability_reset", {"tool_name": "fetch"})
         assert "has no operator token" in refused.content[0].text  # type: ignore[union-attr]

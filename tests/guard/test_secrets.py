@@ -3,79 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 from uuid import uuid4
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from secret_kinds import KINDS
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
 from trustfold.guard.redaction import HIDDEN, is_secret_name, redact, redact_text, secrets_in
-from trustfold.guard.secret_patterns import SHAPES, Shape, shapes_for
 from trustfold.guard.testing import guard_for_tests
-
-A, N, H = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA", "8529637410963852", "9f86d081884c7d659a2feaa0c55ad015"
-_B64 = "dGhpcyBpcyBhIHNlY3JldCB0b2tlbg"
-
-# kind -> (text that holds it, the part that must not be seen)
-KINDS: dict[str, tuple[str, str]] = {
-    "aws access key": (f"AKIA{A[:16].upper()}", A[:16].upper()),
-    "aws secret": (f"aws_secret_access_key = {A}/+x", A),
-    "github token": (f"ghp_{A}abcd", A),
-    "github fine-grained": (f"github_pat_11{A}", A),
-    "gitlab token": (f"glpat-{A[:20]}", A[:20]),
-    "slack bot token": (f"xoxb-123456789-{A}", A),
-    "slack webhook": (f"https://hooks.slack.com/services/T0/B0/{A}", A),
-    "stripe key": ("sk_" + f"live_{A}", A),
-    "openai key": (f"sk-proj-{A}", A),
-    "anthropic key": (f"sk-ant-api03-{A}", A),
-    "google api key": (f"AIza{A}xyz", A),
-    "google oauth token": (f"ya29.{A}", A),
-    "jwt": (f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIi{_B64}.{A}", A),
-    "pem private key": (f"-----BEGIN RSA PRIVATE KEY-----\n{A}\n{A}\n-----END RSA PRIVATE KEY-----", A),
-    "openssh private key": (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{A}", A),
-    "pgp private key": (f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{A}\n-----END PGP PRIVATE KEY BLOCK-----", A),
-    "basic auth in a url": ("https://bob:hunter2pass@db.example.com/x", "hunter2pass"),
-    "postgres url": ("postgresql://svc:s3cr3tpw@10.0.0.1:5432/app", "s3cr3tpw"),
-    "mongodb url": ("mongodb+srv://root:pa55word@c0.mongodb.net", "pa55word"),
-    "odbc connection string": ("Server=db;Uid=sa;Pwd=Str0ngOne;", "Str0ngOne"),
-    "azure storage string": (f"DefaultEndpointsProtocol=https;AccountKey={A}==;", A),
-    "azure sas": (f"https://x.blob.core.windows.net/c?sv=2020&sig={A}%3D", A),
-    "bearer header": (f"Authorization: Bearer {A}", A),
-    "basic header": (f"authorization: Basic {_B64}==", _B64),
-    "cookie header": (f"Cookie: sid={A}; theme=dark", A),
-    "password assignment": ("password=correct-horse-battery", "correct-horse-battery"),
-    "password in prose": ("the password is correct-horse", "correct-horse"),
-    "environment variable": (f"export DB_PASSWORD={A}", A),
-    "json field": (f'{{"client_secret": "{A}"}}', A),
-    "command line flag": (f"deploy --token {A} --now", A),
-    "curl user": ("curl -u admin:letmein99 https://x.test", "letmein99"),
-    "mysql flag": ("mysql -h db -u root -pS3cretPw", "S3cretPw"),
-    "card number": ("card 4111 1111 1111 1111 exp 12/29", "4111 1111 1111 1111"),
-    "social security number": ("ssn 078-05-1120", "078-05-1120"),
-    "iban": ("pay to DE89 3704 0044 0532 0130 00", "3704 0044 0532"),
-    "npm token": (f"npm_{A}abcd", A),
-    "pypi token": (f"pypi-AgEIcHlwaS5vcmc{A}", A),
-    "hugging face token": (f"hf_{A}", A),
-    "sendgrid key": (f"SG.{A[:22]}.{A}", A[:22]),
-    "twilio key": (f"SK{H}", H),
-    "telegram bot token": (f"123456789:AA{A}", A),
-    "vault token": (f"hvs.{A}", A),
-    "databricks token": (f"dapi{H}", H),
-    "shopify token": (f"shpat_{H}", H),
-    "digitalocean token": (f"dop_v1_{H}{H}", H),
-    "age key": (f"AGE-SECRET-KEY-1{A.upper()}", A.upper()),
-    "api key in a query": (f"https://api.test/v1?api_key={A}&q=1", A),
-    "one-time password": ("otp: 483920", "483920"),
-    "linear key": (f"lin_api_{A}", A),
-    "grafana key": (f"glsa_{A}_1a2b3c4d", A),
-}
+from trustfold.schemas.redaction import shapes_for
+from trustfold.schemas.secret_patterns import STRUCTURES, TOKENS, Shape
 
 
 def test_there_are_enough_kinds() -> None:
-    """Forty and more."""
-    assert len(KINDS) >= 40
+    """As many as there are vendors with a format of their own, and all ways to write a password down."""
+    assert len(KINDS) >= 150
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,13 +37,16 @@ def test_a_text_is_shown_without_its_secret(kind: str) -> None:
     assert secret not in repr(value)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.kind)
+@pytest.mark.parametrize("shape", [*STRUCTURES, *TOKENS], ids=lambda shape: shape.kind)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_the_quick_look_misses_nothing(shape: Shape, data: st.DataObject) -> None:
     """Whatever a pattern finds holds one of its needles, and its quicker pattern finds it too."""
     text = data.draw(st.from_regex(shape.pattern))
-    assert shape in shapes_for(text)
+    token = shape.pattern.search(text)
+    # A token is drawn from an alphabet: without any digit or capital it is a word.
+    assume(shape in STRUCTURES or (token is not None and re.search(rb"[0-9A-Z]", token.group()) is not None))
+    assert shape in shapes_for(text, text.lower())
 
 
 @pytest.mark.parametrize(

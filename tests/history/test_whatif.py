@@ -97,8 +97,9 @@ def test_the_same_rules_make_no_difference(trace: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", [lenient, nervous])
-@pytest.mark.parametrize("trace", ["tau_airline_gpt4o", "cipherbox_claude_code"])
+@pytest.mark.parametrize(
+    ("trace", "rules"), [("intercode", lenient), ("tau_airline_gpt4o", nervous), ("cipherbox_claude_code", nervous)]
+)
 def test_one_threshold_makes_the_difference_of_two_replays(trace: str, rules: Any, tmp_path: Path) -> None:
     """Counted from the original events, folded once under each rules."""
     records = [("events", line) for line in lines_of(trace)]

@@ -6,15 +6,18 @@ not on how partitions interleave.
 
 from __future__ import annotations
 
+from heapq import merge
+from operator import itemgetter
 from random import Random
 
+import orjson
 from story import Story
 
 
 def busy_agents(sessions: int, calls: int, seed: int = 1) -> list[tuple[str, bytes]]:
     """About 2.4 events per call: work, failures, loops, talk; some calls never finish. Sessions are interleaved."""
     random = Random(seed)
-    return _interleaved([_session(number, calls, random) for number in range(sessions)], random)
+    return _interleaved([_session(number, calls, random) for number in range(sessions)])
 
 
 def busy_users(sessions: int, turns: int, seed: int = 1) -> list[tuple[str, bytes]]:
@@ -23,18 +26,15 @@ def busy_users(sessions: int, turns: int, seed: int = 1) -> list[tuple[str, byte
     Tools fail for hours and work again. What is decided depends on the order of all sessions: for one partition only.
     """
     random = Random(seed)
-    return _interleaved([_shared(number, turns, random) for number in range(sessions)], random)
+    return _interleaved([_shared(number, turns, random) for number in range(sessions)])
 
 
-def _interleaved(told: list[list[tuple[str, bytes]]], random: Random) -> list[tuple[str, bytes]]:
-    order = [number for number, records in enumerate(told) for _ in records]
-    random.shuffle(order)
-    positions = [0] * len(told)
-    stream = []
-    for number in order:
-        stream.append(told[number][positions[number]])
-        positions[number] += 1
-    return stream
+def _interleaved(told: list[list[tuple[str, bytes]]]) -> list[tuple[str, bytes]]:
+    """All records in order of time, as they arrive live: what falls due is found by the clock of the whole stream."""
+    timed = [
+        [(orjson.loads(value)["time"], number, topic, value) for topic, value in one] for number, one in enumerate(told)
+    ]
+    return [(topic, value) for _, _, topic, value in merge(*timed, key=itemgetter(0, 1))]
 
 
 def _session(number: int, calls: int, random: Random) -> list[tuple[str, bytes]]:

@@ -91,10 +91,11 @@ class Up:
 
 
 @contextmanager
-def up(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Up]:
-    """Start `trustfold up` on a free port; it is gone when the block is left."""
+def up(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, orders: bool = True) -> Iterator[Up]:
+    """Start `trustfold up` on a free port, by default with orders from this machine; gone when the block is left."""
+    allowed = ["--allow-local-orders"] if orders else []
     with subprocess.Popen(
-        [*COMMAND, "up", "--port", "0", *map(str, arguments)],
+        [*COMMAND, "up", "--port", "0", *allowed, *map(str, arguments)],
         cwd=cwd,
         env=environment(env),
         stderr=subprocess.PIPE,

@@ -104,7 +104,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
     [
         (["statsu"], "did you mean 'status'?"),
         (["breaker", "opn"], "did you mean 'open'?"),
-        (["topics", "zzz"], "; choose from check, create"),
+        (["topics", "zzz"], "; choose from acls, check, create"),
         (["worker", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
         (["status", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
         (["up", "--store", "."], ".: is a directory; name a file in it"),

@@ -1,0 +1,92 @@
+"""Roles over HTTP: publishers write events, operators give orders, and slow or strange requests are refused."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+import pytest
+from command_line import trustfold, up
+from trustfold.schemas.examples import EXAMPLES
+
+EVENT = orjson.dumps(EXAMPLES["turn.started"])
+ORDERS = {
+    "/v1/commands": orjson.dumps(EXAMPLES["trust.reset"]),
+    "/v1/settings": orjson.dumps(EXAMPLES["settings.changed"]),
+    "/v1/reload": b"",
+    "/v1/dead-letters/republish": b'{"offsets": []}',
+}
+TOKENS = {"TRUSTFOLD_TOKEN": "publishers", "TRUSTFOLD_OPERATOR_TOKEN": "operators"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that carries a token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+@pytest.mark.parametrize(
+    ("env", "flag", "token", "publishes", "orders"),
+    [
+        ({}, False, "", 200, 403),
+        ({}, True, "", 200, 200),
+        (TOKENS, False, "", 401, 401),
+        (TOKENS, False, "publishers", 200, 403),
+        (TOKENS, False, "operators", 200, 200),
+        ({"TRUSTFOLD_TOKEN": "publishers"}, False, "publishers", 200, 403),
+        ({"TRUSTFOLD_OPERATOR_TOKEN": "operators"}, False, "", 200, 403),
+        ({"TRUSTFOLD_OPERATOR_TOKEN": "operators"}, False, "operators", 200, 200),
+    ],
+)
+def test_who_may_publish_and_who_may_give_orders(
+    tmp_path: Path, env: dict[str, str], flag: bool, token: str, publishes: int, orders: int
+) -> None:
+    """A publisher's token is no operator's; without tokens, orders need --allow-local-orders."""
+    with up(cwd=tmp_path, env=env, orders=flag) as server:
+        assert server.request("POST", "/v1/events", EVENT, bearer(token))[0] == publishes
+        for path, body in ORDERS.items():
+            status, answer = server.request("POST", path, body, bearer(token))
+            assert status == orders, (path, answer)
+            if status == 403:
+                assert b"TRUSTFOLD_OPERATOR_TOKEN" in answer
+
+
+def test_the_command_line_gives_orders_with_the_operators_token(tmp_path: Path) -> None:
+    """An order to a server is refused, with what to do; with the operator's token it is taken."""
+    with up(cwd=tmp_path, env={"TRUSTFOLD_OPERATOR_TOKEN": "operators"}, orders=False) as server:
+        order = ("settings", "save", "workspace", "nudge_level=direct", "--workspace", "w")
+        refused = trustfold(*order, "--url", server.url, cwd=tmp_path)
+        assert refused.returncode != 0
+        assert b"TRUSTFOLD_OPERATOR_TOKEN" in refused.stderr
+        env = {"TRUSTFOLD_OPERATOR_TOKEN": "operators"}
+        taken = trustfold(*order, "--url", server.url, cwd=tmp_path, env=env)
+        assert taken.returncode == 0, taken.stderr
+    assert trustfold(*order, cwd=tmp_path).returncode == 0
+
+
+def test_half_a_request_is_cut(tmp_path: Path) -> None:
+    """Connections that never finish their headers are closed, and the server answers others meanwhile."""
+    with up(cwd=tmp_path) as server:
+        parts = urlsplit(server.url)
+        held = [socket.create_connection((parts.hostname, parts.port)) for _ in range(50)]
+        for number, connection in enumerate(held):
+            connection.settimeout(30)
+            connection.sendall(b"POST /v1/events HTTP/1.1\r\nHost: 127"[: number * 2])
+        began = time.monotonic()
+        assert server.get("/healthz")["status"] == "ok"
+        for connection in held:
+            while connection.recv(1024):  # an answer, perhaps; then the end
+                pass
+        assert time.monotonic() - began < 25
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**64, -1, 10**30])
+def test_an_offset_that_no_store_holds_is_a_bad_request(tmp_path: Path, offset: int) -> None:
+    """400, and not a fault of the server."""
+    with up(cwd=tmp_path) as server:
+        body = b'{"offsets": [%d]}' % offset
+        assert server.request("POST", "/v1/dead-letters/republish", body)[0] == 400

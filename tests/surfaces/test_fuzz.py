@@ -1,0 +1,143 @@
+"""Fuzz: whatever a stranger sends to our doors, there is no fault of ours, no 500 and no hang.
+
+A short run by default; `make fuzz` sets TRUSTFOLD_FUZZ to the number of inputs for each door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+from trustfold.config import load_rules
+from trustfold.guard.otel.receiver import otlp_app
+from trustfold.guard.testing import guard_for_tests
+from trustfold.history.importers import IMPORTERS, Defaults, Skipped, objects_of, recognised
+from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.examples import EXAMPLES
+from trustfold.schemas.redaction import redact, redact_record, redact_text
+from trustfold.streams.embedded.access import Roles
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.server import make_app
+
+EXAMPLES_EACH = int(os.environ.get("TRUSTFOLD_FUZZ", "60"))
+FUZZ = settings(
+    max_examples=EXAMPLES_EACH,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+PATHS = (
+    *("/v1/events", "/v1/commands", "/v1/settings", "/v1/reload", "/v1/decisions", "/v1/state", "/v1/dead-letters"),
+    *("/v1/dead-letters/republish", "/healthz", "/"),
+)
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@st.composite
+def altered(draw: st.DrawFn) -> dict[str, Any]:
+    """A good record, but for some fields."""
+    example = EXAMPLES[draw(st.sampled_from(sorted(EXAMPLES)))]
+    return example | draw(st.dictionaries(st.sampled_from([*example, "args", "result"]), anything, max_size=3))
+
+
+def as_json(value: Any) -> bytes:
+    """JSON, as far as orjson writes it."""
+    with contextlib.suppress(TypeError, orjson.JSONEncodeError):
+        return orjson.dumps(value)
+    return repr(value).encode(errors="replace")
+
+
+bodies = st.binary(max_size=200) | anything.map(as_json) | st.lists(altered().map(as_json), max_size=3).map(b"\n".join)
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    """A server that takes orders, in this process."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "store.sqlite")
+        app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True))
+        with TestClient(app, base_url="http://127.0.0.1:8321", raise_server_exceptions=True) as client:
+            yield client
+
+
+@FUZZ
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT"]), path=st.sampled_from(PATHS), body=bodies,
+    kind=st.sampled_from(["application/json", "application/x-ndjson", "text/plain", ""]),
+    coding=st.sampled_from(["", "gzip", "br"]),
+    query=st.dictionaries(st.sampled_from("after limit topics all session".split()), st.text(max_size=25), max_size=3),
+)  # fmt: skip
+def test_the_http_server(server: Any, method: str, path: str, body: bytes, kind: str, coding: str, query: Any) -> None:
+    """Every path with any body and query: an answer, and no 5xx."""
+    headers = {"content-type": kind} | ({"content-encoding": coding} if coding else {})
+    answer = server.request(method, path, content=body, headers=headers, params=query)
+    assert answer.status_code < 500, answer.text
+
+
+attribute = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(["gen_ai.operation.name", "gen_ai.tool.name", "http.response.status_code"]),
+        "value": st.sampled_from([{"stringValue": "execute_tool"}, {"intValue": "7"}]) | anything,
+    }
+)
+names = ("name", "startTimeUnixNano", "endTimeUnixNano", "status", "events")
+span = st.fixed_dictionaries(
+    {"traceId": anything, "spanId": anything},
+    optional=dict.fromkeys(names, anything) | {"attributes": st.lists(attribute, max_size=3) | anything},
+)
+exports = span.map(lambda one: as_json({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}))
+
+
+@FUZZ
+@given(body=bodies | exports, kind=st.sampled_from(["application/json", "application/x-protobuf", "text/plain"]))
+def test_the_otlp_receiver(body: bytes, kind: str) -> None:
+    """Any body: an answer, and no 5xx."""
+    answer = TestClient(otlp_app(GUARD), base_url="http://127.0.0.1").post(
+        "/v1/traces", content=body, headers={"content-type": kind}
+    )
+    assert answer.status_code < 500, answer.text
+
+
+GUARD = guard_for_tests()
+
+
+@FUZZ
+@given(text=st.binary(max_size=200) | anything.map(as_json), suffix=st.sampled_from([".toml", ".json"]))
+def test_rule_files(text: bytes, suffix: str) -> None:
+    """A file of rules is taken, or refused in words."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, f"rules{suffix}")
+        file.write_bytes(text)
+        with contextlib.suppress(ConfigError):
+            load_rules(file)
+
+
+@FUZZ
+@given(lines=st.lists(bodies, max_size=4), origin=st.sampled_from(sorted(IMPORTERS)))
+def test_importers(lines: list[bytes], origin: str) -> None:
+    """Lines of any kind are read, or passed over."""
+    with contextlib.suppress(ConfigError):
+        list(IMPORTERS[origin](iter(lines), Defaults()))
+    with contextlib.suppress(ConfigError):
+        recognised(objects_of(lines, "f", Skipped()))
+
+
+@FUZZ
+@given(value=anything, text=st.text(max_size=80), raw=bodies)
+def test_redaction(value: Any, text: str, raw: bytes) -> None:
+    """Anything can be redacted; what is clean stays clean."""
+    redact(value)
+    assert redact_text(redact_text(text)) == redact_text(text)
+    assert redact_record(redact_record(raw)) == redact_record(raw)
