@@ -147,7 +147,6 @@ def test_a_failing_service_does_not_hold_its_tools_older_circuit_open() -> None:
 
 def test_states_of_the_older_version_decide_the_same_however_they_are_cut() -> None:
     """A restart in the middle of going on changes nothing."""
-
     story = GoingOn()
     story.works("http_request", {"url": "https://api.example.com/v1/x"})
     story.fails("http_request", {"url": "https://slow.example.com/v1/x"}, times=3, with_="server_error")
