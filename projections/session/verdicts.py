@@ -76,6 +76,8 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
         danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        if danger is None and not event.from_cache:
+            return Verdict("success", None, None, result)
         risky = danger is not None and not call.dangerous
         if event.from_cache:
             return Verdict("neutral", danger, None, result, neutral=True, risky=risky)
