@@ -153,7 +153,7 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
     if name == "find":
         return "-delete" in words or (
             not _FIND_RUNS.isdisjoint(words)
-            and (any(map(_may_be_harmful, words)) or _has_sign(line) or _ODD.search(line) is not None)
+            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _ODD.search(line) is not None)
         )
     if name not in _ONLY_RECURSIVE:
         return True
