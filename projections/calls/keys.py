@@ -161,6 +161,7 @@ def has_scope(key: str) -> bool:
     return key.startswith(SCOPES)
 
 
+@lru_cache(maxsize=8192)
 def tool_key(tool_name: str) -> str:
     """Trust key of a tool as a whole: its whole name, escaped, so that the name can be read back from every key.
 
@@ -285,7 +286,7 @@ def is_shell(tool_name: str) -> bool:
 
 def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = NO_FAMILIES) -> Runs:
     """What a tool runs for its caller; an MCP server's is a shell only if its arguments hold a command."""
-    kind, server = family_of(tool_name, families)
+    kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     if kind == "shell":
         return "shell" if not server or shell_command(args) else ""
     return "code" if kind == "code" else ""
@@ -325,7 +326,7 @@ def call_key(
         line: a shell call's command line, where it has been read already.
         families: configured families of tools.
     """
-    kind, server = family_of(tool_name, families)
+    kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     server = service or server
     if not server and isinstance(named := args.get("_mcp_server"), str):
         server = named

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .shell import MAX_COMMAND_CHARS, SimpleCommand
+from .shell import MAX_COMMAND_CHARS, PRIVILEGE_WRAPPERS, SimpleCommand
 from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, interpreter, runs_its_input, steps_of
 
 
@@ -87,6 +87,7 @@ _HARMFUL = (
     | {"mkfs", "mke2fs", "mkswap", "newfs", "blkdiscard", "diskutil", "rsync"}
     | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
 )
+_FIND_RUNS = frozenset({"-exec", "-execdir"})
 _NEEDLES = (
     "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree",
     "Sync", "rm_r", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download",
@@ -180,7 +181,10 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
             return True
         return name == "mv" and any(word[:1] in "/~$*" and len(word) < 24 for word in words[1:-1])
     if name == "find":
-        return "-delete" in words or "-exec" in words or "-execdir" in words
+        return "-delete" in words or (
+            not _FIND_RUNS.isdisjoint(words)
+            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _ODD.search(line) is not None)
+        )
     if name not in _ONLY_RECURSIVE:
         return True
     recursive = beyond = False
@@ -194,6 +198,12 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
     if recursive:
         return beyond or "cd" in line or "|" in line or "<" in line
     return (beyond and _near_credentials(line)) or "|" in line or "${IFS" in line
+
+
+def _may_be_harmful(word: str) -> bool:
+    """Whether a word may name a command that does harm, itself or by what it runs in turn."""
+    name = word.rpartition("/")[2]
+    return name in _HARMFUL or name in RUNNERS or name in PRIVILEGE_WRAPPERS or "$" in word or "`" in word
 
 
 def _recursive(step: Step) -> bool:

@@ -66,6 +66,10 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z]:")
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "\n", "&", "(", ")")
+_SPECIAL = re.compile(r"[ \t\r\n;|&<>()'\"\\$`]")
+_SPECIAL_IN_QUOTES = re.compile(r'["\\$`]')
+"""Where what stands for itself ends, in a word and within double quotes."""
+
 _REDIRECTION = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|>\||>&|<>|<&|>|<)|&>>?")
 _BACKTICKS = re.compile(r"`([^`]*)`")
 _DECODERS = frozenset({"base64", "base32", "openssl", "xxd", "uudecode", "rev"})
@@ -223,10 +227,13 @@ class _Reader:
             elif character == "#":
                 end = at.text.find("\n", at.position)
                 at.position = end if end >= 0 else len(at.text)
-            elif (redirection := _REDIRECTION.match(at.text, at.position)) is not None:
+            elif (character in "<>&" or character.isdecimal()) and (
+                redirection := _REDIRECTION.match(at.text, at.position)
+            ) is not None:
                 at.position = redirection.end()
                 self._redirect(at, redirection.group().lstrip("0123456789"), depth)
-            elif operator := next((each for each in _OPERATORS if at.text.startswith(each, at.position)), ""):
+            elif character in ";&|\n()":
+                operator = next(each for each in _OPERATORS if at.text.startswith(each, at.position))
                 at.position += len(operator)
                 self._operate(at, operator, depth)
             elif character in "{}" and _alone(at.text, at.position):
@@ -356,8 +363,9 @@ class _Reader:
                 inner, position = self._expansion(text, position, depth)
                 parts.append(inner)
             else:
-                parts.append(character)
-                position += 1
+                end = _end_of_plain(_SPECIAL, text, position)
+                parts.append(text[position:end])
+                position = end
         return "".join(parts)[:MAX_SCRIPT_CHARS], quoted, max(position, start + 1)
 
     def _double_quoted(self, text: str, position: int, depth: int) -> tuple[str, int]:
@@ -375,8 +383,9 @@ class _Reader:
                 inner, position = self._expansion(text, position, depth)
                 parts.append(inner)
             else:
-                parts.append(character.translate(_QUOTED))
-                position += 1
+                end = _end_of_plain(_SPECIAL_IN_QUOTES, text, position)
+                parts.append(text[position:end].translate(_QUOTED))
+                position = end
         return "".join(parts), position
 
     def _expansion(self, text: str, position: int, depth: int) -> tuple[str, int]:
@@ -680,6 +689,12 @@ def _take_arguments(step: Step, words: list[str]) -> None:
         step.words += [word for word in source.words[1:] if not word.startswith("-")]
     elif source.name == "find" and not _is_narrowed(source.words):
         step.words += (["-r"] if step.name == "rm" else []) + _starts(source.words)
+
+
+def _end_of_plain(special: re.Pattern[str], text: str, position: int) -> int:
+    """Where the first special character behind a place stands, or the text ends."""
+    found = special.search(text, position)
+    return found.start() if found else len(text)
 
 
 def _alone(text: str, position: int) -> bool:

@@ -29,6 +29,9 @@ from ..emit import Emitter
 from .state import OpenCall, SessionState
 
 _NO_ERROR = ErrorInfo()
+_FAILED_MARK = 1
+"""Sets the fingerprint of what a failed call gave apart from that of the same result of a successful one."""
+
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
@@ -78,11 +81,15 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
         danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        if danger is None and not event.from_cache:
+            return Verdict("success", None, None, result)
         risky = danger is not None and not call.dangerous
         if event.from_cache:
             return Verdict("neutral", danger, None, result, neutral=True, risky=risky)
         return Verdict("success", danger, None, result, risky=risky)
-    failure = failure or Failure(message=text_of(raw, parsed))
+    mark = 0
+    if failure is None:
+        failure, mark = Failure(message=text_of(raw, parsed)), _FAILED_MARK
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
         return Verdict("neutral", denied=reason == "denied", neutral=True)
@@ -100,7 +107,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         command=call.command,
     )
     if error is None and raw:
-        digest = fingerprints.result_fingerprint(raw, parsed)
+        digest = fingerprints.result_fingerprint(raw, parsed) ^ mark
     else:
         digest = fingerprints.error_fingerprint(
             str(status), failure.type, failure.http_status, failure.code, failure.message
@@ -150,6 +157,21 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
     return 0
 
 
+def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, Any]:
+    """What an outcome says besides, where a call did not just work."""
+    return {
+        "severity": verdict.severity,
+        "http_status": verdict.http_status,
+        "expected": verdict.expected,
+        "denied": verdict.denied,
+        "model_switch": rules.models.strategy if state.overrides else None,
+        "recovery_mode": rules.trust.recovery_mode if state.overrides else None,
+        "risky": verdict.risky,
+        "answered": verdict.answered,
+        "models": state.models if verdict.failed else None,
+    }
+
+
 def tell_tools(
     state: SessionState, event: ToolCallFinished, call: OpenCall, verdict: Verdict, rules: Rules, emit: Emitter
 ) -> None:
@@ -165,6 +187,7 @@ def tell_tools(
         duration = min(duration, max(0, emit.at - call.started_ms - call.waited_ms))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
+    details = {} if word == "success" and not state.overrides else _details(state, verdict, rules)
     for kind, name in scopes:
         scope = f"{kind}:{name}"
         outcome = CallOutcome(
@@ -180,9 +203,6 @@ def tell_tools(
             tool_name=call.tool_name,
             fine_key=call.fine_key,
             verdict=word,
-            severity=verdict.severity,
-            http_status=verdict.http_status,
-            expected=verdict.expected,
             started_ms=call.started_ms,
             duration_ms=duration,
             plugin_name=call.plugin_name,
@@ -193,12 +213,7 @@ def tell_tools(
             class_declared=call.class_declared,
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
-            denied=verdict.denied,
             scenario=call.scenario if kind == "tool" else "",
-            model_switch=rules.models.strategy if state.overrides else None,
-            models=state.models if verdict.failed else None,
-            recovery_mode=rules.trust.recovery_mode if state.overrides else None,
-            risky=verdict.risky,
-            answered=verdict.answered,
+            **details,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

@@ -105,7 +105,10 @@ def trust_state(state: ToolState, record: TrustRecord, rule: EscalationRule, at:
     if whole is None or own is None or record.key != own.key:
         _publish_trust(state, record, rule, at, emit)
         return
-    shown = own if whole.state is TrustState.TRUSTED and _is_away(own) else whole
+    trusted = whole.state is TrustState.TRUSTED
+    if record is own and whole.published and not trusted:
+        return  # the tool as a whole stands there
+    shown = own if trusted and _is_away(own) else whole
     shown.published = whole.published or own.published
     _publish_trust(state, shown, rule, at, emit)
     whole.published = own.published = shown.published

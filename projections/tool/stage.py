@@ -135,7 +135,7 @@ def _narrow(
         if service:
             _note_service(state, fine_key, service, emit)
             return _Narrow(None, _digest_of(fine_key), elsewhere=True)
-        if fine_key in {whole.key, tool_key(outcome.tool_name)}:
+        if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
             if not state.keyed:
                 return _Narrow(None)
             fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
@@ -185,20 +185,21 @@ def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) 
         emit.tombstone("state", f"trust:{state.workspace_id}{US}{old.key}")
 
 
-def _pass_on(state: ToolState, tool_name: str, order: str, cause: str, at: int, emit: Emitter) -> None:
-    """Pass an order for a tool as a whole on to the services that hold fine keys of it."""
-    for service in state.services:
-        scope = f"service:{service}"
-        passed = TrustOrder(
-            id=f"{cause}/{scope}",
-            time_ms=at,
-            workspace_id=state.workspace_id,
-            scope=scope,
-            cause=cause,
-            tool_name=tool_name,
-            order=order,  # type: ignore[arg-type]
-        )
-        emit.record("outcomes", passed.key, passed, passed.id)
+def _pass_on(
+    state: ToolState, scope: str, tool_name: str, order: str, cause: str, at: int, emit: Emitter, key: str = ""
+) -> None:
+    """Pass an order on to another scope of the workspace, about a tool's fine keys there or about one of them."""
+    passed = TrustOrder(
+        id=f"{cause}/{scope}",
+        time_ms=at,
+        workspace_id=state.workspace_id,
+        scope=scope,
+        cause=cause,
+        tool_name=tool_name,
+        order=order,  # type: ignore[arg-type]
+        key=key,
+    )
+    emit.record("outcomes", passed.key, passed, passed.id)
 
 
 class ToolStage:
@@ -250,7 +251,7 @@ class ToolStage:
         elif isinstance(event, PatternSeen):
             models.fold_pattern(state, event, at, rules.models, emit)
         elif isinstance(event, TrustOrder):
-            self._order_for_tool(state, event, at, emit)
+            self._passed_on(state, event, at, emit)
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
         _remember(state, event, origin)
@@ -313,10 +314,13 @@ class ToolStage:
             record.since = at
         policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
         is_tool = state.scope.startswith("tool:")
-        if record.mode != "disabled" and not (is_tool and outcome.kind):  # a service's circuit counts its calls alone
+        if record.mode != "disabled":
             leased = record.lease
-            key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
-            changes = breaker.fold_call(record, outcome, policy, at, key=key)
+            if is_tool and outcome.kind:
+                changes = breaker.fold_call_of_service(record, outcome, policy, at)
+            else:
+                key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
+                changes = breaker.fold_call(record, outcome, policy, at, key=key)
             for change in changes:
                 breaker_changed(state, change, (outcome.cause,), emit)
             if changes or record.lease is not leased:
@@ -335,24 +339,33 @@ class ToolStage:
         whole = state.trust
         if whole is None:
             whole = state.trust = _own_record(state)
-        mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
-        key_rule = self._rule("key", outcome)
+        rule, key_rule = self._rule(whole.scope, outcome), self._rule("key", outcome)
         narrow = _narrow(state, whole, outcome, rules, at - key_rule.window_seconds * 1000, emit)
-        expected = rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
+        record, kind = narrow.record, whole.scope
+        mode = outcome.recovery_mode or rules.trust.recovery_mode
+        worked = outcome.verdict == "success"
+        expected = 0.0 if worked else rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
         # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
-        hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
-        judgement = trust.Judgement(
-            self._rule(kind, outcome),
-            mode,
-            narrowest=narrow.record is None and not (narrow.elsewhere or narrow.digest),
-            key=narrow.digest if kind == "tool" and state.keyed else 0,
-            expected_rate=expected if kind == "tool" else 0.0,
-        )
-        self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
-        if narrow.record is not None:
-            wider = Wider(whole, told=judgement.rule.notify_user) if not hidden else None
+        hidden = kind == "tool" and narrow.elsewhere and outcome.kind == "mcp" and not whole.published
+        if worked and trust.is_untroubled(whole, rule):
+            trust.fold_untroubled_success(whole, at)
+        else:
+            judgement = trust.Judgement(
+                rule,
+                mode,
+                narrowest=record is None and not (narrow.elsewhere or narrow.digest),
+                key=narrow.digest if kind == "tool" and state.keyed else 0,
+                expected_rate=expected if kind == "tool" else 0.0,
+            )
+            self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
+        if record is None:
+            return
+        if worked and trust.is_untroubled(record, key_rule):
+            trust.fold_untroubled_success(record, at)
+        else:
             judgement = trust.Judgement(key_rule, mode, expected_rate=expected)
-            self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=wider)
+            wider = None if hidden else Wider(whole, told=rule.notify_user)
+            self._fold_trust(state, record, outcome, judgement, at, emit, wider=wider)
 
     def _fold_trust(
         self,
@@ -367,9 +380,6 @@ class ToolStage:
         hidden: bool = False,
     ) -> None:
         rule = judgement.rule
-        if outcome.verdict == "success" and trust.is_untroubled(record, rule):
-            trust.fold_untroubled_success(record, at)
-            return
         shown = trust.shown(record)
         moved = trust.fold_call(record, outcome, judgement, at)
         if hidden:
@@ -433,20 +443,32 @@ class ToolStage:
         whole = has_scope(name) or unescape(name) == own
         if whole and state.trust is None and move is trust.Move.REMOVE:
             state.trust = _own_record(state)
+        if not whole and kind == "service" and name not in state.fine:
+            tool = tool_of_key(name)
+            _pass_on(state, f"tool:{tool}", tool, order, event.id, at, emit, name)
         if _is_new_fine_key(state, name) and move is trust.Move.REMOVE:
             state.fine[name] = TrustRecord(key=name, scope="key")
         # An order about a key that was never seen, and that it would leave as it is, creates nothing.
         records = [state.fine[name]] if name in state.fine else []
         if whole:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
-            if kind == "tool":
-                _pass_on(state, own, order, event.id, at, emit)
+            for service in state.services:
+                _pass_on(state, f"service:{service}", own, order, event.id, at, emit)
         self._move_all(state, records, move, event.id, at, emit, whole=whole)
 
-    def _order_for_tool(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
-        """Apply an order for a tool as a whole to the fine keys that it has at this service."""
-        mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit, whole=True)
+    def _passed_on(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
+        """Apply an order that another state has passed on: for a tool as a whole, or for a key of an older version."""
+        move = _TRUST_MOVES[event.order]
+        if not event.key:
+            mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
+            self._move_all(state, mine, move, event.cause, at, emit, whole=True)
+            return
+        old = state.fine.pop(event.key, None)
+        if old is None or move is trust.Move.REMOVE:  # the service holds the key from now on, and tells so
+            return
+        self._move_all(state, [old], move, event.cause, at, emit, whole=False)
+        if old.state is not TrustState.TRUSTED:
+            state.fine[event.key] = old
 
     def _move_all(
         self,

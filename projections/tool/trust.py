@@ -372,7 +372,7 @@ def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule
     if outcome.http_status not in _AUTH_STATUS or outcome.expected:
         return False
     since = at - rule.window_seconds * 1000
-    record.auth_failures = [*(seen for seen in record.auth_failures if seen >= since), at]
+    record.auth_failures = [*(seen for seen in record.auth_failures[1 - AUTH_FAILURES :] if seen >= since), at]
     return len(record.auth_failures) >= AUTH_FAILURES
 
 
