@@ -140,15 +140,16 @@ def test_a_relapse_after_the_service_has_recovered_is_told() -> None:
     assert told(story)[-1] == (f"{search}|mcp_server=jira", "escalated")
 
 
-def test_keys_of_an_mcp_tool_that_is_followed_for_the_fleet_alone_are_told() -> None:
-    """Keys over arguments: the record of the tool as a whole is not published, and cannot stand for its keys."""
+def test_keys_over_arguments_of_an_mcp_tool_are_told_with_their_tool() -> None:
+    """They live with the tool, whose record is published then: it is told, and stands for its keys."""
     story = Story(rules=Rules(tools=ToolRules(key_by="args")))
-    for _ in range(6):
+    for _ in range(3):
         for number in range(4):
             story.fails("mcp__jira__search", {"q": number}, with_="permission")
     silent = [one for one in story.all("trust.changed") if one.get("silent")]
-    assert len(told(story)) == 4
-    assert not silent
+    assert told(story) == [("mcp__jira__search", "escalated")]
+    assert len(silent) == 4
+    assert {one["part_of"] for one in silent} == {"mcp__jira__search"}
 
 
 def test_a_quiet_service_does_not_silence_its_keys() -> None:
