@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas.events import GuaranteeOverridden, PermissionResolved
+from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import BreakerState, Status
 from .attempts import Attempts, Executor, Function, Runner
@@ -194,17 +194,14 @@ class CallFlow:
                 return None
             return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
         if self.permission is None:
-            if not must_ask(trust) or trust is None:
-                return None
-            call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
-            if self._settings.unattended == "allow" or self._shadowed(call, "approval_required"):
-                return None
-            return refusal("approval_required", refusal_message(call.name, trust) + "; nobody is here to approve it")
+            return self._unattended(call, trust)
         if self._settings.shadow:
             # The platform's own plugin decides as it would without us.
             if must_ask(trust):
                 self._shadowed(call, "approval_required")
             trust = None
+        if must_ask(trust):
+            self._publish_permission(PermissionRequested, call)
         try:
             answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
@@ -212,20 +209,30 @@ class CallFlow:
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
-        self._publisher.event(
-            PermissionResolved,
-            call.session_id,
-            workspace_id=call.workspace_id,
-            user_id=call.user_id,
-            call_id=call.call_id,
-            tool_name=call.name,
-            granted=answer.allowed,
-            method=str(answer.info.get("method") or "plugin")[:256],
-        )
+        if not answer.allowed:
+            self._publisher.started(call, None)  # what is declined is known by its start: the denial counts at its key
+        method = str(answer.info.get("method") or "plugin")[:256]
+        self._publish_permission(PermissionResolved, call, granted=answer.allowed, method=method)
         if answer.allowed:
             return None
         why = str(answer.info.get("reason") or "the user or a policy said no")
         return msgspec.structs.replace(refusal("denied", f"'{call.name}' was not permitted: {why}"), terminal=True)
+
+    def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
+        """Decide about a call that must be approved where nobody can be asked."""
+        if trust is None or not must_ask(trust):
+            return None
+        call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
+        if self._settings.unattended == "allow" or self._shadowed(call, "approval_required"):
+            return None
+        return refusal("approval_required", refusal_message(call.name, trust) + "; nobody is here to approve it")
+
+    def _publish_permission(
+        self, kind: type[PermissionRequested | PermissionResolved], call: Call, **fields: Any
+    ) -> None:
+        """Publish that a person is asked about a call, or what the answer is."""
+        who = {"workspace_id": call.workspace_id, "user_id": call.user_id}
+        self._publisher.event(kind, call.session_id, **who, call_id=call.call_id, tool_name=call.name, **fields)
 
     def _shadowed(self, call: Call, code: str) -> bool:
         """Whether a refusal is only noted."""

@@ -132,6 +132,7 @@ class StageProcessor:
             dirty[key] = state
             if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
                 at = max(record.timestamp + CLOCK_TOLERANCE_MS, FIRST_MS)
+                emit.count("clamped")
             if at < state.clock:  # noqa: PLR1730 - runs for every event, and max() costs three times as much
                 at = state.clock
             if at > clock:  # noqa: PLR1730 - as above

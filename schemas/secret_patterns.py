@@ -117,7 +117,7 @@ TOKENS: tuple[Shape, ...] = tuple(
         ("databricks", "dapi", _W + r"dapi[0-9a-f]{32}(?:-\d)?"),
         ("terraform", ".atlasv1.", _W + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
         ("atlassian", "ATATT3|ATCTT3|ATBB|ATTA",
-         _W + r"(?:AT[AC]TT3[A-Za-z0-9_=-]{20,}|ATBB[A-Za-z0-9]{28,}|ATTA[0-9a-zA-Z]{60,})"),
+         _W + r"(?:AT[AC]TT3[A-Za-z0-9_-]{20,}(?:=[A-Fa-f0-9]{8})?|ATBB[A-Za-z0-9]{28,}|ATTA[0-9a-zA-Z]{60,})"),
         ("notion", "secret_|ntn_", _W + r"(?:secret|ntn)_(?=[A-Za-z]*\d)[A-Za-z0-9]{30,}"),
         ("langsmith", "lsv2_|ls__", _W + r"(?:lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}|lsv2_\w{20,}|ls__[0-9a-f]{32})"),
         ("pinecone", "pcsk_", _W + r"pcsk_[A-Za-z0-9_]{30,}"),

@@ -14,8 +14,9 @@ import faust
 
 from .agents import add_agents
 from .engine import Engine
-from .lane import BatchTransport
+from .lane import LEAVE_S, BatchConsumer, BatchTransport, bounded
 from .metrics import LaneMetrics
+from .monitor import Monitor
 from .protocols import Topology, default_topology
 from .recovery import LaneTables
 from .settings import KafkaSettings
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
     from ...schemas.rules import Rules
     from ..reload import Files
+
+
+METADATA_AGE_MS = 30_000
+"""Age after which clients ask again where partitions are; also what finds new addresses of brokers."""
 
 
 class TrustfoldApp(faust.App):
@@ -42,12 +47,23 @@ class TrustfoldApp(faust.App):
     def _create_directories(self) -> None:
         """Make none: only RocksDB needs one, and makes it itself."""
 
+    async def _producer_flush(self, logger: Any) -> None:
+        """Flush nothing: checkpoints wait for what must be acknowledged."""
+
+    async def on_start(self) -> None:
+        """Watch over the brokers and the worker from the beginning; Faust starts its tasks after the first recovery."""
+        self.add_future(self.engine.watch.run())
+        self.add_future(Monitor(self.engine, self).run())
+        await super().on_start()
+
     async def on_stop(self) -> None:
-        """Take the last checkpoint while everything still runs, then stop as Faust does."""
+        """Take the last checkpoint while everything still runs, leave the group, then stop as Faust does."""
         await self.engine.stop()
+        if self._consumer is not None:  # not `consumer`, which would make one
+            await bounded(cast("BatchConsumer", self._consumer).leave(), 2 * LEAVE_S, "leaving the group")
         if self.engine.follower is not None:
             await cast("Any", self.tables).recovery.cancel()  # it may be reading the settings
-            await self.engine.follower.stop()
+            await bounded(self.engine.follower.stop(), LEAVE_S, "closing the reader of the settings")
         await super().on_stop()
 
 
@@ -136,7 +152,11 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
         "broker_session_timeout": settings.session_timeout,
         "broker_heartbeat_interval": settings.session_timeout / 10,
         "broker_rebalance_timeout": settings.rebalance_timeout,
-        "broker_request_timeout": max(40.0, settings.session_timeout),
+        # a member waits for the answer to JoinGroup as long as the slowest member may take
+        "broker_request_timeout": max(settings.rebalance_timeout + 15.0, settings.session_timeout),
+        "consumer_group_instance_id": settings.instance_id or None,
+        "consumer_metadata_max_age_ms": METADATA_AGE_MS,
+        "producer_metadata_max_age_ms": METADATA_AGE_MS,
         "broker_commit_interval": settings.commit_interval,
         "broker_commit_every": None,
         "producer_acks": -1,
@@ -146,10 +166,7 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
         "stream_wait_empty": False,
         "stream_recovery_delay": 0.0,
         "stream_buffer_maxsize": 4096,
-        "web_enabled": settings.web_port is not None,
-        "web_port": settings.web_port or 6066,
-        "web_bind": settings.web_bind,
-        "web_tables_enabled": False,
+        "web_enabled": False,  # `health` serves the web port, from a thread that does not depend on this loop
         "worker_redirect_stdouts": False,
     }
 

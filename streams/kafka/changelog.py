@@ -16,6 +16,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from .fencing import epoch_headers
+from .lane import LEAVE_S, bounded
 from .settings import KafkaSettings
 
 Span = tuple[int, int]
@@ -39,14 +40,18 @@ class ChangelogReader:
             max_partition_fetch_bytes=self._settings.fetch_bytes,
             fetch_max_wait_ms=200,
         )
-        await self._consumer.start()
+        try:
+            await self._consumer.start()
+        except BaseException:
+            await bounded(self._consumer.stop(), LEAVE_S, "closing a reader")
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect."""
-        await self._consumer.stop()
+        await bounded(self._consumer.stop(), LEAVE_S, "closing a reader")
 
     async def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Offset after the last record of each partition."""

@@ -59,7 +59,12 @@ class _Part:
 
 
 class Checkpointer:
-    """Takes checkpoints, one at a time."""
+    """Takes checkpoints, one at a time.
+
+    Attributes:
+        lock: held while one is under way.
+        began_at: monotonic time since which one waits for the brokers; None while none does.
+    """
 
     def __init__(
         self,
@@ -95,6 +100,13 @@ class Checkpointer:
         self._mark_done = mark_done
         self._metrics = metrics
         self.lock = asyncio.Lock()
+        self.began_at: float | None = None
+        self._limit: asyncio.Timeout | None = None
+
+    def extend(self) -> None:
+        """Start the checkpoint timeout afresh: no broker can acknowledge anything now."""
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._settings.checkpoint_timeout)
 
     async def checkpoint(self) -> None:
         """Make everything processed so far durable, and let its offsets be committed.
@@ -118,6 +130,7 @@ class Checkpointer:
             limit = asyncio.timeout(self._settings.checkpoint_timeout)
             try:
                 async with limit:
+                    self._limit, self.began_at = limit, time.monotonic()
                     await self._drain()
                     self._require(tenure)
                     await asyncio.gather(*[self._write(part) for part in parts])
@@ -126,6 +139,8 @@ class Checkpointer:
                     seconds = self._settings.checkpoint_timeout
                     raise TimeoutError(f"the brokers did not acknowledge a checkpoint within {seconds:g} s") from error
                 raise
+            finally:
+                self._limit = self.began_at = None
             self._require(tenure)
             keep = self._settings.live_states // len(self._tasks()) + 1
             for part in parts:

@@ -15,10 +15,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import orjson
 from faust.types import TP
 
-from ...schemas.errors import ConfigError
+from ...schemas.errors import ConfigError, RejectReason
+from ...schemas.topics import TOPICS, Role
+from .broker_watch import READ, WRITE, BrokerWatch
 from .checkpoint import Checkpointer, LostGroup, Superseded
+from .faults import WorkerFault, describe, is_expected, passes
 from .fencing import Fenced
 from .gate import Batch, Gate, Poll, Tenure
 from .metrics import LaneMetrics
@@ -33,6 +37,19 @@ log = logging.getLogger(__name__)
 
 STRANGERS_S = 30.0
 """How often idle changelogs are compared with what this worker wrote; far below their compaction lag."""
+
+
+START_OVERS = 12
+"""Times in a row that the worker starts over, with brokers that answer, before it gives up."""
+
+BACK_OFF_S = 8.0
+"""Longest wait between two of them; the first waits half a second."""
+
+
+DEAD_LETTERS = "dead-letters"
+
+REASONS = frozenset(RejectReason)
+"""Labels of dead letters; what else a topology of others may say counts as `other`."""
 
 
 class LostBatch(Exception):
@@ -53,7 +70,12 @@ class Engine:
         changelogs: claims and reads them.
         checkpointer: takes checkpoints.
         follower: reads the `settings` topic; None where the stages know no settings.
+        watch: watches over the brokers and topics.
+        turned_at: monotonic time of the last turn of the event loop, within a second.
+        durable_at: monotonic time at which everything that had been folded was durable last.
+        stopping: whether the worker was asked to stop.
         failed: whether the worker is stopping because of a fault.
+        reason: that fault and its remedy, one line.
         on_failure: asks whoever runs the app to stop it in order, so that the group is told; without it the app crashes
             and the group waits for the session timeout.
     """
@@ -75,7 +97,13 @@ class Engine:
         self._tenure: Tenure | None = None
         self._tenures = 0
         self.follower: Any = None
+        self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
+        self.turned_at = self.durable_at = time.monotonic()
+        self.stopping = False
         self.failed = False
+        self.reason = ""
+        self._renewal_due = False
+        self._start_overs = 0
         self.on_failure: Callable[[], None] | None = None
         self._looked_at = time.monotonic()
         self.writer = OutputWriter(settings, producer=self.producer, internal=topology.sources, metrics=metrics)
@@ -120,13 +148,22 @@ class Engine:
     def _fold(self, topic: str, task: PartitionTask, batch: Batch) -> None:
         if batch.start != task.next[batch.tp]:
             raise LostBatch(f"{batch.tp} should continue at {task.next[batch.tp]}, got a batch from {batch.start}")
+        began = time.perf_counter()
         outputs = task.processor.process(topic, batch.records)
+        took = time.perf_counter() - began
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
         self.metrics.batches += 1
         self.metrics.folds.update(task.processor.counted())
+        self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
         if outputs:
+            arrived = batch.records[-1].timestamp
+            if arrived > 0:
+                self.metrics.decision_seconds.observe(max(time.time() - arrived / 1000.0, 0.0), 1)
+            for output in outputs:
+                if output.topic == DEAD_LETTERS:
+                    self.metrics.dead_letter_reasons[_reason(output.value)] += 1
             self.writer.put(outputs, task.partition)
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
@@ -151,12 +188,29 @@ class Engine:
                 if place is not None:
                     lag[self.sources[tp.topic][0], tp.partition] = max(place[1] - processed, 0)
         self.metrics.lag = lag
+        states: dict[str, tuple[int, int]] = {}
+        for task in self.tasks.values():
+            keys, size = states.get(task.stage, (0, 0))
+            more_keys, more_size = task.store.size()
+            states[task.stage] = keys + more_keys, size + more_size
+        self.metrics.states = states
 
     # --- membership -------------------------------------------------------------------------------------------------
 
     def tenure(self) -> Tenure | None:
         """The tenure under way; None while this worker has no partitions."""
         return self._tenure
+
+    @property
+    def state(self) -> str:
+        """What the worker does: starting, recovering, running, rebalancing, stopping or failed."""
+        if self.failed or self.stopping:
+            return "failed" if self.failed else "stopping"
+        if self._tenure is not None:
+            return "running"
+        if self._app is not None and self._app.tables.recovery.in_recovery:
+            return "recovering"
+        return "rebalancing" if self._tenures else "starting"
 
     def is_member(self, generation: int) -> bool:
         """Whether the group still knows this worker in that generation."""
@@ -167,18 +221,30 @@ class Engine:
         """Give up all partitions: save within the bound what can be saved; the rest is redone by the next owner."""
         self.gate.close()
         await self._app.tables.recovery.cancel()
-        if self._tenure is not None:
-            try:
-                async with asyncio.timeout(self.settings.revoke_timeout):
-                    await self.checkpointer.checkpoint()
-                    await self._app.consumer.commit()
-            except (LostGroup, Superseded, Fenced) as loss:
-                log.warning("partitions were lost before they could be checkpointed: %s", loss)
-            except TimeoutError:
-                log.warning("no checkpoint within %s s of a revocation; work is redone", self.settings.revoke_timeout)
-            except Exception as error:  # noqa: BLE001 - reported by failing the worker
-                await self.fail(error)
+        await self._save(self.settings.revoke_timeout)
         self.drop()
+
+    async def _save(self, seconds: float) -> None:
+        """Take a last checkpoint of the tenure and commit, within a bound."""
+        if self._tenure is None or self.failed:
+            return
+        if self.watch.lost_since is not None:
+            log.warning("no broker takes a last checkpoint; work since the one before it is redone")
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self.checkpointer.checkpoint()
+                await self._app.consumer.commit()
+        except (LostGroup, Superseded, Fenced) as loss:
+            self.metrics.rebalances_lost += 1
+            log.warning("partitions were lost before they could be checkpointed: %s", loss)
+        except TimeoutError:
+            log.warning("no last checkpoint within %g s; work since the one before it is redone", seconds)
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            if passes(error):
+                log.warning("no last checkpoint, work since the one before it is redone: %r", error)
+            else:
+                await self.fail(error)
 
     def drop(self) -> None:
         """Forget the processors; the stores stay for the case that their partitions come back."""
@@ -186,6 +252,33 @@ class Engine:
         self._tenure = None
         self.tasks.clear()
         self.metrics.assigned = 0
+        if self._app is not None and self._app._consumer is not None:  # not `consumer`, which would make one
+            self._app._consumer.forget_done()
+
+    def start_over(self, error: BaseException) -> None:
+        """Go back to the last checkpoint, in the same generation, with a new producer."""
+        self._renewal_due = True
+        tenure = self._tenure
+        if tenure is None or self.failed or self.stopping:
+            return  # a recovery is under way or will come, and renews the producer
+        log.warning("the worker starts over from its last checkpoint: %r", error)
+        self.drop()
+        self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
+
+    async def back_off(self, error: BaseException) -> None:
+        """Wait before the next attempt at a recovery; a fault that keeps coming back fails the worker."""
+        self._renewal_due = True
+        if self.watch.waiting:
+            log.debug("the recovery waits for the brokers: %r", error)
+            self._start_overs = 0
+            await self.watch.answer()
+            await asyncio.sleep(1.0)
+            return
+        self._start_overs += 1
+        if self._start_overs > START_OVERS:
+            raise WorkerFault(f"{START_OVERS} attempts in a row to take the partitions failed: {describe(error)}")
+        log.info("the recovery is tried again: %r", error)
+        await asyncio.sleep(min(2.0 ** (self._start_overs - 2), BACK_OFF_S))
 
     async def recover(self, assigned: Iterable[TP]) -> None:
         """Read the settings, claim the changelogs of an assignment, read them back and make the processors.
@@ -193,6 +286,11 @@ class Engine:
         Raises:
             ConfigError: the topics are not co-partitioned, or a local store does not belong to the changelog.
         """
+        if self._renewal_due or self.writer.broken:
+            await self._app.producer.renew()
+            self.writer.reset()
+            self._renewal_due = False
+            self.metrics.producer_restarts += 1
         if self.follower is not None:
             await self.follower.catch_up()
         owned = self._owned(assigned)
@@ -232,7 +330,7 @@ class Engine:
             self.tasks[stage.name, tp.partition].next[tp] = offset
         self._tenures += 1
         self._tenure = Tenure(self._tenures, generation)
-        self.last_record_at = time.monotonic()
+        self.last_record_at = self.durable_at = time.monotonic()
         self.metrics.assigned = len(self.tasks)
         self.metrics.rebalances += 1
         self.gate.open(self._tenure, offsets)
@@ -268,6 +366,8 @@ class Engine:
     async def _keep_durable(self) -> None:
         try:
             await self.checkpointer.checkpoint()
+            self.durable_at = time.monotonic()
+            self._start_overs = 0
             if time.monotonic() - self._looked_at > STRANGERS_S:
                 self._looked_at = time.monotonic()
                 async with self.checkpointer.lock:
@@ -277,10 +377,18 @@ class Engine:
             log.info("checkpoint abandoned: %s", end)
         except LostGroup as loss:
             # The group has noticed, or is about to tell: a revocation and a new assignment follow.
+            self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
             self.drop()
         except Fenced as claim:
             self._reclaim(claim)
+        except Exception as error:
+            if not passes(error):
+                raise
+            self._start_overs += not self.watch.waiting
+            if self._start_overs > START_OVERS:
+                raise
+            self.start_over(error)
 
     def _reclaim(self, claim: Fenced) -> None:
         """Answer a claim by somebody else: give way to it, or, as the group's choice, claim again and start over."""
@@ -295,31 +403,35 @@ class Engine:
 
     async def run_outputs(self) -> None:
         """Send outputs until cancelled; a failure fails the worker."""
-        try:
-            await self.writer.run()
-        except Exception as error:  # noqa: BLE001 - reported by failing the worker
-            await self.fail(error)
+        while True:
+            try:
+                await self.writer.run()
+            except Exception as error:  # noqa: BLE001 - reported by failing the worker
+                if not passes(error):
+                    await self.fail(error)
+                    return
+                self.start_over(error)
+                await self.writer.wait_sound()
 
     async def run_settings(self) -> None:
         """Follow the settings until cancelled; a failure fails the worker."""
-        try:
-            await self.follower.follow()
-        except Exception as error:  # noqa: BLE001 - reported by failing the worker
-            await self.fail(error)
+        while True:
+            try:
+                await self.follower.follow()
+            except Exception as error:  # noqa: BLE001 - reported by failing the worker
+                if not passes(error):
+                    await self.fail(error)
+                    return
+                log.debug("the settings are read again: %r", error)
+                await asyncio.sleep(1.0)
+            else:
+                return
 
     async def stop(self) -> None:
         """Last checkpoint and commit; after this nothing flows."""
+        self.stopping = True
         self.gate.close()
-        if self.failed or self._tenure is None:
-            return
-        try:
-            async with asyncio.timeout(self.settings.stop_timeout):
-                await self.checkpointer.checkpoint()
-                await self._app.consumer.commit()
-        except (LostGroup, Superseded, Fenced) as loss:
-            log.warning("no last checkpoint: %s", loss)
-        except Exception as error:  # noqa: BLE001 - reported by failing the worker
-            await self.fail(error)
+        await self._save(self.settings.stop_timeout / 2)
         self.drop()
 
     async def fail(self, error: BaseException) -> None:
@@ -328,7 +440,8 @@ class Engine:
         if self.failed:
             return
         self.failed = True
-        log.critical("worker stops: %s: %s", type(error).__name__, error, exc_info=error)
+        self.reason = describe(error)
+        log.critical("worker stops: %s", self.reason, exc_info=None if is_expected(error) else error)
         if self.on_failure is not None:
             self.on_failure()
         else:
@@ -336,3 +449,20 @@ class Engine:
 
     def _mark_done(self, tp: TP, next_offset: int) -> None:
         self._app.consumer.mark_done(tp, next_offset)
+
+
+def _reason(letter: bytes | None) -> str:
+    """Reason code of a dead letter."""
+    body = orjson.loads(letter) if letter else {}
+    reason = body.get("reason") if isinstance(body, dict) else None
+    return str(reason) if reason in REASONS else "other"
+
+
+def _needs(settings: KafkaSettings, topology: Topology) -> dict[str, tuple[int, ...]]:
+    """What a worker does to which topic."""
+    needs = {}
+    for topic in TOPICS.values():
+        reads, writes = Role.WORKER in topic.readers, Role.WORKER in topic.writers
+        if reads or writes:
+            needs[settings.topic(topic.name)] = (*([READ] if reads else []), *([WRITE] if writes else []))
+    return needs | {settings.changelog(stage.name): (READ, WRITE) for stage in topology.stages}

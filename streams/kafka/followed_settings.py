@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from ...projections.emit import Output
 from ...projections.rule_source import TOPIC, RuleSource
 from ...schemas.errors import ConfigError
+from .lane import LEAVE_S, bounded
 from .settings import KafkaSettings
 
 WAIT_MS = 500
@@ -65,7 +66,7 @@ class SettingsFollower:
         async with self._lock:
             consumer, self._consumer = self._consumer, None
             if consumer is not None:
-                await consumer.stop()
+                await bounded(consumer.stop(), LEAVE_S, "closing the reader of the settings")
 
     async def _start(self) -> Any:
         name = self._settings.topic(TOPIC)
@@ -73,7 +74,11 @@ class SettingsFollower:
         consumer = AIOKafkaConsumer(
             **self._settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest"
         )
-        await consumer.start()
+        try:
+            await consumer.start()
+        except BaseException:
+            await bounded(consumer.stop(), LEAVE_S, "closing the reader of the settings")
+            raise
         consumer.assign(self._places)
         await consumer.seek_to_beginning(*self._places)
         return consumer

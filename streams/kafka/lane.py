@@ -10,19 +10,65 @@ The lane delivers records only while its gate is open, each partition from the o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, cast
 
 import faust
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, ProducerClosed
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
+from mode.threads import MethodQueue, WorkerThread
 from mode.utils.futures import notify
 
+from ...schemas.errors import TrustfoldError
+from .faults import passes
 from .gate import POLL_S, Batch, Gate, Poll
+
+log = logging.getLogger(__name__)
 
 FETCH_WAIT_MS = 200
 """Longest wait of the broker for new records before it answers a fetch."""
+
+COMMIT_S = 5.0
+"""Longest wait for a commit. aiokafka tries for ever; the commit timer tries again, with newer offsets."""
+
+SEEK_S = 30.0
+"""Longest wait for the offsets of an assignment; after it the recovery starts over."""
+
+LEAVE_S = 2.0
+"""Longest wait for the group to be left, and for each thing that is closed afterwards."""
+
+FOR_EVER_S = 1e9
+
+CALLS = 4
+"""Calls that may run in the consumer's thread at once: a poll, a commit and a seek must not wait for each other."""
+
+
+def is_cancelled() -> bool:
+    """Whether somebody cancelled the current task; aiokafka may raise a CancelledError that nobody asked for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> bool:
+    """Run a step of a shutdown in a task of its own; returns whether it ended well in time.
+
+    Neither cancelling nor `asyncio.timeout` bounds what swallows a cancellation; it stays in the task, as does a
+    CancelledError that nobody asked for.
+    """
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done:
+        task.cancel()
+        log.debug("%s took longer than %g s and was left", name, seconds)
+        return False
+    if task.cancelled() or task.exception() is not None:
+        log.debug("%s failed: %r", name, None if task.cancelled() else task.exception())
+        return False
+    return True
 
 
 class PollSchema(faust.Schema):  # type: ignore[type-arg]
@@ -38,6 +84,20 @@ class PollSchema(faust.Schema):  # type: ignore[type-arg]
         return decode
 
 
+class DaemonThread(WorkerThread):
+    """A thread that keeps neither the interpreter nor the event loop waiting when it does not end."""
+
+    def __init__(self, service: Any, **more: Any) -> None:
+        """As mode makes it, but a daemon."""
+        super().__init__(service, **more)
+        self.daemon = True
+
+    def stop(self) -> None:
+        """Wait for the thread a moment. Called on the event loop."""
+        if self.is_stopped.wait(1.0):
+            self.join(1.0)
+
+
 class LaneThread(driver.AIOKafkaConsumerThread):
     """Faust's consumer thread with a shorter wait in fetches.
 
@@ -46,11 +106,85 @@ class LaneThread(driver.AIOKafkaConsumerThread):
     """
 
     mundane_level = "debug"
+    Worker = DaemonThread
+    shutdown_timeout = 2 * LEAVE_S
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    @property
+    def method_queue(self) -> MethodQueue:
+        """Calls from the main loop, with room for one that waits for a broker."""
+        if self._method_queue is None:
+            self._method_queue = MethodQueue(num_workers=CALLS, loop=self.thread_loop, beacon=self.beacon)
+        return self._method_queue
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        """Commit offsets; False where they were not, for a reason that the next commit or a rebalance mends.
+
+        Raises:
+            KafkaError: the brokers refuse the commit for good.
+        """
+        consumer = self._ensure_consumer()
+        assigned = self.assignment()
+        wanted = {driver.ensure_aiokafka_TP(tp): offset for tp, offset in offsets.items() if tp in assigned}
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                await consumer.commit(wanted)
+        except (CommitFailedError, IllegalStateError, TimeoutError) as error:
+            log.debug("offsets were not committed: %r", error)
+            return False
+        except KafkaError as error:
+            if not passes(error):
+                raise
+            log.debug("offsets were not committed: %r", error)
+            return False
+        return True
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Nothing: the monitor judges progress."""
+
+    async def leave(self) -> None:
+        """Leave the group and close the connections, within a bound. Runs in the consumer's thread."""
+        consumer = self._consumer
+        if consumer is None or consumer._closed:
+            return
+        if not await bounded(consumer.stop(), LEAVE_S, "leaving the group"):
+            await bounded(consumer._client.close(), LEAVE_S / 2, "closing the consumer's connections")
+
+    async def on_thread_stop(self) -> None:
+        """Leave first: what is still queued for the thread may wait for a broker."""
+        await self.leave()
+        await bounded(super().on_thread_stop(), LEAVE_S, "ending the consumer's thread")
+
+    def dead(self) -> str:
+        """Name of a background task of the client that has ended; empty while all run."""
+        consumer = self._consumer
+        if consumer is None or consumer._closed:
+            return ""
+        tasks = {
+            "group coordination": getattr(consumer._coordinator, "_coordination_task", None),
+            "fetching": getattr(consumer._fetcher, "_fetch_task", None),
+            "consumer metadata": consumer._client._sync_task,
+        }
+        return next((name for name, task in tasks.items() if task is not None and task.done()), "")
+
+    def pushed_error(self) -> BaseException | None:
+        """An error of the group for the user of the client, who has not seen it: Faust never asks."""
+        coordinator = getattr(self._consumer, "_coordinator", None)
+        found: BaseException | None = getattr(coordinator, "_pending_exception", None)
+        return found
+
+    def acknowledge_error(self) -> None:
+        """Let the group's coordination go on after such an error."""
+
+        def check() -> None:
+            with contextlib.suppress(Exception):
+                self._ensure_consumer()._coordinator.check_errors()
+
+        self.thread_loop.call_soon_threadsafe(check)
 
 
 class BatchConsumer(driver.Consumer):
@@ -91,18 +225,34 @@ class BatchConsumer(driver.Consumer):
                     await gate.wait_room()
                     continue
                 with gate.polling():
-                    polled = await self._thread.getmany(pollable, POLL_S)
+                    polled = await self._poll(pollable)
                     if polled:
                         await self._deliver(gate, polled)
                 await asyncio.sleep(0)
         except self.consumer_stopped_errors:
-            if not self.app.should_stop:
+            if not (self.app.should_stop or self.engine.stopping):
                 raise
         except asyncio.CancelledError:
-            if not self.app.should_stop:
+            if not (self.app.should_stop or self.engine.stopping):
                 raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not go on without its consumer
             await self.engine.fail(error)
+
+    async def _poll(self, pollable: set[TP]) -> Mapping[Any, list[Any]]:
+        try:
+            polled: Mapping[Any, list[Any]] = await self._thread.getmany(pollable, POLL_S)
+        except KafkaError as error:
+            if not passes(error):
+                raise
+            log.debug("nothing was polled: %r", error)
+            await asyncio.sleep(1.0)
+            return {}
+        except asyncio.CancelledError:
+            if is_cancelled() or self.app.should_stop:
+                raise
+            await asyncio.sleep(1.0)  # it came out of aiokafka
+            return {}
+        return polled
 
     async def _deliver(self, gate: Gate, polled: Mapping[Any, list[Any]]) -> None:
         tenure = gate.tenure
@@ -177,6 +327,17 @@ class BatchConsumer(driver.Consumer):
     def _new_offset(self, tp: TP) -> int | None:
         return self._done.get(tp)
 
+    async def _commit_offsets(self, offsets: Mapping[TP, int], start_new_transaction: bool = True) -> bool:  # noqa: FBT001, FBT002, ARG002 - Faust's signature
+        """Commit what `mark_done` allowed. Faust's own counts offsets as committed that were not, and flushes first."""
+        try:
+            done = bool(await self._commit(offsets))
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await self.engine.fail(error)
+            return False
+        if done:
+            self._committed_offset.update(offsets)
+        return done
+
     # --- rebalance --------------------------------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
@@ -184,6 +345,21 @@ class BatchConsumer(driver.Consumer):
         await self.engine.on_revoked()
         self._done.clear()
         await super().on_partitions_revoked(revoked)
+
+    async def leave(self) -> None:
+        """Leave the group, within a bound; the partitions go to the others at once."""
+        thread = cast("LaneThread", self._thread)
+        if thread._consumer is not None and thread.thread_loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(thread.leave(), thread.thread_loop))
+
+    @property
+    def lane_thread(self) -> LaneThread:
+        """The thread of the aiokafka consumer."""
+        return cast("LaneThread", self._thread)
+
+    def forget_done(self) -> None:
+        """Nothing that was marked before is to be committed any more."""
+        self._done.clear()
 
     @property
     def member_generation(self) -> int:
@@ -217,9 +393,10 @@ class BatchConsumer(driver.Consumer):
         # Runs in the consumer's thread.
         consumer = self._thread._ensure_consumer()
         places = {tp: driver.ensure_aiokafka_TP(tp) for tp in partitions}
-        committed = await asyncio.gather(*[consumer.committed(place) for place in places.values()])
-        first = await consumer.beginning_offsets(list(places.values()))
-        last = await consumer.end_offsets(list(places.values()))
+        async with asyncio.timeout(SEEK_S):
+            committed = await asyncio.gather(*[consumer.committed(place) for place in places.values()])
+            first = await consumer.beginning_offsets(list(places.values()))
+            last = await consumer.end_offsets(list(places.values()))
         offsets = {}
         for (tp, place), offset in zip(places.items(), committed, strict=True):
             done = max(offset or 0, progress.get(tp, 0))
@@ -244,7 +421,7 @@ class BatchConsumer(driver.Consumer):
         return int(state.position), int(state.highwater)
 
 
-class OffsetsGone(Exception):
+class OffsetsGone(TrustfoldError):
     """An offset that was reached lies beyond the end of its log."""
 
     def __init__(self, tp: TP, done: int, end: int) -> None:
@@ -257,12 +434,23 @@ class OffsetsGone(Exception):
 
 
 class LaneProducer(driver.Producer):
-    """Faust's producer, idempotent: a retry cannot write a batch twice, nor let a later one overtake a failed one."""
+    """Faust's producer, idempotent: a retry cannot write a batch twice, nor let a later one overtake a failed one.
+
+    Batches have no age: while brokers are away they wait, and the gate holds up the sources.
+    """
 
     mundane_level = "debug"
 
     def _settings_extra(self) -> Mapping[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
+
+    def _new_producer(self, transactional_id: str | None = None) -> Any:
+        producer = super()._new_producer(transactional_id)
+        # aiokafka uses one setting for sockets, for the age of a batch and for the wait for a place in its queue. A
+        # batch that expires after it was numbered would spoil its partition for this producer.
+        producer._message_accumulator._batch_ttl = FOR_EVER_S
+        producer._request_timeout_ms = FOR_EVER_S * 1000
+        return producer
 
     @property
     def client(self) -> Any:
@@ -272,6 +460,51 @@ class LaneProducer(driver.Producer):
             faust.exceptions.NotReady: it has not been started, or was stopped.
         """
         return self._ensure_producer()
+
+    async def renew(self) -> None:
+        """Put a new producer, with a new id, in the place of one whose batches have failed.
+
+        Raises:
+            KafkaError: no broker answers; the old one stays.
+        """
+        producer = self._new_producer()
+        try:
+            await producer.start()
+        except BaseException:
+            await _abandon(producer)
+            raise
+        old, self._producer = self._producer, producer
+        if old is not None:
+            await _abandon(old)
+
+    def dead(self) -> bool:
+        """Whether the task that sends has ended."""
+        producer: Any = self._producer
+        if producer is None or producer._closed:
+            return False
+        task = producer._sender.sender_task
+        return task is not None and task.done()
+
+    async def flush(self) -> None:
+        """Nothing: checkpoints wait for what must be acknowledged."""
+
+    async def on_stop(self) -> None:
+        """Stop without waiting for brokers that are away."""
+        producer, self._producer = self._producer, None
+        await super().on_stop()
+        if producer is not None and not await bounded(producer.stop(), LEAVE_S, "stopping the producer"):
+            await _abandon(producer)
+
+
+async def _abandon(producer: Any) -> None:
+    """Close a producer without sending what it still has."""
+    producer._closed = True
+    sender = producer._sender.sender_task
+    if sender is not None:
+        sender.cancel()
+    producer._message_accumulator._closed = True
+    producer._message_accumulator.fail_all(ProducerClosed())
+    await bounded(producer.client.close(), LEAVE_S, "closing the producer's connections")
 
 
 class BatchTransport(driver.Transport):

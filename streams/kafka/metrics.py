@@ -5,8 +5,38 @@ All counts are since the start of the process; times are seconds, sizes bytes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+
+FOLD_BUCKETS = (0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1)
+"""Seconds for one record; a session event takes about 26 µs."""
+
+DECISION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0)
+"""Seconds; the target is 20 ms at half load, and a backlog shows in the last ones."""
+
+
+class Histogram:
+    """Counts of observations by upper bound.
+
+    Attributes:
+        bounds: upper bounds, ascending.
+        counts: observations at or below each bound and above the one before; the last entry is above all.
+        total: sum of the observations.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Start with no observation."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float, times: int) -> None:
+        """Count a value as observed so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
 
 @dataclass(slots=True)
@@ -30,7 +60,14 @@ class LaneMetrics:
         recovery_seconds: total time between an assignment and the first delivery.
         stale_records: changelog records ignored because a worker wrote them after it had lost its partition.
         folds: what the folds count, by name: `untracked`, failures that counted in their tool's key alone because the
-            tool had its most fine keys (`trust.max_fine_keys`).
+            tool had its most fine keys (`trust.max_fine_keys`); `clamped`, event times that ran ahead of their record.
+        dead_letter_reasons: dead letters by reason code.
+        fold_seconds: time a fold took for one record.
+        decision_seconds: time between the timestamp of a record and the moment at which its outputs were made.
+        states: stored states and their bytes, by stage.
+        recoveries: recoveries completed.
+        rebalances_lost: tenures that ended before their last checkpoint.
+        producer_restarts: producers put in the place of one whose batches had failed.
         offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
     """
 
@@ -51,6 +88,13 @@ class LaneMetrics:
     stale_records: int = 0
     offset_jumps: int = 0
     folds: Counter[str] = field(default_factory=Counter)
+    recoveries: int = 0
+    rebalances_lost: int = 0
+    dead_letter_reasons: Counter[str] = field(default_factory=Counter)
+    fold_seconds: Histogram = field(default_factory=lambda: Histogram(FOLD_BUCKETS))
+    decision_seconds: Histogram = field(default_factory=lambda: Histogram(DECISION_BUCKETS))
+    states: dict[str, tuple[int, int]] = field(default_factory=dict)
+    producer_restarts: int = 0
 
     @property
     def dead_letters(self) -> int:

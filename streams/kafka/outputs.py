@@ -86,6 +86,36 @@ class OutputWriter:
         self._progress: asyncio.Future[None] | None = None
         self._unacknowledged: set[asyncio.Future[Any]] = set()
         self._failure: BaseException | None = None
+        self._era = 0
+        self._sound = asyncio.Event()
+        self._sound.set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether outputs wait for the brokers."""
+        return bool(self._queue or self._unacknowledged)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a batch has failed since the last reset."""
+        return self._failure is not None
+
+    def reset(self) -> None:
+        """Forget what is queued or under way; it is made again. The producer must be another one than before."""
+        self._era += 1
+        self._failure = None
+        self._queue.clear()
+        self._waiting = 0
+        self._handed = self._accepted
+        self._unacknowledged = set()
+        self._sizes.clear()
+        self._room.set()
+        self._sound.set()
+        self._tell()
+
+    async def wait_sound(self) -> None:
+        """Wait for the reset after a failure."""
+        await self._sound.wait()
 
     def put(self, outputs: Sequence[Output], partition: int) -> None:
         """Queue what a processor of `partition` returned."""
@@ -124,20 +154,21 @@ class OutputWriter:
         Raises:
             Exception: a batch was refused; nothing after it in its partition is sent.
         """
-        try:
-            while True:
-                await self._work.wait()
-                self._work.clear()
-                while self._queue and self._failure is None:
-                    await self._send_round()
-                if self._failure is not None:
-                    break
-        except Exception as error:
-            self._fail(error)
-            raise
-        raise self._failure
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._queue and self._failure is None:
+                era = self._era
+                try:
+                    await self._send_round(era)
+                except Exception as error:
+                    if era == self._era:  # otherwise it concerns a producer that is gone
+                        self._fail(error)
+                        raise
+            if self._failure is not None:
+                raise self._failure
 
-    async def _send_round(self) -> None:
+    async def _send_round(self, era: int) -> None:
         """Send the outputs of whole `put` calls until ROUND is reached."""
         queue, producer = self._queue, self._producer()
         now = int(time.time() * 1000)
@@ -149,13 +180,16 @@ class OutputWriter:
             for topic in {output.topic for output in outputs}:
                 if topic not in self._sizes:
                     self._sizes[topic] = len(await producer.partitions_for(self._settings.topic(topic)))
+            if era != self._era:
+                return
             self._append(producer, rooms, outputs, own, now)
         self._waiting -= count
         if self._waiting <= ROOM:
             self._room.set()
-        await asyncio.gather(*[self._submit(producer, place, batches) for place, batches in rooms.items()])
-        self._handed += count
-        self._tell()
+        await asyncio.gather(*[self._submit(producer, place, batches, era) for place, batches in rooms.items()])
+        if era == self._era:
+            self._handed += count
+            self._tell()
 
     def _append(
         self,
@@ -180,17 +214,20 @@ class OutputWriter:
                 batches.append(producer.create_batch())
                 batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
 
-    async def _submit(self, producer: Any, place: tuple[str, int], batches: list[Any]) -> None:
+    async def _submit(self, producer: Any, place: tuple[str, int], batches: list[Any], era: int) -> None:
         topic, partition = place
         for batch in batches:
             batch.close()
             sent = await producer.send_batch(batch, self._settings.topic(topic), partition=partition)
-            self._unacknowledged.add(sent)
-            sent.add_done_callback(partial(self._acknowledged, topic, batch.record_count()))
+            if era == self._era:
+                self._unacknowledged.add(sent)
+            sent.add_done_callback(partial(self._acknowledged, topic, batch.record_count(), era))
 
-    def _acknowledged(self, topic: str, count: int, sent: asyncio.Future[Any]) -> None:
+    def _acknowledged(self, topic: str, count: int, era: int, sent: asyncio.Future[Any]) -> None:
         self._unacknowledged.discard(sent)
         error = None if sent.cancelled() else sent.exception()
+        if era != self._era:
+            return
         if error is not None:
             self._fail(error)
         else:
@@ -205,5 +242,6 @@ class OutputWriter:
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
+            self._sound.clear()
         self._work.set()
         self._tell()

@@ -17,7 +17,12 @@ from faust.tables.manager import TableManager
 from faust.types import TP
 from mode import Service
 
+from .faults import passes
+from .lane import is_cancelled
 from .table import StateTable
+
+CANCEL_S = 5.0
+"""Longest wait for a recovery that was cancelled."""
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +57,7 @@ class BulkRecovery(Service):
         running, self._running = self._running, None
         if running is not None and not running.done():
             running.cancel()
-            await asyncio.wait([running])
+            await asyncio.wait([running], timeout=CANCEL_S)
         self.in_recovery = False
 
     async def on_stop(self) -> None:
@@ -60,24 +65,21 @@ class BulkRecovery(Service):
         await self.cancel()
 
     async def _recover(self, before: asyncio.Task[None] | None, assigned: set[TP], generation: int) -> None:
-        engine, consumer = self.app.engine, self.app.consumer
+        engine = self.app.engine
         try:
             if before is not None and not before.done():
                 before.cancel()
-                await asyncio.wait([before])
+                await asyncio.wait([before], timeout=CANCEL_S)
             started = time.monotonic()
-            engine.drop()
-            await engine.recover(assigned)
-            await self._resume()
-            await engine.gate.wait_quiet()
-            offsets = await consumer.seek_sources(assigned, engine.progress())
-            if not engine.is_member(generation):
-                log.info("generation %d is over before its recovery was", generation)
-                engine.drop()
-                return
+            while (offsets := await self._attempt(assigned, generation)) is None:
+                if not engine.is_member(generation):
+                    log.info("generation %d is over before its recovery was", generation)
+                    engine.drop()
+                    return
             engine.begin(generation, offsets)
             seconds = time.monotonic() - started
             engine.metrics.recovery_seconds += seconds
+            engine.metrics.recoveries += 1
             log.info("ready in generation %d with %d stage partitions after %.2f s",
                      generation, len(engine.tasks), seconds)  # fmt: skip
             self.in_recovery = False
@@ -87,10 +89,29 @@ class BulkRecovery(Service):
             if self.app.rebalancing:
                 self.app.on_rebalance_end()
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await engine.fail(error)
+
+    async def _attempt(self, assigned: set[TP], generation: int) -> dict[TP, int] | None:
+        """Recover once; returns where the sources stand, or None after a fault that passes."""
+        engine, consumer = self.app.engine, self.app.consumer
+        engine.drop()
+        try:
+            await engine.recover(assigned)
+            await self._resume()
+            await engine.gate.wait_quiet()
+            offsets: dict[TP, int] = await consumer.seek_sources(assigned, engine.progress())
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled():
+                raise
+            engine.drop()
             if engine.is_member(generation):
-                await engine.fail(error)
+                if not passes(error) and not isinstance(error, asyncio.CancelledError):  # that came out of aiokafka
+                    raise
+                await engine.back_off(error)
             else:
                 log.info("recovery of generation %d ended with it: %r", generation, error)
+            return None
+        return offsets if engine.is_member(generation) and not engine.writer.broken else None
 
     async def _resume(self) -> None:
         """Open Faust's own valves; nothing flows yet, the gate is closed."""

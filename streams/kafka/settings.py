@@ -17,6 +17,7 @@ from ...schemas.errors import ConfigError
 from .security import Security
 
 STORES = ("memory", "rocksdb")
+LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +36,24 @@ class KafkaSettings:
         poll_records: most records taken from the consumer at once. 500 records of 30 us each hold the loop
             for 15 ms, inside the latency target of 20; larger polls gain under five per cent.
         fetch_bytes: most bytes of a partition in one fetch; also the most memory a fetched partition may hold.
-        session_timeout: seconds without a heartbeat after which the group gives the partitions away (Kafka's
-            own default is 45).
+        session_timeout: seconds without a heartbeat after which the group gives the partitions away. Eight replace a
+            killed worker within 12 s and outlast a pause of some seconds (brokers refuse less than six).
         rebalance_timeout: seconds a member may take to give up its partitions in a rebalance.
         revoke_timeout: seconds the checkpoint before giving up partitions may take; what it does not save is redone.
-        stop_timeout: seconds for the last checkpoint and for leaving the group when asked to stop.
-        checkpoint_timeout: seconds after which a checkpoint that the brokers do not acknowledge fails the worker.
+        stop_timeout: seconds after which a worker that was asked to stop, or has failed, has ended, whatever it was
+            doing. Includes the last checkpoint and leaving the group.
+        checkpoint_timeout: seconds without an acknowledgement, though brokers answer, after which the worker starts
+            over from its last checkpoint with new connections. Time without a broker does not count.
+        instance_id: name of this worker in the group (static membership): a worker that restarts under the same name
+            within the session timeout gets its partitions back without a rebalance. Empty is off.
         store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
         data_dir: where RocksDB keeps its files; one per worker on the same machine.
         live_states: decoded states the worker keeps between checkpoints, shared out over its partitions; the others are
             decoded again when they are needed. At about five kilobytes each the default bounds them to 500 MB.
-        web_port: port of Faust's web server on `web_bind`; None is off. It has no authentication.
+        web_port: port of `/healthz`, `/readyz` and `/metrics` on `web_bind`; None is off. It has no authentication.
         web_bind: address it listens on.
         log_level: of the worker's own log.
+        log_format: `text`, or `json` for one JSON object a line.
         security: protocol and credentials.
     """
 
@@ -60,17 +66,19 @@ class KafkaSettings:
     commit_interval: float = 1.0
     poll_records: int = 500
     fetch_bytes: int = 4 * 1024 * 1024
-    session_timeout: float = 30.0
-    rebalance_timeout: float = 60.0
-    revoke_timeout: float = 10.0
-    stop_timeout: float = 20.0
+    session_timeout: float = 8.0
+    rebalance_timeout: float = 30.0
+    revoke_timeout: float = 8.0
+    stop_timeout: float = 9.0
     checkpoint_timeout: float = 120.0
+    instance_id: str = ""
     store: str = "memory"
     data_dir: Path = Path("trustfold-data")
     live_states: int = 100_000
     web_port: int | None = None
     web_bind: str = "127.0.0.1"
     log_level: str = "INFO"
+    log_format: str = "text"
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
@@ -99,6 +107,8 @@ class KafkaSettings:
             raise ConfigError(f"replication is {self.replication}; it must be a number of copies, or 0 for the default")
         if self.log_level not in logging.getLevelNamesMapping():
             raise ConfigError(f"log level {self.log_level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
+        if self.log_format not in LOG_FORMATS:
+            raise ConfigError(f"log format {self.log_format!r} is unknown; use one of {', '.join(LOG_FORMATS)}")
         if self.revoke_timeout >= self.rebalance_timeout:
             raise ConfigError(
                 f"revoke_timeout ({self.revoke_timeout} s) must be below rebalance_timeout "
@@ -174,12 +184,14 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "revoke_timeout": ("TRUSTFOLD_REVOKE_TIMEOUT", float),
     "stop_timeout": ("TRUSTFOLD_STOP_TIMEOUT", float),
     "checkpoint_timeout": ("TRUSTFOLD_CHECKPOINT_TIMEOUT", float),
+    "instance_id": ("TRUSTFOLD_INSTANCE_ID", str),
     "store": ("TRUSTFOLD_STORE", str),
     "data_dir": ("TRUSTFOLD_DATA_DIR", Path),
     "live_states": ("TRUSTFOLD_LIVE_STATES", int),
     "web_port": ("TRUSTFOLD_WEB_PORT", _port),
     "web_bind": ("TRUSTFOLD_WEB_BIND", str),
     "log_level": ("TRUSTFOLD_LOG_LEVEL", str),
+    "log_format": ("TRUSTFOLD_LOG_FORMAT", str),
 }
 
 _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {

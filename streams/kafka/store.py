@@ -47,6 +47,9 @@ class PartitionStore(Protocol):
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
         """Apply states (None deletes) and remember how far the copy reaches, in one step."""
 
+    def size(self) -> tuple[int, int]:
+        """States and their bytes, estimated where exact figures would be dear."""
+
     def close(self) -> None:
         """Give up files and memory; the store is not used afterwards."""
 
@@ -58,6 +61,7 @@ class MemoryStore:
         """Start empty."""
         self.next_offset = 0
         self.epoch = 0
+        self._bytes = 0
         self._states: dict[bytes, bytes] = {}
         self.get = self._states.get
 
@@ -68,12 +72,22 @@ class MemoryStore:
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
         """Apply states and remember how far the copy reaches."""
         states = self._states
+        size = self._bytes
         for key, value in items:
+            before = states.get(key)
+            if before is not None:
+                size -= len(key) + len(before)
             if value is None:
                 states.pop(key, None)
             else:
                 states[key] = value
+                size += len(key) + len(value)
+        self._bytes = size
         self.next_offset, self.epoch = next_offset, epoch
+
+    def size(self) -> tuple[int, int]:
+        """States and their bytes."""
+        return len(self._states), self._bytes
 
     def close(self) -> None:
         """Forget everything."""
@@ -153,6 +167,12 @@ class RocksStore:
         batch.put(_PLACE_KEY, _PLACE.pack(next_offset, epoch, int(time.time())))
         self._db.write(batch)
         self.next_offset, self.epoch = next_offset, epoch
+
+    def size(self) -> tuple[int, int]:
+        """States and bytes on disk, as RocksDB estimates them."""
+        keys = self._db.property_int_value("rocksdb.estimate-num-keys") or 0
+        size = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
+        return int(keys), int(size)
 
     def close(self) -> None:
         """Flush and close the files."""

@@ -1,27 +1,28 @@
 """Runs a worker until it is told to stop or fails.
 
 Faust's own worker command adds a spinner and sets the root logger to DEBUG, which costs a tenth of the throughput, and
-ends with a traceback for every reason. This one has three exits: stopped, failed, never started.
+ends with a traceback for every reason. This one has three exits: stopped, failed, never started. Each is reached within
+`stop_timeout`: every step of a stop has a bound, and the watchdog has the last word (docs/operating.md, Outages).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ...schemas.errors import ConfigError
 from .app import TrustfoldApp, make_app
+from .faults import describe, is_expected
+from .health import HealthServer
+from .lane import bounded
+from .logs import start_log
 from .protocols import Topology
 from .settings import KafkaSettings
 from .topics import check_topics
-from .tuning import quieten
+from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
@@ -32,16 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOPPED = 0
-"""Exit code: stopped by a signal, after a last checkpoint and commit."""
+"""Exit code: stopped by a signal, in order. What no broker could take any more is redone from the last checkpoint."""
 
 FAILED = 1
 """Exit code: something went wrong while running; nothing was acknowledged that is not durable. Start it again."""
 
 REFUSED = 2
 """Exit code: settings or topics are wrong, or no broker answered; nothing was started."""
-
-LEAVE_S = 10.0
-"""Time for closing connections and threads after the last checkpoint; then the process ends anyway."""
 
 Started = Callable[[TrustfoldApp], None]
 
@@ -67,51 +65,88 @@ def run_worker(
     Returns:
         STOPPED, FAILED or REFUSED; what happened is in the log.
     """
-    _start_log(settings.log_level)
+    start_log(settings.log_level, settings.log_format)
+    watchdog = Watchdog(settings.stop_timeout, FAILED)
+    make = partial(make_app, settings, rules, topology, files=files)
     try:
-        return asyncio.run(
-            _run(settings, partial(make_app, settings, rules, topology, files=files), topology, on_started)
-        )
+        code = asyncio.run(_run(settings, make, topology, on_started, watchdog))
     except ConfigError as error:
         log.critical("not started: %s", error)
-        return REFUSED
+        code = REFUSED
+    finally:
+        watchdog.close()
+    if code == FAILED:
+        watchdog.last_words()
+    return code
 
 
 async def _run(
-    settings: KafkaSettings, make: Callable[[], TrustfoldApp], topology: Topology | None, on_started: Started | None
+    settings: KafkaSettings,
+    make: Callable[[], TrustfoldApp],
+    topology: Topology | None,
+    on_started: Started | None,
+    watchdog: Watchdog,
 ) -> int:
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
+    watchdog.start(partial(loop.call_soon_threadsafe, asked.set))
+    pulse = loop.create_task(_beat(watchdog))
+    stop = loop.create_task(asked.wait())
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
-    for difference in await check_topics(settings, topology):
+    checking = loop.create_task(check_topics(settings, topology))
+    await asyncio.wait({checking, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not checking.done():
+        return STOPPED
+    for difference in checking.result():
         log.warning("%s", difference)
     app = make()
     app.in_worker = True
     failed = asyncio.Event()
     app.engine.on_failure = failed.set
+    server = HealthServer(app.engine, settings) if settings.web_port is not None else None
     starting = loop.create_task(_start(app, on_started))
-    stop = loop.create_task(asked.wait())
     fault = loop.create_task(failed.wait())
     crash = loop.create_task(app._crashed.wait())
     failing = _failing(starting)
     ends: set[asyncio.Future[Any]] = {stop, fault, crash, failing}
-    try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        log.info("stopping%s", "" if stop.done() else " after a failure")
-        async with asyncio.timeout(settings.stop_timeout + LEAVE_S):
-            await app.stop()
-    except TimeoutError:
-        log.critical("not everything stopped within %s s; leaving it", settings.stop_timeout + LEAVE_S)
-        _leave(FAILED)
-    finally:
-        for task in (starting, stop, fault, crash):
-            task.cancel()
-        await asyncio.gather(starting, stop, fault, crash, return_exceptions=True)
-        if app._consumer is not None:  # not `consumer`, which would make one
-            cast("BatchConsumer", app._consumer).release()
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    watchdog.arm()
+    log.info("stopping%s", "" if stop.done() else " after a failure")
+    if not await _stop(app, watchdog, failing):
+        watchdog.leave(_code(app, failing))
+    for task in (starting, fault, crash, pulse):
+        task.cancel()
+    await asyncio.wait({starting, fault, crash, pulse}, timeout=1.0)
+    if server is not None:
+        server.close()
+    if app._consumer is not None:  # not `consumer`, which would make one
+        cast("BatchConsumer", app._consumer).release()
+    return _code(app, failing)
+
+
+async def _stop(app: TrustfoldApp, watchdog: Watchdog, failing: asyncio.Future[None]) -> bool:
+    """Stop within the time that the watchdog gives; returns whether everything was closed."""
+    engine = app.engine
+    engine.stopping = True
+    if not engine.failed:
+        await bounded(engine.stop(), watchdog.left * 0.6, "the last checkpoint")
+    if app._consumer is not None:  # as above
+        await bounded(cast("BatchConsumer", app._consumer).leave(), watchdog.left / 2, "leaving the group")
+    watchdog.reason = engine.reason or (f"{app.crash_reason!r}" if app.crash_reason is not None else "")
+    if failing.done():
+        watchdog.reason = watchdog.reason or "it could not be started; the lines above say why"
+    watchdog.settle(_code(app, failing))
+    return await bounded(app.stop(), watchdog.left - 1.0, "closing what is left")
+
+
+def _code(app: TrustfoldApp, failing: asyncio.Future[None]) -> int:
     return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
+
+
+async def _beat(watchdog: Watchdog) -> None:
+    while True:
+        watchdog.beat()
+        await asyncio.sleep(1.0)
 
 
 async def _start(app: TrustfoldApp, on_started: Started | None) -> None:
@@ -126,21 +161,9 @@ def _failing(starting: asyncio.Task[None]) -> asyncio.Future[None]:
 
     def look(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None and not failed.done():
-            log.critical("start failed", exc_info=task.exception())
+            error = cast("BaseException", task.exception())
+            log.critical("start failed: %s", describe(error), exc_info=None if is_expected(error) else error)
             failed.set_result(None)
 
     starting.add_done_callback(look)
     return failed
-
-
-def _leave(code: int) -> None:
-    with contextlib.suppress(Exception):
-        logging.shutdown()
-        sys.stdout.flush()
-    os._exit(code)
-
-
-def _start_log(level: str) -> None:
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    quieten(level)

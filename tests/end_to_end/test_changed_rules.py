@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from busy_agents import busy_users
 from msgspec import structs
 from trustfold.projections.emit import Output
 from trustfold.schemas.rules import (
@@ -49,9 +50,14 @@ def decisions_under(rules: Rules) -> tuple[dict[str, Any], ...]:
     path = TRACES / f"{LOOPING}.ndjson.gz"
     if not path.exists():
         pytest.skip(f"{path} is not here; set TRUSTFOLD_TRACES to the folder of recorded runs")
-    topology = LocalTopology(rules)
     with gzip.open(path) as lines:
-        outputs = topology.feed("events", [line.strip() for line in islice(lines, EVENTS)])
+        return folded(rules, [line.strip() for line in islice(lines, EVENTS)])
+
+
+def folded(rules: Rules, events: list[bytes]) -> tuple[dict[str, Any], ...]:
+    """Every decision and state of some events under some rules, without ids."""
+    topology = LocalTopology(rules)
+    outputs = topology.feed("events", events)
     outputs += topology.tick(topology.stream_time)
     return tuple(_content(output) for output in outputs)
 
@@ -122,8 +128,11 @@ def test_patience_with_tools_changes_trust_alone() -> None:
 
 def test_a_nervous_circuit_changes_circuits_alone() -> None:
     """A circuit that opens at the second failure leaves trust and behaviour as they are."""
-    before = as_shipped()
-    after = decisions_under(Rules(breakers=BreakerRules(tool=BreakerPolicy(consecutive_failures=2))))
+    events = [value for _, value in busy_users(sessions=12, turns=10)]
+    before = folded(Rules(), events)
+    after = folded(Rules(breakers=BreakerRules(tool=BreakerPolicy(consecutive_failures=2))), events)
+    assert counted(before, topic={"escalations"})
+    assert counted(before, topic={"nudges"})
     assert counted(after, topic={"escalations"}) == counted(before, topic={"escalations"})
     assert counted(after, topic={"nudges"}) == counted(before, topic={"nudges"})
     assert counted(after, topic={"breakers"}) != counted(before, topic={"breakers"})

@@ -164,3 +164,26 @@ async def test_option_b_publishes_what_a_plugin_decided(guard: ToolGuard) -> Non
     guard.permission_hooks()["on_resolved"](tool_name="bash", request_id="c1", granted=False, method="user")
     (event,) = published(guard, "permission.resolved")
     assert (event["call_id"], event["granted"], event["method"]) == ("c1", False, "user")
+
+
+async def test_a_denial_counts_at_the_key_of_the_call() -> None:
+    """What the user declines is a target of the tool, not the tool; and it is published although nothing failed."""
+    guard = guard_for_tests(permission=PermissionWrapper(lambda *_: (False, {"method": "user"})))
+    for number in range(3):
+        declined = await guard.call("bash", works, {"command": "curl x"}, session_id=f"s{number}")
+        assert declined.error is not None
+        assert declined.error.code == "denied"
+    (record,) = guard.backend.view.records("trust")
+    assert (record.key, record.state, record.denials) == ("bash|command=curl", "trusted", 3)
+    await guard.close()
+
+
+async def test_a_person_who_is_asked_is_no_silent_model() -> None:
+    """The request is published before the person is asked: the wait is nobody's silence."""
+    guard = guard_for_tests(permission=PermissionWrapper(lambda *_: (True, {"method": "user"})))
+    set_state(guard, "trust", "fetch", state="escalated")
+    before = len(published(guard))
+    await guard.call("fetch", works, {}, session_id="s9")
+    kinds = [one["type"] for one in published(guard)[before:]]
+    assert kinds == ["permission.requested", "permission.resolved", "tool_call.started", "tool_call.finished"]
+    await guard.close()

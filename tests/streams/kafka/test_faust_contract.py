@@ -6,10 +6,12 @@ import inspect
 import aiokafka
 import faust
 import pytest
+from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import Fetcher as KafkaFetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
-from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator
+from aiokafka.producer.sender import Sender
 from faust.app import App
 from faust.stores.base import SerializedStore
 from faust.tables.base import Collection
@@ -34,6 +36,15 @@ USED = [
     (driver.AIOKafkaConsumerThread, "_ensure_consumer", "the aiokafka consumer, in its thread", []),
     (driver.AIOKafkaConsumerThread, "getmany", "the poll", ["active_partitions", "timeout"]),
     (driver.AIOKafkaConsumerThread, "call_thread", "seeks run in the consumer's thread", ["fun"]),
+    (driver.AIOKafkaConsumerThread, "_commit", "replaced: bounded, and a refusal fails the worker", ["offsets"]),
+    (driver.AIOKafkaConsumerThread, "verify_event_path", "replaced: the monitor judges progress", ["now", "tp"]),
+    (driver.AIOKafkaConsumerThread, "on_thread_stop", "leaves the group within a bound", []),
+    (Consumer, "_commit_offsets", "replaced: counts only what was committed", ["offsets", "start_new_transaction"]),
+    (App, "_producer_flush", "replaced: checkpoints wait for acknowledgements", ["logger"]),
+    (driver.Producer, "_new_producer", "takes the age from batches", ["transactional_id"]),
+    (driver.Producer, "on_stop", "stops without waiting for brokers", []),
+    (MessageAccumulator, "fail_all", "abandons a producer", ["exception"]),
+    (GroupCoordinator, "check_errors", "lets the coordination go on after an error that passes", []),
     (driver.Producer, "_settings_extra", "makes the producer idempotent", []),
     (driver.Producer, "_ensure_producer", "the aiokafka producer", []),
     (Fetcher, "_fetcher", "runs _drain_messages", []),
@@ -126,6 +137,21 @@ def test_a_poll_travels_in_a_consumer_message() -> None:
 def test_an_empty_set_of_partitions_means_all_to_aiokafka() -> None:
     """The lane never polls with an empty set: aiokafka would give records of every partition."""
     assert "if partitions and tp not in partitions" in inspect.getsource(KafkaFetcher.fetched_records)
+
+
+def test_where_aiokafka_keeps_what_the_monitor_looks_at() -> None:
+    """Background tasks, the parked error of a group, and the age of a batch have these names."""
+    for owner, names in {
+        GroupCoordinator: ("_coordination_task", "_pending_exception", "_error_consumed_fut"),
+        KafkaFetcher: ("_fetch_task",),
+        AIOKafkaClient: ("_sync_task",),
+        Sender: ("_sender_task",),
+        MessageAccumulator: ("_batch_ttl", "_closed"),
+        aiokafka.AIOKafkaProducer: ("_request_timeout_ms", "_sender", "_message_accumulator"),
+    }.items():
+        source = inspect.getsource(owner)
+        missing = [name for name in names if f"self.{name} = " not in source]
+        assert not missing, f"{owner.__name__} has no {missing} any more; see streams/kafka/lane.py"
 
 
 def test_stale_fetches_are_thrown_away_after_a_seek() -> None:

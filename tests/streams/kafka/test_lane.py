@@ -1,6 +1,7 @@
 """What the lane delivers: batches in order, from where the gate opened, and nothing while it is closed."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,10 @@ from aiokafka import TopicPartition
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 from trustfold.schemas.errors import ConfigError
+from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.engine import Engine, LostBatch
 from trustfold.streams.kafka.gate import BUFFERED_POLLS, Batch, Gate, Poll, Tenure
-from trustfold.streams.kafka.lane import BatchConsumer
+from trustfold.streams.kafka.lane import BatchConsumer, bounded
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -127,6 +129,47 @@ def test_recovery_waits_for_the_poll_in_flight() -> None:
             await asyncio.sleep(0)
             assert not waiting.done()
         await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(scenario())
+
+
+def test_a_step_of_a_stop_is_bounded_whatever_it_does() -> None:
+    """A step that swallows its cancellation, or raises one that nobody asked for, does not end the sequence."""
+
+    async def stubborn() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            if over.is_set():
+                return
+
+    async def stray() -> None:
+        raise asyncio.CancelledError
+
+    async def done() -> None:
+        return
+
+    over = asyncio.Event()
+
+    async def scenario() -> None:
+        assert not await bounded(stubborn(), 0.05, "a step")
+        assert not await bounded(stray(), 5, "a step")
+        assert await bounded(done(), 5, "a step")
+        over.set()
+
+    asyncio.run(asyncio.wait_for(scenario(), 5))
+
+
+def test_batches_wait_for_a_broker_however_long() -> None:
+    """Aiokafka lets a batch and a wait for its queue end after the request timeout, with a gap in its numbers."""
+
+    async def scenario() -> None:
+        producer = make_app(KafkaSettings()).producer._new_producer()
+        year = 365 * 86_400
+        assert producer._message_accumulator._batch_ttl > year
+        assert producer._request_timeout_ms > year * 1000
+        assert producer.client._request_timeout_ms < 60_000
+        await producer.stop()
 
     asyncio.run(scenario())
 

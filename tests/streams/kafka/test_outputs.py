@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError
 from aiokafka.partitioner import DefaultPartitioner
 from counting import Output
 from trustfold.streams.kafka.metrics import LaneMetrics
@@ -139,6 +140,38 @@ def test_a_refused_output_fails_the_writer_and_the_drain() -> None:
             await asyncio.wait_for(writer.drain(), 5)
         assert len(producer.sent) == 1
         assert not metrics.outputs
+
+    asyncio.run(scenario())
+
+
+def test_a_writer_goes_on_after_a_reset() -> None:
+    """What was queued or under way is forgotten, and a late failure of it concerns nobody."""
+
+    async def scenario() -> None:
+        producer = Producer()
+        producer.hold = True
+        writer, metrics = writer_on(producer)
+        task = asyncio.create_task(writer.run())
+        writer.put([output(1), output(2)], 0)
+        await asyncio.wait_for(producer.arrived.wait(), 5)
+        failing, *rest = producer.futures
+        failing.set_exception(KafkaTimeoutError())
+        with pytest.raises(KafkaTimeoutError):
+            await asyncio.wait_for(task, 5)
+        assert writer.broken
+        writer.put([output(3)], 0)
+        writer.reset()
+        await asyncio.wait_for(writer.wait_sound(), 5)
+        assert not writer.pending
+        for late in rest:
+            late.set_exception(KafkaTimeoutError())
+        producer.hold = False
+        task = asyncio.create_task(writer.run())
+        writer.put([output(4)], 0)
+        await asyncio.wait_for(writer.drain(), 5)
+        assert metrics.outputs == {"nudges": 1}
+        assert not writer.broken
+        task.cancel()
 
     asyncio.run(scenario())
 

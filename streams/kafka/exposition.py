@@ -1,0 +1,134 @@
+"""Prometheus exposition of one worker's counters.
+
+Labels are bounded: catalogue topics, partitions of this worker, stages, states of the worker, reason codes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .metrics import Histogram
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+STATES = ("starting", "recovering", "running", "rebalancing", "stopping", "failed")
+
+
+def exposition_of(engine: Engine) -> Callable[[], bytes]:
+    """A function that gives the text of all metrics as they are now; safe in any thread."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(WorkerCollector(engine))
+    return lambda: generate_latest(registry)
+
+
+class WorkerCollector(Collector):
+    """Reads an engine's counters when somebody asks."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Prepare."""
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every family."""
+        yield from self._work()
+        yield from self._durability()
+        yield from self._membership()
+
+    def _work(self) -> Iterator[Metric]:
+        metrics = self._engine.metrics
+        lag = GaugeMetricFamily(
+            "trustfold_consumer_lag_records", "Records between the last folded one and the log end.",
+            labels=["topic", "partition"],
+        )  # fmt: skip
+        for (topic, partition), records in dict(metrics.lag).items():
+            lag.add_metric([topic, str(partition)], records)
+        yield lag
+        yield _counter("trustfold_records", "Records folded.", "topic", metrics.records)
+        yield _counter("trustfold_outputs", "Records written and acknowledged.", "topic", metrics.outputs)
+        yield _counter(
+            "trustfold_dead_letters", "Records that could not be folded.", "reason", metrics.dead_letter_reasons
+        )
+        yield _one("trustfold_clamped_times", "Event times cut because they ran ahead.", metrics.folds["clamped"])
+        yield _one("trustfold_untracked_failures", "Failures without a fine key of their own.",
+                   metrics.folds["untracked"])  # fmt: skip
+        yield _one("trustfold_appended_events", "Events appended because something fell due.", metrics.ticks)
+        yield _one("trustfold_offset_jumps", "Deliveries beyond the expected offset: records were lost to retention.",
+                   metrics.offset_jumps)  # fmt: skip
+        yield _histogram("trustfold_fold_seconds", "Time of the fold of one record.", metrics.fold_seconds)
+        yield _histogram(
+            "trustfold_event_to_decision_seconds",
+            "Time between the timestamp of a record and its outputs.",
+            metrics.decision_seconds,
+        )
+
+    def _durability(self) -> Iterator[Metric]:
+        engine, metrics = self._engine, self._engine.metrics
+        age = time.monotonic() - engine.durable_at
+        yield GaugeMetricFamily("trustfold_checkpoint_age_seconds", "Time since everything folded was durable.", age)
+        yield _one("trustfold_checkpoints", "Checkpoints that wrote something.", metrics.checkpoints)
+        yield _one("trustfold_checkpoint_duration_seconds", "Time spent in them.", metrics.checkpoint_seconds)
+        yield _one("trustfold_checkpoint_states", "States written by them.", metrics.checkpoint_keys)
+        yield _one("trustfold_checkpoint_bytes", "Bytes of those states.", metrics.checkpoint_bytes)
+        states, size = dict(metrics.states), "trustfold_state_bytes"
+        yield _gauge("trustfold_states", "Stored states.", "stage", {name: found[0] for name, found in states.items()})
+        yield _gauge(size, "Bytes of stored states.", "stage", {name: found[1] for name, found in states.items()})
+        yield _one("trustfold_producer_restarts", "Producers replaced after a failed batch.", metrics.producer_restarts)
+
+    def _membership(self) -> Iterator[Metric]:
+        engine, metrics, now = self._engine, self._engine.metrics, time.monotonic()
+        yield _gauge("trustfold_worker_state", "1 for the state the worker is in.", "state",
+                     {state: float(state == engine.state) for state in STATES})  # fmt: skip
+        yield GaugeMetricFamily("trustfold_assigned_partitions", "Stage partitions of this worker.", metrics.assigned)
+        yield _one("trustfold_rebalances", "Assignments taken.", metrics.rebalances)
+        yield _one("trustfold_tenures_lost", "Assignments lost before a last checkpoint.", metrics.rebalances_lost)
+        yield _one("trustfold_recoveries", "Recoveries completed.", metrics.recoveries)
+        yield _one("trustfold_recovery_duration_seconds", "Time from an assignment to the first record, added up.",
+                   metrics.recovery_seconds)  # fmt: skip
+        yield _one("trustfold_recovered_records", "Changelog records read back.", metrics.recovered_records)
+        yield _one("trustfold_stale_records", "Changelog records of workers that had lost their partition.",
+                   metrics.stale_records)  # fmt: skip
+        watch = engine.watch
+        yield GaugeMetricFamily("trustfold_broker_up", "1 while a broker answers.", float(watch.lost_since is None))
+        if watch.answered_at:
+            yield GaugeMetricFamily("trustfold_broker_answer_age_seconds", "Time since a broker answered the watch.",
+                                    now - watch.answered_at)  # fmt: skip
+        yield GaugeMetricFamily("trustfold_leaderless_partitions", "Partitions without a leader.",
+                                sum(map(len, watch.leaderless.values())))  # fmt: skip
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value)
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=[label]), values)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=[label]), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
+    for value, number in dict(values).items():
+        family.add_metric([value], number)
+    return family
+
+
+def _histogram(name: str, text: str, found: Histogram) -> Metric:
+    reached, buckets = 0, []
+    for bound, count in zip(_bounds(found.bounds), list(found.counts), strict=True):
+        reached += count
+        buckets.append((bound, reached))
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=found.total)
+
+
+def _bounds(bounds: Iterable[float]) -> Iterator[str]:
+    yield from (f"{bound:g}" for bound in bounds)
+    yield "+Inf"

@@ -1,0 +1,113 @@
+"""Classification of faults: what waiting mends, what a start over mends, what ends the worker, and the remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from aiokafka import errors
+
+from ...schemas.errors import TrustfoldError
+
+_PASSING = (
+    errors.BrokerNotAvailableError,
+    errors.CommitFailedError,
+    errors.IllegalGenerationError,
+    errors.InvalidProducerEpoch,
+    errors.InvalidProducerIdMapping,
+    errors.KafkaTimeoutError,
+    errors.KafkaUnavailableError,
+    errors.OutOfOrderSequenceNumber,
+    errors.ProducerClosed,
+    errors.ProducerFenced,
+    errors.RebalanceInProgressError,
+    errors.ReplicaNotAvailableError,
+    errors.UnknownMemberIdError,
+    errors.UnknownProducerId,
+    ConnectionError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+)
+"""Faults without aiokafka's `retriable` that new connections, a new producer id or a new membership mend."""
+
+_REFUSED = (
+    errors.AuthenticationFailedError,
+    errors.AuthenticationMethodNotSupported,
+    errors.SaslAuthenticationFailed,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+)
+
+_REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    (
+        _REFUSED,
+        "the brokers refuse the credentials: renew TRUSTFOLD_SASL_PASSWORD and start the worker again",
+    ),
+    (
+        (errors.TopicAuthorizationFailedError,),
+        "give the worker's user Read and Write on this topic (docs/operating.md, Rights)",
+    ),
+    (
+        (errors.GroupAuthorizationFailedError,),
+        "give the worker's user Read on this consumer group (docs/operating.md, Rights)",
+    ),
+    (
+        (errors.ClusterAuthorizationFailedError, errors.TransactionalIdAuthorizationFailed),
+        "give the worker's user IdempotentWrite on the cluster (docs/operating.md, Rights)",
+    ),
+    (
+        (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError),
+        "raise max.message.bytes of the topic, or message.max.bytes of the brokers",
+    ),
+    (
+        (errors.InvalidSessionTimeoutError,),
+        "set TRUSTFOLD_SESSION_TIMEOUT to what the brokers allow (group.min.session.timeout.ms and its maximum)",
+    ),
+    (
+        (errors.InconsistentGroupProtocolError,),
+        "other clients use this consumer group: give them, or the workers, another TRUSTFOLD_APP_ID",
+    ),
+    (
+        (errors.IncompatibleBrokerVersion, errors.UnsupportedVersionError, errors.UnrecognizedBrokerVersion),
+        "the brokers do not speak the protocol versions that this client needs: upgrade them, or trustfold",
+    ),
+)
+
+_OURS = "a fault of trustfold or of this machine; nothing that is not durable was acknowledged: start the worker again"
+
+
+class WorkerFault(TrustfoldError):
+    """A state of the cluster that no waiting mends; the message names the topic and the remedy."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the worker may start over from its last checkpoint instead of ending."""
+    if isinstance(error, TrustfoldError):
+        return False
+    if isinstance(error, _PASSING):
+        return True
+    if type(error) is errors.KafkaError:  # how aiokafka reports a background task that ended by a fault of its own
+        return "batch delivery" in str(error)
+    return isinstance(error, errors.KafkaError) and bool(error.retriable)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether brokers answered and refused the credentials."""
+    return isinstance(error, _REFUSED)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the message says everything, so that no traceback is wanted."""
+    return isinstance(error, TrustfoldError | errors.KafkaError | OSError)
+
+
+def describe(error: BaseException) -> str:
+    """One line: what happened and what to do about it."""
+    text = " ".join(str(error).split())
+    if isinstance(error, TrustfoldError):
+        return text
+    name = type(error).__name__
+    text = re.sub(rf"^\[Error -?\d+\] {name}(: )?", "", text)  # aiokafka's own words repeat the name
+    said = f"{name}: {text}" if text else name
+    remedy = next((remedy for kinds, remedy in _REMEDIES if isinstance(error, kinds)), _OURS)
+    return f"{said}; {remedy}"

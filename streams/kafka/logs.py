@@ -1,0 +1,80 @@
+"""The worker's own log: one line for each thing an operator must know, as text or as JSON."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from datetime import UTC, datetime
+
+import orjson
+from aiokafka.errors import KafkaError
+
+from .tuning import quieten
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+REPEAT_S = 60.0
+"""Seconds in which the Kafka client may say the same thing once."""
+
+CONNECTIVITY = ("aiokafka", "aiokafka.conn", "aiokafka.client", "aiokafka.cluster", "aiokafka.consumer.fetcher",
+                "aiokafka.producer.sender", "aiokafka.consumer.group_coordinator")  # fmt: skip
+"""Loggers that report every attempt to reach a broker; the broker watch reports the outage."""
+
+_LIBRARIES = ("aiokafka", "faust", "mode")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the error with its stack where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the line."""
+        line: dict[str, object] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = repr(record.exc_info[1])
+            line["stack"] = "".join(traceback.format_exception(record.exc_info[1]))
+        return orjson.dumps(line).decode()
+
+
+class ClientNoise(logging.Filter):
+    """Leaves out what the Kafka client and Faust say about every single attempt; DEBUG shows all of it."""
+
+    def __init__(self) -> None:
+        """Start with nothing said."""
+        super().__init__()
+        self._said: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        if logging.getLogger().level <= logging.DEBUG:
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        if record.name == "asyncio":  # a future of the client that nobody waits for any more
+            return not isinstance(error, KafkaError)
+        if record.name.partition(".")[0] not in _LIBRARIES:
+            return True
+        if error is None and record.name in CONNECTIVITY and record.levelno < logging.CRITICAL:
+            return False
+        now, key = time.monotonic(), (record.name, str(record.msg))
+        if now - self._said.get(key, -REPEAT_S) < REPEAT_S:
+            return False
+        self._said[key] = now
+        return True
+
+
+def start_log(level: str, form: str) -> None:
+    """Log to standard error, unless the program that runs the worker has set up a log of its own."""
+    root = logging.getLogger()
+    if not root.handlers:
+        ours = logging.StreamHandler()
+        ours.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT))
+        root.addHandler(ours)
+    for handler in root.handlers:
+        if not any(isinstance(known, ClientNoise) for known in handler.filters):
+            handler.addFilter(ClientNoise())
+    quieten(level)

@@ -1,0 +1,157 @@
+"""Monitor of one worker: ends what cannot go on, and reports once what an operator must know, then every minute.
+
+Runs on the main loop from the first moment. aiokafka retries in silence, parks errors until somebody polls, and may
+lose a background task without a word; a member whose application stands still goes on with its heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from .broker_watch import REPEAT_S
+from .faults import WorkerFault, passes
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+
+PATIENCE_S = 10.0
+"""Seconds that a rebalance, a recovery or an acknowledgement may take before it is reported."""
+
+STALLED_S = 120.0
+"""Seconds without progress, with records to read and brokers that answer, after which the worker ends."""
+
+KINDS = {
+    "clamped": "event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
+    "untracked": "failures counted in their tool's key alone: the tool has its most fine keys (trust.max_fine_keys)",
+}
+"""What the folds count that an operator must know."""
+
+
+class Monitor:
+    """Looks at the engine once a second."""
+
+    def __init__(self, engine: Engine, app: Any) -> None:
+        """Prepare for an engine and its Faust app."""
+        self._engine = engine
+        self._app = app
+        self._waits: dict[str, tuple[float, float]] = {}
+        self._told: dict[str, tuple[float, int]] = {}
+        self._progress: tuple[dict[Any, int], float] = ({}, time.monotonic())
+
+    async def run(self) -> None:
+        """Look until cancelled; a fault fails the worker."""
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                self._engine.turned_at = time.monotonic()
+                if self._engine.failed or self._engine.stopping:
+                    return
+                await self.look()
+        except Exception as error:  # noqa: BLE001 - reported by failing the worker
+            await self._engine.fail(error)
+
+    async def look(self) -> None:
+        """Look once."""
+        engine = self._engine
+        if engine.watch.waiting:
+            engine.checkpointer.extend()
+        await self._look_at_clients()
+        self._look_at_waits()
+        self._look_at_counts()
+        await self._look_at_progress()
+
+    async def _look_at_clients(self) -> None:
+        """End the worker, or start over, where a client of Kafka has ended by itself."""
+        consumer, engine = self._app._consumer, self._engine
+        if consumer is None:
+            return
+        thread = consumer.lane_thread
+        error = thread.pushed_error()
+        if error is not None:
+            if passes(error):
+                thread.acknowledge_error()
+            else:
+                await engine.fail(error)
+                return
+        dead = thread.dead()
+        if dead:
+            await engine.fail(WorkerFault(f"the Kafka client's {dead} has ended by a fault: start the worker again"))
+            return
+        producer = self._app._producer
+        if producer is not None and producer.dead() and engine.tenure() is not None:
+            engine.start_over(RuntimeError("the producer has ended by a fault"))
+
+    def _look_at_waits(self) -> None:
+        engine, tables = self._engine, self._app.tables
+        began = engine.checkpointer.began_at
+        recovering = tables.recovery.in_recovery
+        quiet = engine.watch.lost_since is not None  # the reason has been reported
+        self._wait(
+            "group",
+            engine.tenure() is None and not recovering and not quiet,
+            "waiting for the consumer group to hand out partitions",
+        )
+        self._wait(
+            "recovery",
+            recovering and not quiet,
+            f"recovering: {engine.metrics.recovered_records:,} changelog records read so far",
+        )
+        self._wait(
+            "acknowledgement",
+            began is not None and time.monotonic() - began > PATIENCE_S and not quiet,
+            "the brokers answer but do not acknowledge what is written; look at their disks and at min.insync.replicas",
+        )
+
+    def _wait(self, kind: str, waiting: bool, text: str) -> None:  # noqa: FBT001 - a condition
+        now = time.monotonic()
+        if not waiting:
+            since, said = self._waits.pop(kind, (now, 0.0))
+            if said:
+                log.info("%s: over after %.0f s", text.partition(":")[0], now - since)
+            return
+        since, said = self._waits.setdefault(kind, (now, 0.0))
+        if now - since >= PATIENCE_S and now - said >= REPEAT_S:
+            log.warning("%s (for %.0f s now)", text, now - since)
+            self._waits[kind] = since, now
+
+    def _look_at_counts(self) -> None:
+        metrics = self._engine.metrics
+        for reason, count in metrics.dead_letter_reasons.items():
+            text = f"records became dead letters ({reason}); `trustfold dead-letters list` shows them"
+            self._tell(f"dead letter {reason}", count, text)
+        for kind, text in KINDS.items():
+            self._tell(kind, metrics.folds[kind], text)
+
+    def _tell(self, kind: str, count: int, text: str) -> None:
+        now = time.monotonic()
+        said, known = self._told.get(kind, (0.0, 0))
+        if count > known and (not said or now - said >= 10 * REPEAT_S):
+            log.warning("%d %s", count - known, text)
+            self._told[kind] = now, count
+
+    async def _look_at_progress(self) -> None:
+        engine, now = self._engine, time.monotonic()
+        idle = engine.tenure() is None or engine.watch.waiting or engine.checkpointer.began_at is not None
+        if not idle and now - engine.durable_at > STALLED_S + engine.settings.checkpoint_interval:
+            await engine.fail(WorkerFault(f"no checkpoint was taken for {STALLED_S:g} s: start the worker again"))
+            return
+        positions = {tp: offset for task in engine.tasks.values() for tp, offset in task.next.items()}
+        before, since = self._progress
+        idle = not any(engine.metrics.lag.values()) or engine.writer.pending or engine.tenure() is None
+        if idle or positions != before or engine.watch.waiting:
+            self._progress = positions, now
+        elif now - since > STALLED_S:
+            behind = max(engine.metrics.lag, key=lambda place: engine.metrics.lag[place])
+            await engine.fail(
+                WorkerFault(
+                    f"no record was folded for {STALLED_S:g} s although the brokers answer and {behind[0]}/{behind[1]} "
+                    f"has {engine.metrics.lag[behind]:,} to read: start the worker again"
+                )
+            )

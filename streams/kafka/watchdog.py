@@ -1,0 +1,148 @@
+"""Watchdog: ends the worker's process in time, whatever its event loop is doing.
+
+An orderly stop runs on the event loop and passes through Faust, mode and aiokafka, any of which may wait for a broker
+that is gone. The watchdog is an OS thread that needs none of them. It receives the signals, gives an orderly stop its
+time, and ends the process when that has passed, when a second signal comes, or when the event loop has been stuck.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+STUCK_S = 90.0
+"""Seconds after which an event loop that does nothing counts as stuck. A fold takes milliseconds, taking over a
+million stored states some seconds."""
+
+TICK_S = 1.0
+
+LAST_WORDS_S = 1.0
+"""Time for writing the last line: what reads the log may have stopped reading."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Watchdog:
+    """Thread that ends the process.
+
+    Attributes:
+        reason: why the worker failed; becomes the last line of the log.
+    """
+
+    def __init__(self, limit: float, failed: int) -> None:
+        """Prepare.
+
+        Args:
+            limit: seconds between the first signal or failure and the end of the process.
+            failed: exit code of an end that was not orderly.
+        """
+        self.reason = ""
+        self._limit = limit
+        self._code = self._failed = failed
+        self._deadline: float | None = None
+        self._beats = 0
+        self._ask: Callable[[], object] = lambda: None
+        self._asked = False
+        self._over = threading.Event()
+        self._reader, self._writer = socket.socketpair()
+        self._handlers: dict[signal.Signals, object] = {}
+
+    def start(self, ask: Callable[[], object]) -> None:
+        """Take over the signals; `ask` is called from the thread at the first one. Call it in the main thread."""
+        self._ask = ask
+        self._writer.setblocking(False)  # noqa: FBT003 - as signal.set_wakeup_fd wants it
+        for number in SIGNALS:
+            self._handlers[number] = signal.signal(number, _noted)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+
+    def beat(self) -> None:
+        """The event loop is alive."""
+        self._beats += 1
+
+    def arm(self) -> None:
+        """Start the time that an orderly stop has; a second call changes nothing."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._limit
+
+    @property
+    def left(self) -> float:
+        """Seconds until the process ends; the whole limit before `arm`."""
+        return self._limit if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
+
+    def settle(self, code: int) -> None:
+        """The exit code is known; what remains is clean-up, which may be cut off."""
+        self._code = code
+
+    def leave(self, code: int) -> None:
+        """End the process now, without clean-up."""
+        if code == self._failed:
+            words = threading.Thread(target=self.last_words, daemon=True)
+            words.start()
+            words.join(LAST_WORDS_S)
+        os._exit(code)
+
+    def last_words(self) -> None:
+        """Write the last line of a worker that failed."""
+        log.critical("worker failed: %s", self.reason or "it could not be stopped in order")
+        with contextlib.suppress(Exception):
+            for handler in logging.getLogger().handlers:
+                handler.flush()
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Give the signals back; nothing ends the process any more."""
+        self._over.set()
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._writer.close()
+
+    def _run(self) -> None:
+        beats, still, before = -1, 0.0, time.monotonic()
+        while not self._over.is_set():
+            ready, _, _ = select.select([self._reader], [], [], min(TICK_S, self.left))
+            if ready:
+                for number in self._reader.recv(64):
+                    self._signalled(number)
+            now = time.monotonic()
+            if self._deadline is not None and now >= self._deadline and not self._over.is_set():
+                if self._code == self._failed:
+                    self.reason = self.reason or f"it was asked to stop and had not ended after {self._limit:g} s"
+                self.leave(self._code)
+            # A process that was paused wakes up late: only time in which this thread ran counts.
+            still = 0.0 if beats != self._beats else still + min(now - before, 2 * TICK_S)
+            beats, before = self._beats, now
+            if still > STUCK_S:
+                with contextlib.suppress(Exception):
+                    faulthandler.dump_traceback(all_threads=True)
+                self.reason = f"its event loop was stuck for {STUCK_S:g} s; the stacks above say where"
+                self.leave(self._failed)
+
+    def _signalled(self, number: int) -> None:
+        if number not in SIGNALS:
+            return
+        if self._asked:
+            self.reason = f"a second {signal.Signals(number).name} ended it at once"
+            self.leave(self._failed)
+        self._asked = True
+        self.arm()
+        try:
+            self._ask()
+        except RuntimeError:  # the event loop is closed
+            self.leave(self._code)
+
+
+def _noted(*_: object) -> None:
+    """Do nothing: the byte that Python wrote to the watchdog's socket says it all."""

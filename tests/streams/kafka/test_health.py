@@ -1,0 +1,199 @@
+"""Health, metrics and logs of a worker: they tell the truth, to probes, to Prometheus and to people."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+from broker_kit.choice import Broker
+from lane_harness import LaneHarness, event, events
+from outage_kit import free_port, get, status
+from prometheus_client.parser import text_string_to_metric_families
+from trustfold.schemas.errors import ConfigError
+from trustfold.streams.kafka.engine import Engine, _reason
+from trustfold.streams.kafka.gate import Tenure
+from trustfold.streams.kafka.health import STUCK_S, HealthServer, alive, ready
+from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
+from trustfold.streams.kafka.metrics import Histogram, LaneMetrics
+from trustfold.streams.kafka.monitor import Monitor
+from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka.settings import KafkaSettings
+from waiting import wait_until
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """An engine that folds one partition."""
+    made = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
+    made._tenure = Tenure(1, 1)
+    made.metrics.assigned = 1
+    made.watch.answered_at = time.monotonic()
+    return made
+
+
+def test_a_worker_that_folds_is_alive_and_ready(engine: Engine) -> None:
+    """No reason against it."""
+    assert (alive(engine), ready(engine)) == ("", "")
+
+
+def test_a_worker_that_waits_is_alive_but_not_ready(engine: Engine) -> None:
+    """A restart would help nobody: not for a broker, a leader, a rebalance or the lack of partitions."""
+    engine.watch.lost_since = 1.0
+    assert (alive(engine), ready(engine)) == ("", "no broker answers")
+    engine.watch.lost_since = None
+    engine.watch.leaderless = {"trustfold.events": [1]}
+    assert (alive(engine), ready(engine)) == ("", "no leader for partitions of trustfold.events")
+    engine.watch.leaderless = {}
+    engine.durable_at -= 60
+    assert (alive(engine), ready(engine)) == ("", "checkpoints do not move")
+    engine.metrics.assigned = 0
+    assert ready(engine).startswith("no partitions")
+    engine._tenure = None
+    assert (alive(engine), ready(engine)) == ("", "starting")
+
+
+def test_a_worker_that_cannot_go_on_is_not_alive(engine: Engine) -> None:
+    """It has failed, or its event loop stands still."""
+    engine.turned_at -= STUCK_S + 1
+    assert alive(engine) == ready(engine) == "the event loop is stuck"
+    engine.failed, engine.reason = True, "topic x is gone"
+    assert alive(engine) == "failed: topic x is gone"
+
+
+def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None:
+    """The worker does not start without the health that was asked for."""
+    port = free_port()
+    server = HealthServer(engine, KafkaSettings(web_port=port))
+    try:
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            HealthServer(engine, KafkaSettings(web_port=port))
+        assert status(port, "/readyz") == (200, "ok")
+        assert get(port, "/elsewhere")[0] == 404
+    finally:
+        server.close()
+
+
+def test_a_histogram_counts_by_upper_bound() -> None:
+    """A value at a bound belongs to it."""
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        histogram.observe(value, 2)
+    assert (histogram.counts, histogram.total) == ([4, 2, 2], 24.0)
+
+
+def test_the_reason_of_a_dead_letter_is_a_known_label() -> None:
+    """What others write there does not become a label."""
+    assert _reason(b'{"reason": "not_json"}') == "not_json"
+    assert _reason(b'{"reason": "my own, number 7"}') == _reason(b"[]") == _reason(None) == "other"
+
+
+def test_what_happens_again_and_again_is_reported_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """The first of a kind, with what to do."""
+    monitor = Monitor(engine, SimpleNamespace())
+    for _ in range(3):
+        engine.metrics.folds["clamped"] += 5
+        engine.metrics.dead_letter_reasons["not_json"] += 1
+        monitor._look_at_counts()
+    assert [record.message for record in caplog.records] == [
+        "1 records became dead letters (not_json); `trustfold dead-letters list` shows them",
+        "5 event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "shown"),
+    [
+        ("aiokafka.conn", None, False),
+        ("aiokafka.consumer.fetcher", ValueError("x"), True),
+        ("asyncio", KafkaConnectionError(), False),
+        ("asyncio", ValueError("x"), True),
+        ("trustfold.streams.kafka.engine", None, True),
+    ],
+)
+def test_attempts_of_the_client_are_left_out_and_faults_are_not(
+    name: str, error: Exception | None, shown: bool
+) -> None:
+    """The broker watch reports an outage; the client's own lines repeat it many times a second."""
+    info = (type(error), error, None) if error else None
+    record = logging.LogRecord(name, logging.ERROR, "", 0, "no", None, info)
+    assert ClientNoise().filter(record) is shown
+
+
+def test_the_client_says_the_same_once_a_minute() -> None:
+    """Other lines of the libraries are shown, but not again and again."""
+    noise = ClientNoise()
+    record = logging.LogRecord("faust.x", logging.WARNING, "", 0, "again %s", (1,), None)
+    assert [noise.filter(record) for _ in range(3)] == [True, False, False]
+
+
+def test_a_line_as_json() -> None:
+    """One object, the error with its stack."""
+    try:
+        raise ValueError("no")  # noqa: TRY301 - for its traceback
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "said %d", (1,), sys.exc_info())
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["level"], line["logger"], line["message"], line["error"]) == (
+        "ERROR",
+        "x",
+        "said 1",
+        "ValueError('no')",
+    )
+    assert "test_a_line_as_json" in line["stack"]
+
+
+@pytest.fixture
+def lane(broker: Broker, topic_prefix: str, tmp_path: Path) -> Iterator[LaneHarness]:
+    """Topics and workers of one test."""
+    with LaneHarness(broker.bootstrap, topic_prefix, tmp_path) as harness:
+        yield harness
+
+
+@pytest.mark.durable_broker
+def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
+    """Prometheus finds lag, ages, latencies, dead letters and sizes, and promtool finds nothing to complain about."""
+    port = free_port()
+    lane.publish([*events(500), (b"bad", b"{"), (b"s", event(9_999, "s", "t"))])
+    worker = lane.start(TRUSTFOLD_WEB_PORT=str(port), TRUSTFOLD_LOG_FORMAT="json")
+    lane.settled()
+    wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=10, what=lambda: str(status(port, "/readyz")))
+    lag = ("trustfold_consumer_lag_records", "0", "events")
+    wait_until(lambda: samples(port).get(lag) == 0, timeout=10, what=lambda: get(port, "/metrics")[1])
+    found = samples(port)
+    assert found["trustfold_records_total", "events"] == 502
+    assert found["trustfold_dead_letters_total", "other"] == 1
+    assert found["trustfold_worker_state", "running"] == found["trustfold_broker_up",] == 1
+    assert found["trustfold_checkpoint_age_seconds",] < 5
+    assert found["trustfold_fold_seconds_count",] == 502 + 501
+    assert found["trustfold_states", "session"] > 100
+    assert found["trustfold_event_to_decision_seconds_count",] > 0
+    wait_until(lambda: "records became dead letters" in worker.text(), timeout=10, what=worker.text)
+    text = get(port, "/metrics")[1]
+    assert worker.stop() == 0
+    assert all(json.loads(line)["level"] for line in worker.text().splitlines())
+    check_with_promtool(text)
+
+
+def samples(port: int) -> dict[tuple[str, ...], float]:
+    """Every sample of a worker's metrics, by name and values of its labels in the order of their names."""
+    return {
+        (sample.name, *[sample.labels[name] for name in sorted(sample.labels)]): sample.value
+        for family in text_string_to_metric_families(get(port, "/metrics")[1])
+        for sample in family.samples
+    }
+
+
+def check_with_promtool(text: str) -> None:
+    """The words of Prometheus' own linter."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool here to check the exposition with (Debian: apt-get install prometheus)")
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
