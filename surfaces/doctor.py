@@ -158,7 +158,9 @@ def _versions() -> Iterator[Finding]:
 def _variables() -> Iterator[Finding]:
     given = sorted(name for name in os.environ if name.startswith("TRUSTFOLD_"))
     unknown = [name for name in given if name not in KNOWN_VARIABLES]
-    yield Finding("environment", Status.OK, ", ".join(name for name in given if name not in unknown) or "nothing is set")
+    yield Finding(
+        "environment", Status.OK, ", ".join(name for name in given if name not in unknown) or "nothing is set"
+    )
     for name in unknown:
         near = get_close_matches(name, KNOWN_VARIABLES, n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "docs/operating.md lists every variable"
@@ -200,7 +202,9 @@ def _store(path: Path) -> Finding:
     if fault:
         return Finding("store", Status.FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file")
     place = disk("store", path)
-    return place if place.status is not Status.OK else Finding("store", Status.OK, f"{outputs:,} outputs; {place.found}")
+    return (
+        place if place.status is not Status.OK else Finding("store", Status.OK, f"{outputs:,} outputs; {place.found}")
+    )
 
 
 def _history(path: Path) -> Finding:
@@ -219,7 +223,9 @@ def _server(settings: Settings) -> Finding:
     except TrustfoldError as error:
         return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
     if overview.fault:
-        return Finding("server", Status.FIX, f"{settings.url} goes by older rules: {overview.fault}", "correct the file")
+        return Finding(
+            "server", Status.FIX, f"{settings.url} goes by older rules: {overview.fault}", "correct the file"
+        )
     return Finding("server", Status.OK, f"{settings.url} answers; {counted(len(overview.states), 'key')}")
 
 

@@ -107,17 +107,21 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
             way = "a firewall, or TLS on one side only: is TRUSTFOLD_SECURITY_PROTOCOL right?"
             yield Finding(check, Status.FIX, f"no answer within {PATIENCE_S:g} s", f"look for {way}")
         except ssl.SSLCertVerificationError as error:
-            advice = "set TRUSTFOLD_SSL_CA_LOCATION to the authority of the broker, and name the broker as its certificate does"
+            advice = "set TRUSTFOLD_SSL_CA_LOCATION to its authority, and name the broker as its certificate does"
             yield Finding(check, Status.FIX, f"its certificate is not trusted: {error.verify_message}", advice)
         except ssl.SSLError as error:
-            advice = "this port may speak no TLS, or want a certificate of the client: look at TRUSTFOLD_SECURITY_PROTOCOL"
+            advice = (
+                "this port may speak no TLS, or want a certificate of the client: look at TRUSTFOLD_SECURITY_PROTOCOL"
+            )
             yield Finding(check, Status.FIX, f"no TLS connection: {error.reason or error}", advice)
+        except (ConnectionResetError, ConnectionAbortedError, KafkaConnectionError) as error:
+            advice = (
+                "the port may speak no TLS, or want it, or SASL: look at TRUSTFOLD_SECURITY_PROTOCOL, and at its log"
+            )
+            yield Finding(check, Status.FIX, f"closes the connection ({_told(error)})", advice)
         except OSError as error:
             advice = "start it, or correct TRUSTFOLD_BROKER"
             yield Finding(check, Status.FIX, f"cannot be reached: {error.strerror or error}", advice)
-        except KafkaConnectionError as error:
-            advice = "the port may want TLS or SASL: look at TRUSTFOLD_SECURITY_PROTOCOL, and at its log"
-            yield Finding(check, Status.FIX, f"closes the connection ({_told(error)})", advice)
         except KafkaError as error:
             advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
             yield Finding(check, Status.FIX, f"refuses us: {_told(error)}", advice)
@@ -207,9 +211,9 @@ def _wanted_rights(settings: KafkaSettings, role: Role) -> dict[str, set[str]]:
         if needs:
             wanted[settings.topic(topic.name)] = needs
     if role is Role.WORKER:
-        for topic in plan(settings):
-            if topic.name not in wanted and topic.essential and topic.name.startswith(f"{settings.app_id}-"):
-                wanted[topic.name] = {"Read", "Write"}
+        for planned in plan(settings):
+            if planned.name not in wanted and planned.essential:  # the changelogs
+                wanted[planned.name] = {"Read", "Write"}
     return wanted
 
 
@@ -280,9 +284,7 @@ async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
             hosts = ", ".join(sorted({host for _, host in group.members}))
             yield Finding(check, Status.OK, f"{group.state}, {len(group.members)} {kind}s on {hosts}")
         else:
-            status, advice = (
-                (Status.NOTE, "start `trustfold worker`") if kind == "worker" else (Status.SKIPPED, "")
-            )
+            status, advice = (Status.NOTE, "start `trustfold worker`") if kind == "worker" else (Status.SKIPPED, "")
             yield Finding(check, status, f"no {kind} runs", advice)
 
 

@@ -107,6 +107,17 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
     _tell(differences)
 
 
+@topics.command(name="acls")
+@_bootstrap
+@click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
+@click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
+@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers and recorders.")
+def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str) -> None:
+    """Print the access control lists that keep publishers from giving orders, as commands of kafka-acls.sh."""
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(publisher, operator, worker_)):
+        click.echo(line)
+
+
 def _tell(differences: Sequence[Difference]) -> None:
     """Name the differences on standard error; those that have to be mended end the command."""
     for one in differences:

@@ -79,9 +79,7 @@ class LetterBox:
         total = Republished(0)
         for begin in range(0, len(letters), CHUNK):
             done = await self._republish(letters[begin : begin + CHUNK])
-            total = Republished(
-                total.sent + done.sent, None, total.before + done.before, total.claimed + done.claimed
-            )
+            total = Republished(total.sent + done.sent, None, total.before + done.before, total.claimed + done.claimed)
         return total
 
     async def _republish(self, letters: Sequence[Letter]) -> Republished:

@@ -22,6 +22,8 @@ except ImportError as missing:
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
     ) from missing
 
+__all__ = ["KafkaSettings", "Sent", "Stored", "places_at", "reaching_kafka", "read", "run", "write"]
+
 TIMEOUT_S = 30.0
 """Seconds without a record, or without an acknowledgement, after which we give up."""
 

@@ -102,4 +102,3 @@ class KafkaTarget:
 def record_key(command: Command) -> str:
     """Record key of a command: that of the outcomes it acts on (design 2, Topics)."""
     return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"
-

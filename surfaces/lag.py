@@ -19,6 +19,7 @@ from .words import BAD, QUIET
 if TYPE_CHECKING:
     from ..streams.kafka.lag import Lag
 
+
 class GroupLag(NamedTuple):
     """A group and its lag.
 
@@ -78,13 +79,13 @@ def lag(
 
 async def group_lags(settings: KafkaSettings, recorder: str | None = None) -> list[GroupLag]:
     """Lag of the workers' group, and of the recorders' where it has committed anything or is named."""
-    from ..streams.kafka.lag import committed_by, lag_of
+    from ..streams.kafka.lag import lag_of, offsets_of
     from ..streams.kafka.protocols import default_topology
 
     sources = [settings.topic(name) for name in TOPICS if name in default_topology().sources]
     found = [GroupLag("worker", settings.app_id, await lag_of(settings, settings.app_id, sources))]
     group = recorder or f"{settings.app_id}-history"
-    if recorder or await committed_by(settings, group):
+    if recorder or await offsets_of(settings, group):
         topics = [settings.topic(name) for name in RECORDED_TOPICS]
         found.append(GroupLag("recorder", group, await lag_of(settings, group, topics)))
     return found

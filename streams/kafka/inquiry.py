@@ -6,12 +6,20 @@ metadata quorum: its leader tells when it last heard of itself, which is now.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from aiokafka.errors import for_code
+from aiokafka import TopicPartition
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    NotCoordinatorForGroupError,
+    for_code,
+)
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.types import (
     Array,
     Boolean,
@@ -28,6 +36,9 @@ from aiokafka.protocol.types import (
 
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
 """Kafka's numbers of operations; each is a bit of the sets that brokers answer with."""
+
+COORDINATOR_S = 4.0
+"""How long a cluster may take to find the broker that has a group."""
 
 _UNKNOWN = -(1 << 31)
 """A broker that was not asked for rights, or does not tell them."""
@@ -238,12 +249,51 @@ async def group_of(admin: Any, name: str) -> Group:
     Raises:
         KafkaError: the brokers refuse to tell.
     """
-    node = await admin.find_coordinator(name)
-    (group,) = (await admin._client.send(node, _DescribeGroup(name))).to_object()["groups"]
-    if group["error_code"]:
-        raise for_code(group["error_code"])(f"group {name} cannot be described")
+
+    async def ask() -> Any:
+        node = await admin.find_coordinator(name)
+        (group,) = (await admin._client.send(node, _DescribeGroup(name))).to_object()["groups"]
+        return group
+
+    group = await _of_coordinator(name, ask)
     members = [(member["client_id"], member["client_host"].lstrip("/")) for member in group["members"]]
     return Group(group["state"], members, _named(group["operations"]))
+
+
+async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
+    """Every offset that a group has committed; empty where there is no such group.
+
+    Raises:
+        KafkaError: the brokers refuse to tell.
+    """
+
+    async def ask() -> Any:
+        node = await admin.find_coordinator(name)
+        return (await admin._client.send(node, OffsetFetchRequest(name, None))).to_object()
+
+    answer = await _of_coordinator(name, ask)
+    return {
+        TopicPartition(topic["topic"], part["partition"]): part["offset"]
+        for topic in answer["topics"]
+        for part in topic["partitions"]
+        if part["offset"] >= 0
+    }
+
+
+async def _of_coordinator(group: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """The answer of the broker that has a group, waited for: a new cluster has none before it is first asked."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + COORDINATOR_S
+    while True:
+        try:
+            answer = await ask()
+            if not answer["error_code"]:
+                return answer
+            raise for_code(answer["error_code"])(f"group {group} cannot be described")
+        except (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError):
+            if loop.time() > deadline:
+                raise
+        await asyncio.sleep(0.1)
 
 
 async def clock_of(admin: Any) -> Clock:

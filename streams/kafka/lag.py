@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ...schemas.errors import ConfigError
+from .inquiry import committed_by
 from .settings import KafkaSettings
 
 PATIENCE_S = 30.0
@@ -45,7 +46,7 @@ class Lag:
     deleted: int
 
 
-async def committed_by(settings: KafkaSettings, group: str) -> dict[TopicPartition, int]:
+async def offsets_of(settings: KafkaSettings, group: str) -> dict[TopicPartition, int]:
     """Every offset that a group has committed; empty where there is no such group.
 
     Raises:
@@ -55,10 +56,9 @@ async def committed_by(settings: KafkaSettings, group: str) -> dict[TopicPartiti
     try:
         async with asyncio.timeout(PATIENCE_S):
             await admin.start()
-            found = await admin.list_consumer_group_offsets(group)
+            return await committed_by(admin, group)
     finally:
         await admin.close()
-    return {place: at.offset for place, at in found.items() if at.offset >= 0}
 
 
 async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> list[Lag]:
@@ -69,7 +69,7 @@ async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> 
         KafkaError: no broker answers, or refuses.
         TimeoutError: no answer in time.
     """
-    committed = await committed_by(settings, group)
+    committed = await offsets_of(settings, group)
     consumer = AIOKafkaConsumer(
         **settings.client_arguments(),
         enable_auto_commit=False,

@@ -237,7 +237,8 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             if int(value or 0) < int(wanted):
                 yield Difference(topic.name, name, f"at least {wanted}", value, False, alter)  # noqa: FBT003
         else:
-            yield Difference(topic.name, name, wanted, value, False, f"{alter}, or leave it if you chose it", chosen=True)  # noqa: FBT003
+            advice = f"{alter}, or leave it if you chose it"
+            yield Difference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
 
 
 async def _configs(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
