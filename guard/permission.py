@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..projections.calls.keys import in_quotes
 from ..schemas.vocabulary import TrustState
 from .view import Trust
 
@@ -101,7 +102,7 @@ def recovery_hint(trust: Trust) -> str:
     record = trust.record
     needed = record.successes_needed or 1
     keys = trust.resets or (record.key,)
-    reset = " and ".join(f"`trustfold reset '{key}'`" for key in keys)
+    reset = " and ".join(f"`trustfold reset {in_quotes(key)}`" for key in keys)
     match trust.state:
         case TrustState.ESCALATED if record.scope == "user":
             return "it ends by itself, or with `trustfold reset` of the tool in the workspaces where it fails"
@@ -109,14 +110,14 @@ def recovery_hint(trust: Trust) -> str:
             after = f" after {record.recovery_at[11:19]} UTC" if record.recovery_at else " after the cooldown"
             return f"{needed} successful calls{after} restore trust; {reset} at once"
         case TrustState.RECOVERING if record.recovery_pending:
-            orders = " and ".join(f"`trustfold recover '{key}'`" for key in keys)
+            orders = " and ".join(f"`trustfold recover {in_quotes(key)}`" for key in keys)
             return f"ready: {orders} restores trust"
         case TrustState.RECOVERING:
             return f"{max(0, needed - (record.successes or 0))} more successful calls restore trust"
         case TrustState.BLOCKED:
             return f"manual reset required: {reset}"
         case TrustState.REMOVED:
-            return f"an operator took the tool away; `trustfold restore '{record.key}'` brings it back"
+            return f"an operator took the tool away; `trustfold restore {in_quotes(record.key)}` brings it back"
     return ""
 
 
@@ -139,10 +140,10 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 
 
 def refusal_message(tool_name: str, trust: Trust) -> str:
-    """Why a call is not made, or must be approved, for the model and its user."""
+    """Why a call is not made, or must be approved, for the model and its user; it names as little as is held."""
     record = trust.record
     why = f" - {record.reason}" if record.reason else ""
-    subject = f"tool '{tool_name}'"
+    subject = f"tool '{record.key if record.scope == 'key' else tool_name}'"
     if record.scope == "service":
         subject = f"service '{record.key.removeprefix('service:')}' behind {subject}"
     return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"

@@ -269,7 +269,7 @@ def recorded_call(event: ToolCallStarted, args: Mapping[str, Any], workspace_id:
     """The call that a started event reports, with the keys and circuits it had; private args by their failure key."""
     key = safe_key(event.tool_name, args, event.service or "")
     if event.failure_key:
-        key = given_key(event.failure_key, key)
+        key = given_key(event.tool_name, event.failure_key, key)
     call = Call(Tool(name=event.tool_name, service=event.service), args, event.session_id, workspace_id, key)
     call.call_id = event.call_id
     call.user_id = user_id

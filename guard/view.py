@@ -120,6 +120,8 @@ class StateView:
                 here = None
             if here is None and user is not None:
                 here = self._trust.get(f"user:{user}{US}{key}")
+                if here is not None and here.record.scope != "user":
+                    here = None  # of a workspace that is called like a user
             if here is not None:
                 found.append(here)
         if len(found) < 2:

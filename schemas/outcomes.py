@@ -135,15 +135,20 @@ class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.order"):
-    """An operator's order for a tool as a whole, passed on to a service that holds fine keys of the tool.
+    """An operator's order about trust, passed on to the state that may hold records it is about.
+
+    An order for a tool as a whole goes to the services that hold fine keys of it. An order for a fine key that its
+    service does not know goes to the tool: older versions kept such keys there.
 
     Attributes:
         tool_name: the tool.
         order: type of the command.
+        key: the fine key; empty: every fine key of the tool at the service.
     """
 
     tool_name: str
     order: Literal["trust.reset", "trust.recover", "tool.remove", "tool.restore"]
+    key: str = ""
 
 
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):

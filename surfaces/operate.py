@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..projections.calls.keys import has_scope, tool_key, tool_of_key, unescape
+from ..projections.calls.keys import has_scope, in_quotes, tool_key, tool_of_key, unescape
 from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
 from .key_text import ELLIPSIS
@@ -84,7 +84,7 @@ def recover(
     stuck = [one for one in away if one["state"] in {"blocked", "removed"}]
     if stuck and len(stuck) == len(away):
         name, word = stuck[0]["key"], stuck[0]["state"]
-        way = f"`trustfold reset '{name}'` unblocks it" if word == "blocked" else "it has to be restored first"
+        way = f"`trustfold reset {in_quotes(name)}` unblocks it" if word == "blocked" else "it has to be restored first"
         raise TrustfoldError(f"{name} is {word}; {way}")
     tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
 

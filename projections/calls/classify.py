@@ -37,7 +37,9 @@ _BY_HTTP_STATUS = {
 
 # Error types, error codes and signals, compared in lower case without separators; suffixes cover class names.
 _BY_TYPE_EXACT: dict[str, Severity] = {
-    **dict.fromkeys("etimedout esockettimedout deadlineexceeded sigalrm sigxcpu".split(), Severity.TIMEOUT),
+    **dict.fromkeys(
+        "etimedout esockettimedout deadlineexceeded querycanceled sigalrm sigxcpu".split(), Severity.TIMEOUT
+    ),
     **dict.fromkeys(
         """econnreset econnrefused econnaborted enotfound eaiagain epipe enetunreach ehostunreach enetdown eagain
         ebusy enotconn brokenpipeerror connectionerror connectionreseterror connectionrefusederror
@@ -45,26 +47,31 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
         toomanyrequests throttlingexception throttled slowdown unavailable serviceunavailable
         serviceunavailableerror remotedisconnected incompleteread apiconnectionerror overloadederror
         resourceexhausted insufficientquota quotaexceeded requestlimitexceeded connectionclosed networkerror
-        interfaceerror""".split(),
+        interfaceerror remoteprotocolerror protocolerror urlerror clientoserror serverdisconnectederror
+        nameresolutionerror maxretryerror newconnectionerror chunkedencodingerror connectionclosederror
+        connectionclosedexception unknownhostexception socketexception noroutetohostexception""".split(),
         Severity.TRANSIENT,
     ),
     **dict.fromkeys(
         """permissionerror eacces eperm unauthorized unauthorised forbidden accessdenied accessdeniedexception
         permissiondenied authenticationerror permissiondeniederror unauthenticated authorizationerror notauthorized
         notauthorised invalidapikey invalidtoken expiredtoken authenticationfailed authorizationfailed
-        unauthorizedaccessexception insufficientpermissions insufficientprivilege""".split(),
+        unauthorizedaccessexception insufficientpermissions insufficientprivilege invalidauth notauthed tokenexpired
+        tokenrevoked invalidgrant expiredtokenexception unrecognizedclientexception invalidclienttokenid signaturedoesnotmatch
+        nocredentialserror""".split(),
         Severity.PERMISSION,
     ),
     **dict.fromkeys(
         """filenotfounderror filenotfoundexception enoent notfound notfounderror notadirectoryerror enotdir
-        modulenotfounderror nosuchkey nosuchbucket nosuchfileexception doesnotexist unimplemented 32601""".split(),
+        modulenotfounderror nosuchkey nosuchbucket nosuchfileexception nosuchelementexception doesnotexist
+        unimplemented 32601""".split(),
         Severity.NOT_FOUND,
     ),
     **dict.fromkeys(
         """validationerror typeerror valueerror keyerror invalidargument invalidparams badrequest badrequesterror
         einval invalidinput argumenterror invalidrequesterror invalidrequest invalidparameter missingparameter
-        isadirectoryerror eisdir inputvalidationerror inputvalidation zoderror outofrange illegalargumentexception
-        32602 32600 32700""".split(),
+        isadirectoryerror eisdir inputvalidationerror inputvalidation zoderror outofrange argumentnullexception
+        argumentoutofrangeexception validationexception 32602 32600 32700""".split(),
         Severity.INVALID_INPUT,
     ),
     **dict.fromkeys(
@@ -72,7 +79,11 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
         """outputvalidationerror responsevalidationerror schemaerror stringnotfound stringnotfounderror textnotfound
         oldstrnotfound nomatch nomatchfound toolerror toolexception toolexecutionerror calledprocesserror
         processexecutionerror nonzeroexitcode commandfailed commanderror fileexistserror eexist alreadyexists
-        alreadyexistserror failedprecondition preconditionfailed error usererror modelretry
+        alreadyexistserror failedprecondition preconditionfailed error usererror modelretry clienterror
+        shellerror shellcommanderror execaerror execexception exiterror nonzeroexit executionerror executionfailed
+        commandexecutionerror commandfailederror subprocesserror processerror elementclickinterceptedexception
+        elementnotinteractableexception staleelementreferenceexception uniqueviolation foreignkeyviolation
+        mongoservererror
         sqlerror sqlexception sqlsyntaxerrorexception sqliteerror psqlexception programmingerror operationalerror
         databaseerror dataerror integrityerror notsupportederror queryerror syntaxerror""".split(),
         Severity.VALIDATION,
@@ -99,11 +110,17 @@ _SUFFIXES = (
     (("permissiondenied", "permissiondeniederror", "accessdenied", "accessdeniederror"), Severity.PERMISSION),
     (("unauthorizederror", "forbiddenerror", "authenticationerror"), Severity.PERMISSION),
     (("outofmemoryerror", "outofmemoryexception"), Severity.CRASH),
+    (("argumentexception", "formatexception"), Severity.INVALID_INPUT),
+    (("invalidrequesterror",), Severity.INVALID_INPUT),
     (("sqlexception", "sqlerror"), Severity.VALIDATION),
+    (("requesterror", "responseerror", "queryerror", "graphqlerror", "clienterror"), Severity.VALIDATION),
+    (("conflicterror", "duplicateerror", "existserror", "existsexception", "carderror"), Severity.VALIDATION),
 )
 _GENERIC = frozenset(
     """error usererror toolerror toolexception toolexecutionerror calledprocesserror processexecutionerror
-    nonzeroexitcode commandfailed commanderror""".split()
+    nonzeroexitcode nonzeroexit commandfailed commanderror commandfailederror commandexecutionerror shellerror
+    shellcommanderror execaerror execexception exiterror executionerror executionfailed subprocesserror processerror
+    clienterror""".split()
 )
 """Names of errors that say only that a tool or command said no."""
 
@@ -112,8 +129,8 @@ _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "tex
 
 _PHRASES: dict[Severity, tuple[str, str]] = {
     Severity.VALIDATION: (
-        "to replace|to find|old_str|exact text|no match|hunk|not enough|insufficient",
-        r"(?:text|string|old_str\w*)(?: to (?:replace|find))?(?: was| is)? not found|exact text|no match(?:es)? found|hunk (?:failed|not found)|not enough|insufficient (?!permission|privilege|scope|quota)\w+",
+        "to replace|find |locate |match|old_str|exact text|oldstr|occurrence|hunk|not enough|insufficient|duplicate |violates |constraint failed|already exists|syntax error",
+        r"(?:find|locate|match) (?:(?:the|any|a|an|exact|expected|matching|original|old|specified|search) ){0,3}(?:strings?|text|match(?:es)?|lines?|code|context|blocks?|snippet|hunks?)|not match(?: exactly)?|similar match|(?:expected|found) (?:multiple|\d+) (?:occurrences?|matches)|multiple (?:occurrences|matches)|duplicate (?:key|entry)|violates (?:\S+ ){0,3}constraint|constraint failed|already exists|syntax error|(?:text|string|old_?str\w*)(?: to (?:replace|find))?(?: was| is)? not found|exact text|no match(?:es)? found|hunk (?:failed|not found)|not enough|insufficient (?!permission|privilege|scope|quota)\w+",
     ),
     Severity.NOT_FOUND: (
         "not found|not exist|doesn't exist|no such|not find|not be found|to find|to locate|n't find",
@@ -121,19 +138,19 @@ _PHRASES: dict[Severity, tuple[str, str]] = {
     ),
     Severity.PERMISSION: (
         "denied|uthori|forbidden|not permitted|authenticat|api key|credentials|permissions|privilege|insufficient scope|token",
-        r"permission denied|access (?:is |was )?denied|unauthori[sz]ed|not authori[sz]ed|forbidden|not permitted|authentication (?:failed|required)|not authenticated|unauthenticated|(?:invalid|incorrect|expired) (?:api[ _]key|credentials|(?:access |auth )?token)|insufficient (?:permissions?|privileges?|scope)",
+        r"permission denied|access (?:is |was )?denied|unauthori[sz]ed|not authori[sz]ed|forbidden|not permitted|authentication (?:failed|required)|not authenticated|unauthenticated|(?:invalid|incorrect|expired|bad) (?:api[ _]key|credentials|(?:access |auth )?token)|token (?:has |is |was )?(?:expired|revoked)|insufficient (?:permissions?|privileges?|scope)",
     ),
     Severity.TIMEOUT: (
         "timeout|time out|time-out|timed out|deadline exceeded|etimedout",
-        r"time[ -]?out|timed out|deadline exceeded|etimedout",
+        r"time[ -]?out(?!\()|timed out|deadline exceeded|etimedout",
     ),
     Severity.TRANSIENT: (
-        "rate limit|rate-limit|rate_limit|throttl|too many requests|quota|connection |connect to|temporarily unavailable|overloaded|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable|resource_exhausted|gone away|try again later|network error|fetch failed",
-        r"rate[ _-]?limit(?:ed|ing|s|_exceeded)?|throttl(?:ed|ing)|too many requests|(?<!disk )quota|insufficient_quota|quota_exceeded|connection (?:was |is |has been )?(?:reset|refused|aborted|closed|lost|terminated|error)|lost connection|closed the connection|(?:can't|cannot|could not|couldn't|unable to|failed to) connect to|temporarily unavailable|overloaded|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable|temporary failure in name resolution|service unavailable|resource_exhausted|has gone away|try again later|network error|fetch failed",
+        "rate limit|rate-limit|rate_limit|throttl|too many requests|quota|connection |connect to|temporarily unavailable|overloaded|econn|enotfound|eai_again|socket hang up|broken pipe|unreachable|name resolution|service unavailable|resource_exhausted|gone away|try again later|network error|fetch failed|err_|no such host|resolve |service not known|getaddrinfo|connect error|disconnected|ratelimited",
+        r"rate[ _-]?limit(?:ed|ing|s|_exceeded)?|throttl(?:ed|ing)|too many requests|(?<!disk )quota|insufficient_quota|quota_exceeded|connection (?:was |is |has been )?(?:reset|refused|aborted|closed|lost|terminated|error)|lost connection|closed the connection|(?:can't|cannot|could not|couldn't|unable to|failed to) connect to|temporarily unavailable|overloaded|econn(?:reset|refused|aborted)|enotfound|eai_again|socket hang up|broken pipe|(?:network|host) is unreachable|temporary failure in name resolution|service unavailable|resource_exhausted|has gone away|try again later|network error|fetch failed|err_(?:connection_\w+|name_not_resolved|internet_disconnected|network_\w+)|no such host|(?:could not|couldn't|cannot|failed to|unable to) resolve (?:host|hostname|address|name|the host|')|name or service not known|getaddrinfo failed|connect(?:ion)? (?:error|issue|problem)s?|server disconnected|ratelimited",
     ),
     Severity.CRASH: (
-        "segfault|segmentation fault|core dumped|crash|out of memory|oom|killed|panicked",
-        r"segfault|segmentation fault|core dumped|crash(?:ed)?|out of memory|oom[- ]?killed|killed by signal|was killed|panicked",
+        "signal: |segfault|segmentation fault|core dumped|crash|out of memory|oom|killed|panicked|died with <signals",
+        r"signal: (?:killed|aborted|segmentation fault)|died with <signals\.sig(?:segv|kill|abrt|bus|ill|fpe|trap|sys)|segfault|segmentation fault|core dumped|crash(?:ed)?|out of memory|oom[- ]?killed|killed by signal|was killed|panicked",
     ),
     Severity.CORRUPTION: (
         "mismatch|corrupt|malformed archive|image is malformed",
@@ -158,27 +175,56 @@ _NOT_WORDS = re.compile(r"`[^`]*`|[^\s/]*/\S*")
 """Quoted code and paths: what a message is about, not what it says."""
 
 _STATUS = re.compile(
-    r"\b(?:https?(?:/\d(?:\.\d)?)?(?: (?:status|error|code))*|status(?:[ _]?code)?|responded with|error code|error|code)"
-    r"(?: of| was| is)?[ :=(]{1,3}([45]\d\d)\b|\A\W{0,3}([45]\d\d)\b(?=[ :,-]{1,3}(?:bad|un|forbidden|not|request|conflict|gone|too many|internal|service|gateway"
-    r"|client error|server error|error))"
+    r"(?:\b(?:client|server) error '|<(?:title|h1)>\s*|\bindicate success: )([45]\d\d)\b"
+    r"|\b(?:https?(?:/\d(?:\.\d)?)?(?: (?:status|error|code))*|status(?:[ _]?code)?|responded with|error code|error|code)"
+    r"(?: of| was| is)?[ :=(]{1,3}([45]\d\d)\b|(?:\A\W{0,3}|: )([45]\d\d)\b(?=[ :,-]{1,3}(?:bad|un|forbidden|not|request|resource|conflict|gone|too many|internal|service|gateway"
+    r"|client error|server error|error)|\W*\Z)"
 )
 _EXCEPTION = re.compile(
     r"(?:\A|\n|: )\s*(?:(?:Uncaught |Unhandled )?(?:Error|Exception)(?: in thread \S+)?:? )?"
     r"((?:\w{1,60}\.){0,8}[A-Z]\w{2,60}(?:Error|Exception|Fault))\b(?=\s*:|\s*\Z|\n| \()"
 )
 _CLASS = re.compile(r"(?:.*[.:])?(?:[A-Z]\w*(?:Error|Exception|Fault|Failure|Panic)|StopIteration|Exception)\Z")
-_PANIC = re.compile(r"\A(?:panic: |fatal error: runtime|thread '[^'\n]*' panicked)")
+_WAITED = re.compile(
+    r"\bwaiting for (?:the )?(?:locator|selector|element|getby\w+|get_by_\w+|xpath|text|function)\b|pointer events"
+)
+"""What a browser waited for that the page does not have."""
+
+_CODE_IN_TEXT = re.compile(r"\brpc error: code = (\w{1,60})|\bAn error occurred \((\w{1,60})\)")
+_CODE_IN_FRONT = re.compile(r"(?:Error: )?([A-Z][A-Z_]{3,30}): ")
+_ONE_WORD = re.compile(r"\w[\w.-]{2,59}\Z")
+_UNFETCHED = re.compile(r"(?:typeerror: )?(?:fetch failed|failed to fetch|load failed|network ?error)\b")
+_ONE_LINE_CHARS = 120
+_BROKEN_LINE = re.compile(
+    r"(?:error: )*(?:(?:https? )?(?:(?:error|status):? )?[45]\d\d[ :,-]{1,3}(?:un|forbidden|internal|bad gateway|service|gateway).*|internal (?:server )?error|bad gateway|service unavailable"
+    r"|gateway time-?out|(?:context )?deadline exceeded|panic: .*|fatal error: runtime.*|runtime error: .*)\W*\Z"
+)
+"""A line that says by itself that nothing ran: an answer in the place of a command's output."""
+
+_PANIC = re.compile(
+    r"\A(?:panic: |runtime error: |fatal error: (?:runtime|all goroutines|stack overflow|out of memory)|thread '[^'\n]*' panicked)"
+)
 _EXIT = re.compile(
     r"(?:\A\W{0,3}(?:error: )?|\n\W{0,3}(?=[^\n]*\Z))"
     r"(?:<shellid: \d+ completed with |(?:the )?(?:command|process|script) )?(?:exit(?:ed)?|failed|completed)?(?: with)?"
-    r" ?(?:exit )?(?:code|status):? (-?\d{1,10})(?=[\s.\])>]|\Z)"
+    r" ?(?:non-zero )?(?:exit )?(?:code|status):? (-?\d{1,10})(?=[\s.\])>:]|\Z)"
 )
+_EXIT_LINE = re.compile(
+    r"(?:\A|\n)\W{0,3}(?:(?:the )?(?:command|process|script) )?(?:completed|finished|exited|failed)?(?: with)? ?"
+    r"exit(?:ed with)? (?:code|status):? (-?\d{1,10})[.\])>]{0,2}[ \t]*(?=\n|\Z)"
+)
+"""A line of its own by which an agent's client says how a command ended, among others about it."""
+
+_CLIENT_LINES_CHARS = 400
 _LAST_LINES = 3
 _TAIL_CHARS = 600
 _COMMAND_DENIED = re.compile(
     r"\b(?:permission denied|operation not permitted|access (?:is )?denied|authentication failed|not authori[sz]ed"
     r"|eacces|eperm)\b"
 )
+_WALKERS = frozenset("find fd rg grep egrep fgrep zgrep du tree".split())
+"""Commands that go through whole trees: what they may not read there, they say, and go on."""
+
 _CUT_OFF = re.compile(
     r"(?:\A|\n)\W{0,3}(?:error: )?(?:the )?(?:command|process|execution|script|shell|program|code)(?: execution)? "
     r"(?:has |was )?timed out\b[^\n]{0,80}(?=\n|\Z)"
@@ -229,8 +275,9 @@ def _by_type(name: str) -> Severity | None:
 
 
 @lru_cache(maxsize=2048)
-def _is_exception(name: str) -> bool:
-    return _CLASS.match(name) is not None
+def is_exception(name: str) -> bool:
+    """Whether an error type, as it was reported, is the name of an exception class."""
+    return len(name) <= MAX_TYPE_CHARS and _CLASS.match(name) is not None
 
 
 @lru_cache(maxsize=2048)
@@ -299,16 +346,31 @@ def classify(
     by_names = [found for name in names if not exit_code and (found := _by_type(name)) is not None]
     if exit_code and failure.type and not exit_code_of(failure.type) and len(failure.type) <= MAX_TYPE_CHARS:
         by_names = [found for found in (_by_type(failure.type),) if found is not None]
-    if runs == "code":
+    if runs == "code" and not (failure.message.startswith("MCP error -32") or _says_that_nothing_ran(failure.message)):
         return _of_program(failure, by_names, exit_code)
     for found in by_names:
         if found is not Severity.VALIDATION:
-            return found
+            return _with_message(found, failure)
     if exit_code or runs == "shell":
         found = _of_command(failure, exit_code, command)
         if found is not None:
             return found
     return _of_message(failure, names, answered=bool(by_names))
+
+
+def _with_message(found: Severity, failure: Failure) -> Severity:
+    """The severity that a name suggests, where the message does not say what is meant by it."""
+    if not failure.message:
+        return found
+    text = failure.message[:MAX_MESSAGE_CHARS].lower()
+    match found:
+        case Severity.TIMEOUT if _WAITED.search(text):
+            return Severity.VALIDATION
+        case Severity.TRANSIENT if "timeout of " in text and _by_type(failure.code) is found:
+            return Severity.TIMEOUT  # ECONNABORTED is how Axios names its own time limit
+        case Severity.INVALID_INPUT if _UNFETCHED.match(text):
+            return Severity.TRANSIENT  # fetch() raises a TypeError for a lost connection
+    return found
 
 
 def is_plain_answer(failure: Failure) -> bool:
@@ -335,8 +397,15 @@ def exit_code_in(failure: Failure, runs: Runs) -> str:
     code = failure.code
     if code and len(code) <= 11 and code.lstrip("-").isdecimal():
         normal = normal_exit_code(int(code))
-        if runs == "shell" or (int(normal) <= 255 and by_exit_code(int(normal)) is not Severity.VALIDATION):
+        if (runs == "shell" and not 400 <= int(normal) <= 599) or (
+            int(normal) <= 255 and by_exit_code(int(normal)) is not Severity.VALIDATION
+        ):
             return normal
+    if runs == "shell" and ("ode" in failure.message or "tatus" in failure.message):
+        head, tail = failure.message[:_CLIENT_LINES_CHARS], failure.message[-_CLIENT_LINES_CHARS:]
+        told = _EXIT_LINE.search((head + "\n" + tail).lower())
+        if told:
+            return normal_exit_code(int(told.group(1)))
     head, tail = failure.message[:80], failure.message[-80:]
     if "code" not in head and "code" not in tail and "status" not in head and "status" not in tail:
         return ""
@@ -362,8 +431,10 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
     if found is not Severity.VALIDATION:
         return found
     if failure.message:
+        if not exit_code and _says_that_nothing_ran(failure.message):
+            return None
         tail = "\n".join(failure.message[-_TAIL_CHARS:].rstrip().lower().split("\n")[-_LAST_LINES:])
-        if _COMMAND_DENIED.search(tail):
+        if _COMMAND_DENIED.search(tail) and command not in _WALKERS:
             return Severity.PERMISSION
         if not exit_code and tail.endswith("command not found"):
             return Severity.NOT_FOUND
@@ -371,7 +442,11 @@ def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | No
             return Severity.TIMEOUT
     elif not exit_code and not failure.type:
         return None
-    return None if not exit_code and _is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
+    return None if not exit_code and is_exception(failure.type[:MAX_TYPE_CHARS]) else Severity.VALIDATION
+
+
+def _says_that_nothing_ran(message: str) -> bool:
+    return 0 < len(message) <= _ONE_LINE_CHARS and _BROKEN_LINE.match(message.lower()) is not None
 
 
 def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severity:
@@ -387,26 +462,47 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
             raised = every[-1 if "Traceback" in message else 0] if every else ""
             found = _by_type(raised) if raised else None
             if found is not None and found is not Severity.VALIDATION:
-                return found
+                return _with_message(found, failure)
             answered = found is not None if raised else answered
-        found = _status_in(message) or by_message(message)
+        found = _named_in(message) or _status_in(message) or by_message(message)
         if _PANIC.match(message):
             found = Severity.CRASH
     if found is not None:
         return found
     if answered:
         return Severity.VALIDATION
-    broke = bool(raised) or not (names or message) or any(map(_is_exception, names))
+    broke = bool(raised) or not (names or message) or any(map(is_exception, names))
     return Severity.SERVER_ERROR if broke else Severity.VALIDATION
+
+
+def _named_in(message: str) -> Severity | None:
+    """Severity of the error code that a message names: one word alone or in front, a gRPC status, the code of an AWS service."""
+    if _ONE_WORD.match(message):
+        return _by_type(message)
+    if told := _CODE_IN_FRONT.match(message):
+        found = _by_type(told.group(1))
+        return found if found is not Severity.VALIDATION else None
+    if "error: code = " in message or "rror occurred (" in message:
+        told = _CODE_IN_TEXT.search(message)
+        return _by_type(told.group(1) or told.group(2)) if told else None
+    return None
 
 
 def _status_in(message: str) -> Severity | None:
     """Severity of the HTTP status that a message names (`HTTP 503`, `status code 429`, `404 Not Found`)."""
     text = message.lower()
-    if not (text[:1].isdigit() or "http" in text or "status" in text or "code" in text or "error" in text):
+    if not (
+        text[:1].isdigit()
+        or text[:1] == "<"
+        or "http" in text
+        or "status" in text
+        or "code" in text
+        or "error" in text
+        or ": " in text
+    ):
         return None
     told = _STATUS.search(text)
-    return by_http_status(int(told.group(1) or told.group(2))) if told else None
+    return by_http_status(int(told.group(1) or told.group(2) or told.group(3))) if told else None
 
 
 _BEYOND = 1 << 63
@@ -462,7 +558,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
         exit_code = exit_code or _ended_with(inner)
     message = details.get("message") if details else error
     if not isinstance(message, str) or not message:
-        message = next((text for name in _TEXT_FIELDS if (text := _text_of(result.get(name)))), "")
+        message = text_of_result(result)
     kind = result.get("error_type") or details.get("type") or ""
     code = str(details.get("code") or result.get("error_code") or "")
     if exit_code and not code:
@@ -478,6 +574,13 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
         http_status=status if status is not None and status >= 400 else None,
         code=code,
     )
+
+
+def text_of_result(result: Any) -> str:
+    """What a failed call gave in place of an error: text, or the text in a result; empty where there is none."""
+    if isinstance(result, dict):
+        return next((text for name in _TEXT_FIELDS if (text := _text_of(result.get(name)))), "")
+    return _text_of(result)
 
 
 def _text_of(value: Any) -> str:

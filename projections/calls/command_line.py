@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
 from .security import danger_of, is_suspect
-from .shell import MAX_COMMAND_CHARS, SimpleCommand, simple_commands
+from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands
+from .unfold import MAX_SCRIPT_CHARS
 
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
@@ -19,8 +20,9 @@ class CommandLine(NamedTuple):
     """A command line as far as folds care.
 
     Attributes:
-        word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper; empty
-            where it does not look like one, for what is misread may be an argument, and so a secret.
+        word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper, or the
+            one that makes the line dangerous or risky; empty where it does not look like one, for what is misread may
+            be an argument, and so a secret.
         tool_class: action if any command acts, read only if every command reads.
         danger: what is dangerous about it, in a few words; empty if nothing is.
         suspect: it is dangerous if its failure says so too.
@@ -37,21 +39,23 @@ class CommandLine(NamedTuple):
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:
-    """Read a command line; only its first `MAX_COMMAND_CHARS` count.
+    """Read a command line; only its first `MAX_COMMAND_CHARS` count, for danger its first `MAX_SCRIPT_CHARS`.
 
     Args:
         line: the line.
         windows: it is for PowerShell or cmd, where a backslash escapes nothing.
     """
-    line = line[:MAX_COMMAND_CHARS]
+    line = line.lstrip().replace("\0", "")[:MAX_SCRIPT_CHARS]
     return _read(line.replace("\\", "/") if windows else line)
 
 
 @lru_cache(maxsize=4096)
 def _read(line: str) -> CommandLine:
     commands = simple_commands(line)
-    danger, risk = danger_of(line, commands)
+    danger, risk, culprit = danger_of(line, commands)
     word, flags = _word(commands)
+    if culprit and culprit != word and _PLAIN_WORD.match(culprit):
+        word = culprit  # what it did is charged to the command that did it, whatever stands before
     return CommandLine(word, class_of_commands(commands), danger, is_suspect(line, commands), risk, flags)
 
 

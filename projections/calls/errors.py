@@ -25,16 +25,25 @@ _CANCELLED = frozenset(
     keyboardinterrupt userinterrupt userabort circuitopen circuitopenerror circuitbreakeropen toolloop blockedbyguard
     callnotpermitted approvalrequired guaranteeexceeded keyconflict inflight resultunavailable""".split()
 )
+_ABORTS = frozenset(
+    """aborterror cancellederror cancelederror cancellationerror cancelledexception operationcanceledexception
+    taskcanceledexception cancellationexception""".split()
+)
+"""Exceptions by which runtimes stop what is under way, whoever asked for it."""
+
+_TIME_LIMIT = re.compile(r"time[ -]?out|timed out", re.IGNORECASE)
 _HEAD_CHARS = 200
 _REFUSED = re.compile(
     r"""the\ user\ doesn't\ want\ to\ (?:proceed|take\ this\ action)
+      | the\ user\ (?:has\ )?(?:rejected|declined|denied|refused)\b
+      | (?:the\ )?user\ chose\ (?:not\ )?to\ (?:skip|reject|decline|deny|refuse|run|proceed)
       | permission\ (?:to\ use\ \S+[^\n]*|for\ this\ action)\ has\ been\ denied
       | user\ (?:rejected|declined|denied)\b | [^\n]{0,80}\b(?:rejected|declined|denied)\ by\ (?:the\ )?user\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 _STOPPED = re.compile(
     r"""[^\n]{0,80}\b(?:interrupted|cancell?ed|aborted|stopped)\ by\ (?:the\ )?user\b
-      | sibling\ tool\ call\ errored | cancelled:\ parallel\ tool\ call""",
+      | (?:the\ )?user\ (?:has\ )?cancell?ed\b | sibling\ tool\ call\ errored | cancelled:\ parallel\ tool\ call""",
     re.IGNORECASE | re.VERBOSE,
 )
 _HARNESS_LINE = re.compile(r"\s*(?:error:\s*)?(?:(?:process exited with|exit) code:? -?\d{1,10}\n\s*)?", re.IGNORECASE)
@@ -61,8 +70,13 @@ _CONNECTION_LOST = 255
 
 
 def neutral_reason(error_type: str, message: str = "") -> str:
-    """`denied`, `cancelled`, or empty when neither the error type nor the message's first words say so."""
+    """`denied`, `cancelled`, or empty when neither the error type nor the message's first words say so.
+
+    A cancellation that a time limit caused is a timeout and not neutral.
+    """
     reason = _neutral_reason(error_type) if len(error_type) <= MAX_TYPE_CHARS else ""
+    if reason == "cancelled" and message and _TIME_LIMIT.search(message[:_HEAD_CHARS]) and _aborts(error_type):
+        reason = ""
     if reason or not message:
         return reason
     head = message[:_HEAD_CHARS]
@@ -90,10 +104,18 @@ def by_exit_code(code: int, command: str = "") -> Severity:
 
 @lru_cache(maxsize=2048)
 def _neutral_reason(error_type: str) -> str:
-    plain = _NOT_LETTERS.sub("", error_type.lower())
+    plain = _plain(error_type)
     if plain in _DENIED:
         return "denied"
-    return "cancelled" if plain in _CANCELLED else ""
+    return "cancelled" if plain in _CANCELLED or _plain(error_type.rsplit(".", 1)[-1]) in _ABORTS else ""
+
+
+def _aborts(error_type: str) -> bool:
+    return _plain(error_type.rsplit(".", 1)[-1]) in _ABORTS
+
+
+def _plain(error_type: str) -> str:
+    return _NOT_LETTERS.sub("", error_type.lower())
 
 
 def exit_code_of(error_type: str) -> str:

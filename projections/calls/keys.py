@@ -34,7 +34,8 @@ SHELL_TOOLS = frozenset(
 WINDOWS_SHELLS = frozenset({"powershell", "pwsh", "cmd"})
 CODE_TOOLS = frozenset(
     """python ipython python_repl execute_python run_python execute_code run_code code_interpreter code_execution
-    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl""".split()
+    execute_ipython_cell run_ipython jupyter python_interpreter javascript_repl run_javascript execute_javascript
+    execute_script evaluate_script browser_evaluate browser_run_code playwright_evaluate puppeteer_evaluate""".split()
 )
 FILE_TOOLS = frozenset(
     """readfile writefile updatefile removefile read write edit multiedit notebookedit notebookread read_file
@@ -45,7 +46,8 @@ FILE_TOOLS = frozenset(
 DIRECTORY_TOOLS = frozenset("grep glob ls list_directory list_dir listdirectory search_files find_files".split())
 HTTP_TOOLS = frozenset(
     """http_request fetch webfetch web_fetch http http_get http_post curl request browse open_url navigate
-    read_url download""".split()
+    read_url download fetch_webpage fetch_url fetch_page get_url read_webpage visit_webpage visit_page open_page
+    browse_url browse_web scrape scrape_url scrape_webpage web_scrape crawl crawl_url url_fetch""".split()
 )
 _FAMILIES = {
     "shell": SHELL_TOOLS,
@@ -104,6 +106,11 @@ def _of_server(tool_name: str, server: str) -> CallKey:
     return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
 
 
+def in_quotes(key: str) -> str:
+    """A key as a word of a shell's command line, always in single quotes: paths in it may hold anything."""
+    return "'" + key.replace("'", "'\\''") + "'"
+
+
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
     """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]
@@ -154,6 +161,7 @@ def has_scope(key: str) -> bool:
     return key.startswith(SCOPES)
 
 
+@lru_cache(maxsize=8192)
 def tool_key(tool_name: str) -> str:
     """Trust key of a tool as a whole: its whole name, escaped, so that the name can be read back from every key.
 
@@ -278,7 +286,7 @@ def is_shell(tool_name: str) -> bool:
 
 def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = NO_FAMILIES) -> Runs:
     """What a tool runs for its caller; an MCP server's is a shell only if its arguments hold a command."""
-    kind, server = family_of(tool_name, families)
+    kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     if kind == "shell":
         return "shell" if not server or shell_command(args) else ""
     return "code" if kind == "code" else ""
@@ -297,6 +305,11 @@ def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return ""
 
 
+def _first(value: Any) -> str:
+    """The first text of a list."""
+    return value[0][:MAX_TARGET_CHARS] if isinstance(value, list) and value and isinstance(value[0], str) else ""
+
+
 def call_key(
     tool_name: str,
     args: Mapping[str, Any],
@@ -313,7 +326,7 @@ def call_key(
         line: a shell call's command line, where it has been read already.
         families: configured families of tools.
     """
-    kind, server = family_of(tool_name, families)
+    kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     server = service or server
     if not server and isinstance(named := args.get("_mcp_server"), str):
         server = named
@@ -325,18 +338,24 @@ def call_key(
         return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):
         return _one(tool_name, "path_prefix", normal_path(path))
-    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint"))):
+    if kind == "http" and (url := _text(args, ("url", "uri", "endpoint", "urls")) or _first(args.get("urls"))):
         domain, prefix = split_url(url)
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
     return _one(tool_name, "", "")
 
 
-def given_key(failure_key: str, derived: CallKey) -> CallKey:
+def given_key(tool_name: str, failure_key: str, derived: CallKey) -> CallKey:
     """Key of a call whose publisher keeps its arguments private and derived the fine key itself.
 
-    An HTTP tool's domain stands in that key; without it the call would count for no service.
+    A domain or MCP server stands in that key; without it the call would count for no service. A key that is not one of
+    the tool's becomes one, as a parameter: nobody's calls count in the record of another tool or of a service's whole.
     """
-    if not derived.service and "|domain=" in failure_key and (domain := service_of_key(failure_key)):
-        return CallKey(failure_key, domain, "domain")
-    return derived._replace(fine=failure_key)
+    if parse_key(failure_key)[0] != tool_key(tool_name):
+        failure_key = make_key(tool_name, {"key": failure_key})
+    service = service_of_key(failure_key)
+    if not service or service == derived.service:
+        return derived._replace(fine=failure_key)
+    if derived.service:
+        return derived  # it names another service than the call itself
+    return CallKey(failure_key, service, "domain" if "|domain=" in failure_key else "mcp")

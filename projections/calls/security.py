@@ -13,24 +13,28 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .shell import SimpleCommand
-from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, runs_its_input, steps_of
+from .shell import MAX_COMMAND_CHARS, PRIVILEGE_WRAPPERS, SimpleCommand
+from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, interpreter, runs_its_input, steps_of
 
 
 class Danger(NamedTuple):
-    """What is wrong with a command line, in a few words; both empty for nearly every one.
+    """What is wrong with a command line, in a few words; all empty for nearly every one.
 
     Attributes:
         danger: what is dangerous about it.
         risk: what is risky about it.
+        command: word of the command that is dangerous or risky; empty if it is the line as a whole.
     """
 
     danger: str = ""
     risk: str = ""
+    command: str = ""
 
 
 _HARMLESS = Danger()
-_FORK_BOMB = re.compile(r"([^\s;&|(){}]{1,32})\s*\(\s*\)\s*\{[^}]{0,100}?(?<!\w)\1\s*\|\s*\1\s*&")
+_FORK_BOMB = re.compile(
+    r"(?:function\s{1,8})?([^\s;&|(){}]{1,32})\s{0,8}(?:\(\s{0,8}\)|(?<=\w))\s{0,8}\{[^}]{0,100}?(?<!\w)\1\s{0,8}\|\s{0,8}\1\s{0,8}&"
+)
 _SYSTEM = (
     r"etc|usr|bin|sbin|lib|lib32|lib64|boot|var|dev|sys|proc|opt|srv|root|System|Library|Applications"
     r"|usr/(?:bin|sbin|lib|lib64|share|local|include)|var/lib|etc/ssh"
@@ -47,8 +51,10 @@ _WINDOWS_ROOT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _DRIVE = re.compile(r"[a-z]:[\\/]*\Z", re.IGNORECASE)
+_DEEP = re.compile(r"(?:/[a-z])*/s(?:/[a-z])*\Z")
 _ABOVE = re.compile(r"\.\.(?:/\.\.)*(?:/\*)?/?\Z")
-_CHOICE = re.compile(r"\{([^,{}]*),[^{}]*\}")
+_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_MAX_CHOICES = 32
 _CREDENTIALS = re.compile(
     r"(?:^|/)(?:\.ssh(?:/(?!known_hosts)|$)|\.aws/credentials|\.netrc|\.git-credentials|\.pgpass|\.kube/config"
     r"|\.docker/config\.json|\.gnupg(?:/|$))|^/etc/(?:passwd|shadow|sudoers(?:\.d)?|gshadow)(?:/|$)"
@@ -60,7 +66,7 @@ _NEAR_CREDENTIALS = (".ssh", ".aws", ".netrc", ".git-c", ".pgpass", ".kube", ".d
 """One of these stands in every path that `_CREDENTIALS` finds; a cheap look first."""
 
 _RAW_DISK = re.compile(
-    r"/dev/(?:sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|r?disk\d|dm-\d|mapper/|md\d|k?mem\b|port\b)"
+    r"/dev/(?:disk/|sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|r?disk\d|dm-\d|mapper/|md\d|k?mem\b|port\b)"
     r"|[\\/]{2}\.[\\/]PhysicalDrive",
     re.IGNORECASE,
 )
@@ -81,13 +87,15 @@ _HARMFUL = (
     | {"mkfs", "mke2fs", "mkswap", "newfs", "blkdiscard", "diskutil", "rsync"}
     | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
 )
+_FIND_RUNS = frozenset({"-exec", "-execdir"})
 _NEEDLES = (
     "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree",
-    "rmSync", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download", "Remove-Item",
-    "Format-", "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~",
+    "Sync", "rm_r", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download",
+    "Remove-Item", "Format-", "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~", "| sh", "|sh", "| bash", "|bash",
 )  # fmt: skip
 _SIGNS = re.compile(
     r"\b(?:rm|dd|shred|mkfs|wipefs|chmod|chown|chgrp|unlink|rmtree|rmSync|mv|curl|wget|base64|iwr|irm|iex|tee)\b"
+    r"|rm_rf?\b|rmdirSync|removeSync|\|\s*(?:ba)?sh\b"
     r"|-delete\b|/dev/[a-z]|>\s*[\"']?(?:~|\$HOME|/)|Download(?:String|Data)|Remove-Item|Format-|Clear-Disk",
 )
 """One of these stands in every harmful line, unless it is spelt in an odd way; then `_ODD` does."""
@@ -105,32 +113,55 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
         return _HARMLESS
     if ":\\" in line:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
-    if "(" in line and "{" in line and _FORK_BOMB.search(line):
+    if "{" in line and ("(" in line or "function" in line) and _FORK_BOMB.search(line):
         return Danger("is a fork bomb")
     fetches = _POWERSHELL_RUN.search(line) is not None and _POWERSHELL_DOWNLOAD.search(line) is not None
-    risk = "runs a download at once" if fetches else ""
+    risk, risky = "runs a download at once" if fetches else "", ""
     for step in steps_of(line):
         if found := _danger_of(step):
-            return Danger(found)
-        risk = risk or _risk_of(step)
-    return Danger("", risk)
+            return Danger(found, "", step.name)
+        if not risk and (risk := _risk_of(step)):
+            risky = step.name
+    return Danger("", risk, risky)
+
+
+_ODDITIES = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs .*\b(?:sh|bash) |\bchmod \+x|\bchmod 7")
+"""Ways to run what stands elsewhere on a line."""
+
+
+_DIGITS = frozenset("0123456789")
+_POWERSHELLS = frozenset({"powershell", "pwsh"})
+_WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
 
 
 def _worth_a_look(line: str, commands: Sequence[SimpleCommand]) -> bool:
     """A cheap look first: nearly every command is innocent and must not cost more."""
+    if len(line) > MAX_COMMAND_CHARS and _has_sign(line):
+        return True  # what stands behind the part that `shell` reads
     for command in commands:
         name = command.name
-        if command.privileged or (name in _HARMFUL and _may_harm(command, line)):
+        if command.privileged or (command.writes and ("/dev/" in line or _near_credentials(line))):
             return True
-        if command.writes and ("/dev/" in line or _near_credentials(line)):
-            return True
-        if name in RUNNERS and (_has_sign(line) or _ODD.search(line)):
+        if name[-1:] in _DIGITS:
+            name = interpreter(name)
+        if name in _WATCHED and _is_suspicious(name, command, line):
             return True
         if name.startswith("mkfs") or (command.words and ("$" in command.words[0] or "`" in name)):
             return True
-    if "$(" in line or "`" in line or "<(" in line:
-        return _has_sign(line)
-    return ("() {" in line or "(){" in line) and (_has_sign(line) or _FORK_BOMB.search(line) is not None)
+    if "() {" in line or "(){" in line or "function " in line:
+        return _has_sign(line) or _FORK_BOMB.search(line) is not None
+    if "$(" in line or "`" in line or "<(" in line or "alias" in line or "xargs" in line or "chmod" in line:
+        return _has_sign(line) and _ODDITIES.search(line) is not None
+    return False
+
+
+def _is_suspicious(name: str, command: SimpleCommand, line: str) -> bool:
+    """Whether a command that could do harm, or run others that do, is worth a close look."""
+    if name in _HARMFUL and _may_harm(command, line):
+        return True
+    if name in RUNNERS:
+        return name in _POWERSHELLS or _has_sign(line) or _ODD.search(line) is not None
+    return name in DOWNLOADERS and _near_credentials(line)
 
 
 def _has_sign(line: str) -> bool:
@@ -150,13 +181,18 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
             return True
         return name == "mv" and any(word[:1] in "/~$*" and len(word) < 24 for word in words[1:-1])
     if name == "find":
-        return "-delete" in words or "-exec" in words or "-execdir" in words
+        return "-delete" in words or (
+            not _FIND_RUNS.isdisjoint(words)
+            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _ODD.search(line) is not None)
+        )
     if name not in _ONLY_RECURSIVE:
         return True
     recursive = beyond = False
     for word in words[1:]:
         if word[:1] == "-":
             recursive = recursive or word[:2] == "--" or "r" in word or "R" in word
+        elif word[:1] == "$":
+            recursive = beyond = True  # options may stand in a variable
         elif not beyond:
             beyond = word[:1] in "/~$*.{" or "`" in word or ":" in word or ".." in word
     if recursive:
@@ -164,21 +200,42 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
     return (beyond and _near_credentials(line)) or "|" in line or "${IFS" in line
 
 
+def _may_be_harmful(word: str) -> bool:
+    """Whether a word may name a command that does harm, itself or by what it runs in turn."""
+    name = word.rpartition("/")[2]
+    return name in _HARMFUL or name in RUNNERS or name in PRIVILEGE_WRAPPERS or "$" in word or "`" in word
+
+
 def _recursive(step: Step) -> bool:
     return any(
-        word == "--recursive" or (word[:2] != "--" and ("r" in word or "R" in word))
+        (len(word) > 3 and "--recursive".startswith(word)) or (word[:2] != "--" and ("r" in word or "R" in word))
         for word in step.words[1:]
         if word[:1] == "-"
     )
 
 
 def _operands(step: Step) -> list[str]:
-    return [_resolved(word, step.directory) for word in step.words[1:] if word[:1] != "-"]
+    words = [word for word in step.words[1:] if word[:1] != "-"]
+    return [_resolved(each, step.directory) for word in words for each in (_choices(word) if "{" in word else (word,))]
+
+
+def _choices(word: str) -> list[str]:
+    """Words that braces stand for (`/{bin,etc}`), up to `_MAX_CHOICES`."""
+    waiting = [word]
+    plain: list[str] = []
+    while waiting and len(waiting) + len(plain) < _MAX_CHOICES:
+        each = waiting.pop()
+        found = _CHOICE.search(each)
+        if found is None:
+            plain.append(each)
+        else:
+            waiting += [each[: found.start()] + one + each[found.end() :] for one in found[1].split(",")]
+    return plain + waiting
 
 
 def _resolved(word: str, directory: str) -> str:
-    """A path made plain: home and directory filled in, dots and double slashes gone, braces as their first choice."""
-    path = _CHOICE.sub(r"\1", word) if "{" in word and "," in word else word
+    """A path made plain: home and directory filled in, dots and double slashes gone."""
+    path = word
     if path[:1] in {"~", "$", "%"}:
         path = _HOME.sub("/home/~", path, count=1)
     if directory and path[:1] not in {"/", "$", "%", ""} and path[1:2] != ":":
@@ -227,8 +284,12 @@ def _danger_of(step: Step) -> str:
     if name.lower() in _WINDOWS_COMMANDS and (found := _windows_danger(name.lower(), step)):
         return found
     targets = list(step.writes)
-    if name in _WRITERS and (name != "sed" or any(word.startswith("-i") for word in words)):
+    if name in _WRITERS and (name != "sed" or any(word.startswith(("-i", "--in-place")) for word in words)):
         targets += _operands(step) if name == "tee" else [_moved(step)[1]]
+    if name == "dd":
+        targets += [_resolved(word[3:], step.directory) for word in words if word.startswith("of=")]
+    elif name in DOWNLOADERS:
+        targets += [words[at + 1] for at, word in enumerate(words[:-1]) if word in {"-o", "-O", "--output"}]
     return "writes to a credential path" if any(map(_CREDENTIALS.search, targets)) else ""
 
 
@@ -249,7 +310,7 @@ def _windows_danger(name: str, step: Step) -> str:
         return "erases a disk"
     if name == "format":
         return "erases a disk" if any(map(_DRIVE.match, lower)) else ""
-    deep = "/s" in lower or any(len(word) > 1 and "-recurse".startswith(word) for word in lower)
+    deep = any(map(_DEEP.match, lower)) or any(len(word) > 1 and "-recurse".startswith(word) for word in lower)
     return "removes a root or home directory" if deep and any(map(_is_root, _operands(step))) else ""
 
 
@@ -274,6 +335,7 @@ def _risk_of(step: Step) -> str:
         (name in _ONLY_RECURSIVE and not _recursive(step))
         or (name == "find" and "-delete" not in words)
         or bool({"-l", "--list", "print", "of=/dev/null"}.intersection(words))
+        or (name == "passwd" and bool({"-S", "--status"}.intersection(words)))
     )
     return "" if harmless else "runs a destructive command as somebody else"
 

@@ -33,20 +33,20 @@ _ASSIGNMENT = re.compile(r"(?:[A-Za-z_]\w*(?:\[[^\]]*\])?\+?|\$env:\w+)=", re.IG
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
 LOOP_HEADS = frozenset({"for", "case", "select", "function"})
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time"})
-SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "ash"})
+SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "ash", "fish", "mksh", "csh", "tcsh", "rbash"})
 _OTHER_SHELLS = frozenset({"cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh", "pwsh.exe", "su"})
 PRIVILEGE_WRAPPERS = frozenset({"sudo", "doas", "pkexec", "run0", "gosu", "su-exec"})
 _MAX_DEPTH = 3
 _END: _Token = ("", "\n", "", "", "")
 _WRAPPERS: dict[str, frozenset[str]] = {
     # wrapper -> its options that take a value of their own
-    "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-r", "-t", "-U"}),
+    "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-D", "-R", "-r", "-t", "-T", "-U", "--user", "--group", "-nu"}),
     "doas": frozenset({"-u", "-C"}),
     "pkexec": frozenset({"--user"}),
     "run0": frozenset({"-u"}),
     "gosu": frozenset(),
     "su-exec": frozenset(),
-    "env": frozenset({"-u", "-C", "-S"}),
+    "env": frozenset({"-u", "-C"}),
     "time": frozenset({"-f", "-o"}),
     "nohup": frozenset(),
     "setsid": frozenset(),
@@ -63,6 +63,9 @@ _WRAPPERS: dict[str, frozenset[str]] = {
 
 _WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
 """Wrappers with a word of their own (a time, a user) before the command."""
+
+_VALUED_OF_SHELL = frozenset({"--rcfile", "--init-file"})
+"""Options of a shell that take a value, beside `-o` and `-O`."""
 
 _SCRIPT_OPTIONS = frozenset({"/c", "/k", "-c", "-command", "--command"})
 
@@ -128,20 +131,35 @@ def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
     """Words behind a wrapper's own options and operand."""
     valued = _WRAPPERS[wrapper]
     while words and words[0].startswith("-") and words[0] != "--":
+        if wrapper == "env" and words[0].startswith(("-S", "--split-string")):
+            return _split_string(words)
         words = words[2:] if words[0] in valued else words[1:]
     if words and words[0] == "--":
         words = words[1:]
     return words[1:] if wrapper in _WITH_OPERAND else words
 
 
+def _split_string(words: list[str]) -> list[str]:
+    """Words that `env -S 'A=b command -x'` runs."""
+    first = words[0]
+    if first in {"-S", "--split-string"}:
+        return [*(words[1].split() if len(words) > 1 else ()), *words[2:]]
+    given = first.partition("=")[2] if first.startswith("--") else first[2:]
+    return [*given.split(), *words[1:]]
+
+
 def _script_of_shell(words: list[str]) -> str | None:
     """What `bash -c …` runs; None where a shell runs a file or its input."""
-    for position, word in enumerate(words[1:], start=1):
-        if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-            return words[position + 1] if position + 1 < len(words) else ""
-        if not word.startswith("-"):
-            break
-    return None
+    has_script = takes_value = False
+    for word in words[1:]:
+        if takes_value:
+            takes_value = False
+        elif word[:1] in {"-", "+"} and len(word) > 1:
+            takes_value = word in _VALUED_OF_SHELL or (word[1] != "-" and word[-1] in "oO")
+            has_script = has_script or (word[0] == "-" and word[1] != "-" and "c" in word)
+        else:
+            return word if has_script else None
+    return "" if has_script else None
 
 
 def _script_of(words: list[str]) -> str | None:
@@ -172,8 +190,7 @@ def _tokens_without_data(text: str) -> list[_Token]:
         if (plain or quoted) and before.startswith("<<") and before != "<<<":
             here = plain or _unquote(quoted)
         elif bracket == "(" and _ARRAY.match(before):
-            close = text.find(")", position)
-            position = close + 1 if close >= 0 else len(text)
+            _, position = balanced(text, position)
         elif end == "\n" and here:
             position, here = _after_here_document(text, position, here), ""
         before = plain or quoted or redirect
@@ -182,13 +199,33 @@ def _tokens_without_data(text: str) -> list[_Token]:
 
 def _after_here_document(text: str, position: int, delimiter: str) -> int:
     """Where the commands go on after a here-document's body."""
+    start = position
     while position < len(text):
         end = text.find("\n", position)
         line = text[position : end if end >= 0 else len(text)]
         position = end + 1 if end >= 0 else len(text)
         if line.strip("\t") == delimiter:
-            break
-    return position
+            return position
+    return start if "((" in text[:start] else position  # a shift in arithmetic is no here-document
+
+
+def balanced(text: str, position: int) -> tuple[str, int]:
+    """What stands before the closing parenthesis, and where the text goes on after it."""
+    depth, at, quote = 1, position, ""
+    while at < len(text):
+        character = text[at]
+        if character == "\\" and quote != "'":
+            at += 1
+        elif quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+            if not depth:
+                return text[position:at], at + 1
+        at += 1
+    return text[position:], len(text)
 
 
 def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:

@@ -12,9 +12,19 @@ import base64
 import binascii
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .shell import LOOP_HEADS, MAX_COMMAND_CHARS, SHELLS, without_wrappers
+from .launchers import NAMES as LAUNCHERS
+from .launchers import launched
+from .programs import lines_in, trees_in
+from .shell import LOOP_HEADS, SHELLS, balanced, without_wrappers
+
+MAX_SCRIPT_CHARS = 65_536
+"""Only this much of a line is read for danger."""
+
+MAX_VALUE_CHARS = 4_096
+"""Only this much of a variable's value is filled in: values that are made of one another grow without end."""
 
 MAX_DEPTH = 5
 MAX_COMMANDS = 256
@@ -25,7 +35,7 @@ DOWNLOAD = "\ue000"
 UNKNOWN = "\ue001"
 """Stands in a word for what a command gave, where the line does not say what that is."""
 
-DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "lwp-download"})
+DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "lwp-download", "lynx", "http", "https", "xh"})
 
 _QUOTED = str.maketrans({"$": "\ue002", "*": "\ue003", "~": "\ue004", "`": "\ue005", "?": "\ue006"})
 """Characters that mean nothing special where they are quoted."""
@@ -34,31 +44,42 @@ _UNQUOTED = {0xE002: "$", 0xE003: "*", 0xE004: "~", 0xE005: "`", 0xE006: "?"}
 _PROGRAMS = {
     # interpreter -> options that give it its program on the line; without one, and without a file, it reads its input
     **dict.fromkeys(SHELLS, ("-c",)),
-    **dict.fromkeys(("python", "python2", "python3", "pypy3"), ("-c", "-m")),
+    "python": ("-c", "-m"),
+    "pypy": ("-c", "-m"),
     "perl": ("-e", "-E", "-n", "-p"),
     "ruby": ("-e", "-n", "-p"),
     "node": ("-e", "-p", "--eval", "--print"),
+    "bun": ("-e", "--eval"),
+    "deno": ("eval",),
+    "lua": ("-e",),
     "php": ("-r",),
 }
 INTERPRETERS = frozenset(_PROGRAMS)
-RUNNERS = INTERPRETERS | {"eval", "source", ".", "trap", "ssh", "awk", "gawk"}
+RUNNERS = (
+    INTERPRETERS
+    | (LAUNCHERS - {"git"})
+    | {"eval", "source", ".", "trap", "awk", "gawk", "mawk", "nawk", "alias", "powershell", "pwsh", "at", "crontab"}
+)
 """Commands whose arguments or input may hold further commands."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z]:")
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "\n", "&", "(", ")")
+_SPECIAL = re.compile(r"[ \t\r\n;|&<>()'\"\\$`]")
+_SPECIAL_IN_QUOTES = re.compile(r'["\\$`]')
+"""Where what stands for itself ends, in a word and within double quotes."""
+
 _REDIRECTION = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|>\||>&|<>|<&|>|<)|&>>?")
 _BACKTICKS = re.compile(r"`([^`]*)`")
-_CALLS = re.compile(
-    r"(?:system|popen|exec\w*|spawn\w*|run|call|check_call|check_output|getoutput|Popen)\s*\(\s*"
-    r"(?:r?(['\"])(?P<text>.*?)\1|\[(?P<words>[^\]]*)\])",
-    re.DOTALL,
-)
-_LISTED = re.compile(r"['\",]")
-_TREES = re.compile(r"(?:rmtree|rmSync|rm_rf|rm_r|rimraf)\s*\(\s*(['\"])(.*?)\1", re.DOTALL)
-_DECODERS = frozenset({"base64", "base32", "openssl", "xxd", "uudecode"})
+_DECODERS = frozenset({"base64", "base32", "openssl", "xxd", "uudecode", "rev"})
+_BACKTICKED = frozenset({"perl", "ruby", "php"})
+_WHICH = re.compile(r"\s*(?:which|command -v|type -[pP])\s+([\w./-]+)\s*\Z")
+_MAX_FILLED = 200
+_SCHEDULE = re.compile(r"^[ \t]{0,8}(?:@\w{1,20}|(?:[\d*/,-]{1,40}[ \t]{1,8}){5})", re.MULTILINE)
+_FORMAT = re.compile(r"%[sbq]")
 _DECODES = frozenset({"-d", "-D", "--decode", "-di", "-id"})
+_LISTERS = frozenset({"gci", "get-childitem", "ls", "dir"})
 _NARROWING = frozenset(
     """-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer -size -empty
     -user -group -perm -maxdepth -inum -links -samefile -lname""".split()
@@ -94,8 +115,14 @@ class Step:
 def steps_of(script: str) -> list[Step]:
     """All commands that a script runs, in order."""
     reader = _Reader({})
-    reader.read(script[:MAX_COMMAND_CHARS], 0)
+    reader.read(script[:MAX_SCRIPT_CHARS], 0)
     return reader.steps
+
+
+def interpreter(name: str) -> str:
+    """Name of an interpreter without its version (`python3.12` → `python`); any other name as it is."""
+    plain = name.rstrip("0123456789.")
+    return plain if plain in INTERPRETERS else name
 
 
 def runs_its_input(step: Step) -> bool:
@@ -107,6 +134,8 @@ def runs_its_input(step: Step) -> bool:
     for word in step.words[1:]:
         if word in {"-", "/dev/stdin"}:
             return True
+        if shell and word == "-n":
+            return False  # reads it, and runs nothing
         if not word.startswith("-"):
             return False
         if shell and not word.startswith("--"):
@@ -119,18 +148,22 @@ def runs_its_input(step: Step) -> bool:
 
 def decodes_into(step: Step) -> bool:
     """Whether what a command reads comes out of a decoder."""
-    return any(up.name in _DECODERS and len(up.words) > 1 for up in step.upstream)
+    return any(up.name in _DECODERS and (len(up.words) > 1 or up.name == "rev") for up in step.upstream)
 
 
 def _literal_output(step: Step) -> str | None:
     """What a command prints, where its words say it."""
     name, words = step.name, step.words[1:]
     if name == "echo":
+        escapes = False
         while words and words[0][:1] == "-" and not set(words[0][1:]) - set("neE"):
+            escapes = escapes or "e" in words[0]
             words = words[1:]
-        return " ".join(words)
+        return _ansi(" ".join(words)) if escapes else " ".join(words)
     if name == "printf" and words:
-        return " ".join(words[1:]) if "%" in words[0] else _ansi(words[0])
+        given = iter(words[1:])
+        filled = _FORMAT.sub(lambda _: next(given, ""), _ansi(words[0]))
+        return " ".join([filled, *given])
     if name == "cat" and not words:
         return step.stdin
     if name in _DECODERS and _DECODES.intersection(words) and (text := _input_of(step)) is not None:
@@ -177,6 +210,8 @@ class _Reader:
         self.variables = variables
         self.directory = ""
         self.steps: list[Step] = []
+        self.aliases: dict[str, str] = {}
+        self.files: dict[str, str] = {}
 
     def read(self, text: str, depth: int) -> None:
         """Read a script."""
@@ -192,10 +227,13 @@ class _Reader:
             elif character == "#":
                 end = at.text.find("\n", at.position)
                 at.position = end if end >= 0 else len(at.text)
-            elif (redirection := _REDIRECTION.match(at.text, at.position)) is not None:
+            elif (character in "<>&" or character.isdecimal()) and (
+                redirection := _REDIRECTION.match(at.text, at.position)
+            ) is not None:
                 at.position = redirection.end()
                 self._redirect(at, redirection.group().lstrip("0123456789"), depth)
-            elif operator := next((each for each in _OPERATORS if at.text.startswith(each, at.position)), ""):
+            elif character in ";&|\n()":
+                operator = next(each for each in _OPERATORS if at.text.startswith(each, at.position))
                 at.position += len(operator)
                 self._operate(at, operator, depth)
             elif character in "{}" and _alone(at.text, at.position):
@@ -235,7 +273,7 @@ class _Reader:
         """Read a redirection or a process substitution."""
         text, draft = at.text, at.draft
         if kind in {"<", ">"} and text.startswith("(", at.position):
-            body, at.position = _balanced(text, at.position + 1)
+            body, at.position = balanced(text, at.position + 1)
             inner = self._inner(body, depth)
             if len(inner) == 1 and draft.stdin is None:
                 draft.stdin = _literal_output(inner[0])
@@ -244,10 +282,12 @@ class _Reader:
         while text[at.position : at.position + 1] in {" ", "\t"}:
             at.position += 1
         if text.startswith(("<(", ">("), at.position):  # `bash < <(curl …)`
-            body, at.position = _balanced(text, at.position + 2)
+            body, at.position = balanced(text, at.position + 2)
             draft.upstream = [*reversed(self._inner(body, depth))]
             return
         word, quoted, at.position = self._word(text, at.position, depth)
+        if kind == "<":
+            draft.upstream = []  # it reads a file
         if kind == "<<<":
             draft.stdin = word
         elif kind.startswith("<<"):
@@ -279,6 +319,8 @@ class _Reader:
 
     def _substitute(self, body: str, depth: int) -> str:
         """What stands in the place of a command substitution."""
+        if found := _WHICH.match(body):
+            return found[1]
         inner = self._inner(body, depth)
         if _downloads(inner):
             return DOWNLOAD
@@ -289,7 +331,7 @@ class _Reader:
         """Command substitutions in the body of a here-document."""
         position = text.find("$(")
         while position >= 0:
-            body, position = _balanced(text, position + 2)
+            body, position = balanced(text, position + 2)
             self._inner(body, depth)
             position = text.find("$(", position)
         for body in _BACKTICKS.findall(text):
@@ -321,9 +363,10 @@ class _Reader:
                 inner, position = self._expansion(text, position, depth)
                 parts.append(inner)
             else:
-                parts.append(character)
-                position += 1
-        return "".join(parts), quoted, max(position, start + 1)
+                end = _end_of_plain(_SPECIAL, text, position)
+                parts.append(text[position:end])
+                position = end
+        return "".join(parts)[:MAX_SCRIPT_CHARS], quoted, max(position, start + 1)
 
     def _double_quoted(self, text: str, position: int, depth: int) -> tuple[str, int]:
         parts: list[str] = []
@@ -340,8 +383,9 @@ class _Reader:
                 inner, position = self._expansion(text, position, depth)
                 parts.append(inner)
             else:
-                parts.append(character.translate(_QUOTED))
-                position += 1
+                end = _end_of_plain(_SPECIAL_IN_QUOTES, text, position)
+                parts.append(text[position:end].translate(_QUOTED))
+                position = end
         return "".join(parts), position
 
     def _expansion(self, text: str, position: int, depth: int) -> tuple[str, int]:
@@ -352,19 +396,23 @@ class _Reader:
             return self._substitute(text[position + 1 : close], depth), close + 1
         if text.startswith("$((", position):
             close = text.find("))", position)
-            return "0", close + 2 if close >= 0 else len(text)
+            close = close if close >= 0 else len(text)
+            self._substitutions(text[position + 3 : close], depth)
+            return "0", close + 2
         if text.startswith("$(", position):
-            body, position = _balanced(text, position + 2)
+            body, position = balanced(text, position + 2)
             return self._substitute(body, depth), position
         if text.startswith("${", position):
             close = text.find("}", position)
             close = close if close >= 0 else len(text)
             inside = text[position + 2 : close]
+            if "$(" in inside or "`" in inside:
+                self._substitutions(inside, depth)
             name = found.group() if (found := _NAME.match(inside)) else ""
             return self._value(name, inside[len(name) :]), close + 1
         found = _NAME.match(text, position + 1)
         if found is None:
-            return "$", position + 1
+            return "" if text.startswith('"', position + 1) else "$", position + 1
         return self._value(found.group(), ""), found.end()
 
     def _value(self, name: str, operation: str) -> str:
@@ -375,7 +423,7 @@ class _Reader:
         known = self.variables.get(name)
         if not known and operation[:2] in {":-", ":="}:
             return operation[2:]
-        return known if known is not None else f"${{{name}}}" if name else UNKNOWN
+        return known[:MAX_VALUE_CHARS] if known is not None else f"${{{name}}}" if name else UNKNOWN
 
     def _path(self, word: str) -> str:
         """A path as the directory completes it."""
@@ -388,46 +436,101 @@ class _Reader:
         words = draft.words
         if words and words[0] in LOOP_HEADS:
             if words[0] == "for" and len(words) > 3:
-                self.variables[words[1]] = words[3]  # the first value stands for all
+                self.variables[words[1]] = min(words[3:], key=_reach)
             return []
         self._assign(words)
+        if draft.upstream or draft.stdin is not None:
+            words = _with_arguments(draft)
         plain, privileged, script = without_wrappers(list(words))
         name = plain[0].rpartition("/")[2] if plain else ""
+        name = interpreter(name) if name[-1:].isdigit() else name
         first = len(self.steps)
         step = Step(plain, draft.writes, privileged, name, list(draft.upstream), draft.stdin, self.directory)
         self.steps.append(step)
         step.fetched = bool(plain) and DOWNLOAD in plain[0]
         if script is None and name == "eval":
             script = " ".join(plain[1:])
+        if draft.writes and (text := _literal_output(step)) is not None:
+            self.files.update((posixpath.normpath(path), text) for path in draft.writes)
         if script is not None:
             step.fetched = step.fetched or script.strip().startswith(DOWNLOAD)
+            if name in SHELLS and script in plain:
+                self.variables.update((str(at), word) for at, word in enumerate(plain[plain.index(script) + 1 :]) if at)
             self._run(script, privileged, depth)
-        elif name in {"trap", "ssh"} and len(plain) > 2:
-            self._run(plain[1] if name == "trap" else " ".join(plain[2:]), privileged, depth)
-        elif name in {"source", "."}:
-            step.fetched = any(DOWNLOAD in word for word in plain[1:])
-        elif name in {"cd", "pushd"}:
-            self._enter(plain[1] if len(plain) > 1 else "~")
-        elif name == "find":
-            self._found(step, depth)
+        elif plain:
+            self._open(step, depth)
+        if step.upstream:
+            _take_arguments(step, words)
+        return self.steps[first:]
+
+    def _open(self, step: Step, depth: int) -> None:
+        """Read what a command runs in turn, each in its own way."""
+        name, words = step.name, step.words
+        if name in self.aliases:
+            line = self.aliases.pop(name)  # once: it may name itself
+            self._run(" ".join([line, *words[1:]]), step.privileged, depth)
+        elif (how := _WAYS.get(name)) is not None:
+            how(self, step, depth)
+        elif name in LAUNCHERS:
+            self._launch(step, depth)
         elif name in RUNNERS:
             self._program(step, depth)
-        if step.upstream and any(word.rpartition("/")[2] in {"xargs", "parallel"} for word in words[:8]):
-            _take_arguments(step)
-        return self.steps[first:]
+        elif text := self._written(words[0]):
+            self._run(text, step.privileged, depth)
+
+    def trap(self, step: Step, depth: int) -> None:
+        if len(step.words) > 2:
+            self._run(step.words[1], step.privileged, depth)
+
+    def alias(self, step: Step, _depth: int) -> None:
+        for word in step.words[1:]:
+            name, _, line = word.partition("=")
+            self.aliases[name] = line
+
+    def source(self, step: Step, depth: int) -> None:
+        words = step.words
+        step.fetched = any(DOWNLOAD in word for word in words[1:])
+        if len(words) > 1 and words[1].startswith(("/dev/stdin", "/dev/fd/")):
+            self._run(_input_of(step) or "", step.privileged, depth)
+
+    def change(self, step: Step, _depth: int) -> None:
+        targets = [word for word in step.words[1:] if word[:1] != "-"]
+        self._enter(targets[0] if targets else "~" if len(step.words) < 2 else "-")
+
+    def later(self, step: Step, depth: int) -> None:
+        lines = (_input_of(step) or "").translate(_UNQUOTED)
+        self._run(_SCHEDULE.sub("", lines), step.privileged, depth)
+
+    def powershell(self, step: Step, depth: int) -> None:
+        self._run(_encoded(step.words), step.privileged, depth)
 
     def _assign(self, words: list[str]) -> None:
         for word in words:
             assigned = _ASSIGNMENT.match(word)
             if assigned is not None:
                 before = self.variables.get(assigned.group(1), "") if assigned.group(2) else ""
-                self.variables[assigned.group(1)] = before + assigned.group(3)
+                self.variables[assigned.group(1)] = (before + assigned.group(3))[:MAX_VALUE_CHARS]
             elif word not in {"export", "local", "declare", "readonly"}:
                 break
 
     def _enter(self, directory: str) -> None:
         known = self.directory or directory[:1] in {"/", "~", "$"}
         self.directory = self._path(directory) if known else ""
+
+    def _launch(self, step: Step, depth: int) -> None:
+        """What another command runs for a launcher."""
+        words, line = launched(step.name, step.words)
+        first = len(self.steps)
+        if words:
+            self._command(_Draft(words, upstream=list(step.upstream), stdin=step.stdin), depth + 1)
+        elif line:
+            self._run(line, step.privileged, depth)
+            for each in self.steps[first : first + 1]:
+                each.upstream = each.upstream or list(step.upstream)
+        elif step.name == "ssh" and (text := _input_of(step)) is not None:
+            self._run(text, step.privileged, depth)
+        for each in self.steps[first:]:
+            each.privileged = each.privileged or step.privileged
 
     def _run(self, script: str, privileged: str, depth: int) -> None:
         """Read a script within this one; what it runs has the privileges of its caller."""
@@ -448,19 +551,29 @@ class _Reader:
                     self._run(text, step.privileged, depth)
                 else:
                     self._calls_in(text.translate(_UNQUOTED), step, depth)
+        elif written := next((self._written(word) for word in step.words[1:] if word[:1] != "-"), ""):
+            if step.name in SHELLS:
+                self._run(written, step.privileged, depth)
+            else:
+                self._calls_in(written.translate(_UNQUOTED), step, depth)
         elif step.name not in SHELLS:
-            for word in step.words[1:]:
+            for at, word in enumerate(step.words[1:]):
+                given = step.words[at] in _PROGRAMS.get(step.name, ())
+                step.fetched = step.fetched or (given and word.strip().startswith(DOWNLOAD))
                 self._calls_in(word.translate(_UNQUOTED), step, depth)
+
+    def _written(self, word: str) -> str:
+        """Text that this very line has written to a file."""
+        return self.files.get(posixpath.normpath(self._path(word)), "")
 
     def _calls_in(self, program: str, caller: Step, depth: int) -> None:
         """Commands that a program in another language calls."""
-        for found in _CALLS.finditer(program):
-            script = found["text"] if found["text"] is not None else _LISTED.sub(" ", found["words"])
-            self._run(script, caller.privileged, depth)
-        for _, tree in _TREES.findall(program):
+        for line in lines_in(program, backticks=caller.name in _BACKTICKED):
+            self._run(line, caller.privileged, depth)
+        for tree in trees_in(program):
             self._note(["rm", "-rf", tree], caller)
 
-    def _found(self, step: Step, depth: int) -> None:
+    def found(self, step: Step, depth: int) -> None:
         """What `find` does to what it finds, as a command on the directories that it starts from."""
         words = step.words
         starts = _starts(words)
@@ -478,6 +591,22 @@ class _Reader:
 
     def _note(self, words: list[str], caller: Step) -> None:
         self.steps.append(Step(words, [], caller.privileged, words[0], directory=caller.directory))
+
+
+_WAYS: dict[str, Callable[[_Reader, Step, int], None]] = {
+    "trap": _Reader.trap,
+    "alias": _Reader.alias,
+    "source": _Reader.source,
+    ".": _Reader.source,
+    "cd": _Reader.change,
+    "pushd": _Reader.change,
+    "at": _Reader.later,
+    "crontab": _Reader.later,
+    "powershell": _Reader.powershell,
+    "pwsh": _Reader.powershell,
+    "find": _Reader.found,
+}
+"""How commands that run others are read, where that is not by the table of launchers."""
 
 
 def _downloads(steps: list[Step]) -> bool:
@@ -501,9 +630,58 @@ def _is_narrowed(words: list[str]) -> bool:
     )
 
 
-def _take_arguments(step: Step) -> None:
-    """Give a command that `xargs` runs the arguments that come through the pipe, where the line says which."""
+def _with_arguments(draft: _Draft) -> list[str]:
+    """Words of a command; where `xargs -I{}` fills what it reads into them, with that."""
+    words = draft.words
+    at = next((at for at, word in enumerate(words[:8]) if word.rpartition("/")[2] == "xargs"), -1)
+    if at < 0:
+        return words
+    mark = ""
+    for place, word in enumerate(words[at + 1 :], start=at + 1):
+        if word[:2] == "-I" or word[:9] == "--replace":
+            mark = word[2:] if word[:2] == "-I" else word[10:]
+            mark = mark or (words[place + 1] if word == "-I" and place + 1 < len(words) else "{}")
+            break
+    given = draft.stdin if draft.stdin is not None else _literal_output(draft.upstream[0])
+    if given is None:
+        source = draft.upstream[0]
+        starts = _starts(source.words) if source.name == "find" and not _is_narrowed(source.words) else []
+        given = DOWNLOAD if _downloads(draft.upstream) else " ".join(starts[:1])
+    if not given:
+        return words
+    if mark:
+        filled = given.strip()[:_MAX_FILLED]
+        return [*words[: at + 1], *(word.replace(mark, filled, _MAX_FILLED) for word in words[at + 1 :])]
+    return [*words, given] if given == DOWNLOAD and words[-1] == "-c" else words
+
+
+def _encoded(words: list[str]) -> str:
+    """The script of `powershell -EncodedCommand …`."""
+    for at, word in enumerate(words[:-1]):
+        if word[:2].lower() == "-e" and "-encodedcommand".startswith(word.lower()):
+            try:
+                return base64.b64decode(words[at + 1] + "==").decode("utf-16-le", errors="replace")
+            except (binascii.Error, ValueError):
+                return ""
+    return ""
+
+
+def _reach(path: str) -> tuple[bool, int]:
+    """How far up a path lies: of the values of a loop the one that stands for all is the one that reaches farthest."""
+    return path[:1] not in {"/", "~", "$"}, len(path)
+
+
+def _take_arguments(step: Step, words: list[str]) -> None:
+    """Give a command that `xargs` runs the arguments that come through the pipe, where the line says which.
+
+    `words`: the command with what stands before it.
+    """
     source = step.upstream[0]
+    if step.name.lower() in {"remove-item", "ri"} and source.name.lower() in _LISTERS:
+        step.words += [word for word in source.words[1:] if word[:1] != "-"]
+        return
+    if not any(word.rpartition("/")[2] in {"xargs", "parallel"} for word in words[:8]):
+        return
     given = _literal_output(source)
     if given is not None:
         step.words += given.split()
@@ -513,29 +691,16 @@ def _take_arguments(step: Step) -> None:
         step.words += (["-r"] if step.name == "rm" else []) + _starts(source.words)
 
 
+def _end_of_plain(special: re.Pattern[str], text: str, position: int) -> int:
+    """Where the first special character behind a place stands, or the text ends."""
+    found = special.search(text, position)
+    return found.start() if found else len(text)
+
+
 def _alone(text: str, position: int) -> bool:
     """Whether a brace is a word of its own."""
     before, after = text[position - 1 : position] if position else " ", text[position + 1 : position + 2]
     return before in " \t\n;|&()" and (not after or after in " \t\n;|&()")
-
-
-def _balanced(text: str, position: int) -> tuple[str, int]:
-    """What stands before the closing parenthesis, and where the text goes on after it."""
-    depth, at, quote = 1, position, ""
-    while at < len(text):
-        character = text[at]
-        if character == "\\" and quote != "'":
-            at += 1
-        elif quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in "()":
-            depth += 1 if character == "(" else -1
-            if not depth:
-                return text[position:at], at + 1
-        at += 1
-    return text[position:], len(text)
 
 
 def _here_document(text: str, position: int, delimiter: str) -> tuple[str, int]:
@@ -548,6 +713,8 @@ def _here_document(text: str, position: int, delimiter: str) -> tuple[str, int]:
         if line.strip("\t") == delimiter:
             return text[start:position], following
         position = following
+    if "((" in text[:start]:
+        return "", start  # no here-document: a shift in arithmetic
     return text[start:], len(text)
 
 

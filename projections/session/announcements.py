@@ -112,6 +112,8 @@ _OFFERS = {
     **{words: (words,) for words in ("me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください")},
 }
 """Text that offers hold, and the offers: one look for those that share it."""
+
+_ASCII_OFFERS = {shared: offers for shared, offers in _OFFERS.items() if shared.isascii()}
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
@@ -152,8 +154,8 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
         return
     # A needle is found ten times faster than a phrase, and most texts hold none or one of the first.
     for needle, phrase in _phrases(own, ascii_only=lower.isascii()):
-        if (at := lower.find(needle)) >= 0:
-            for found in phrase.finditer(lower, max(0, at - _LONGEST_START)):
+        if needle in lower:
+            for found in phrase.finditer(lower, max(0, lower.find(needle) - _LONGEST_START)):
                 sentence = _sentence_at(lower, found.start(), found.end())
                 if not sentence.endswith(_QUESTION) and not _offers(sentence):
                     yield sentence
@@ -161,7 +163,7 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
 
 def _offers(sentence: str) -> bool:
     """Whether a sentence hands the word to the user."""
-    for shared, offers in _OFFERS.items():
+    for shared, offers in (_ASCII_OFFERS if sentence.isascii() else _OFFERS).items():
         if shared in sentence:
             for words in offers:
                 if words in sentence:

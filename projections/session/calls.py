@@ -64,18 +64,16 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         # Without arguments or a digest nothing says that two calls are the same call.
         canonical = (event.args_digest or event.id).encode()
     if event.failure_key:
-        key = keys.given_key(event.failure_key, key)
+        key = keys.given_key(name, event.failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
-    dangerous, risky, suspect = _security(name, args, line, rules.calls) if args else _HARMLESS
-    return OpenCall(
-        call_id=event.call_id,
-        event_id=event.id,
-        tool_name=name,
-        started_ms=at,
-        deadline_ms=at + int(event.deadline_ms or rules.calls.overdue_after_ms),
-        deadline_stated=bool(event.deadline_ms),
+    call = OpenCall(
+        event.call_id,
+        event.id,
+        name,
+        at,
+        at + int(event.deadline_ms or rules.calls.overdue_after_ms),
         step=0,
         fingerprint=fingerprints.call_fingerprint(name, canonical),
         fine_key=key.fine,
@@ -83,16 +81,25 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
-        dangerous=dangerous,
-        plugin_name=event.plugin_name or "",
-        tier=(event.model_tier or "") if event.recursion_depth else "",
-        scenario=(event.scenario or "")[:MAX_SCENARIO],
-        agent_id=event.agent_id or "",
-        suspect=suspect,
-        risky=risky,
-        runs=runs,
-        command=(line.word or key.fine.partition("|command=")[2]) if line is not None else "",
     )
+    # What few calls have is set apart: each name that is given to a struct takes its time.
+    if event.deadline_ms:
+        call.deadline_stated = True
+    if event.plugin_name:
+        call.plugin_name = event.plugin_name
+    if event.recursion_depth and event.model_tier:
+        call.tier = event.model_tier
+    if event.scenario:
+        call.scenario = event.scenario[:MAX_SCENARIO]
+    if event.agent_id:
+        call.agent_id = event.agent_id
+    if args:
+        call.dangerous, call.risky, call.suspect = _security(name, args, line, rules.calls)
+    if runs:
+        call.runs = runs
+    if line is not None:
+        call.command = line.word or key.fine.partition("|command=")[2]
+    return call
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:
@@ -196,7 +203,7 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
     state.open_calls.append(call)
     if len(state.open_calls) > MAX_OPEN_CALLS:
         forgotten = state.open_calls.pop(0)
-        state.step_open -= forgotten.step == state.step
+        state.step_open -= forgotten.step == state.step and forgotten.agent_id == state.agent
         schedule(state)
     due = due_of(call)
     if not state.next_deadline or due < state.next_deadline:

@@ -103,8 +103,11 @@ def _count(chunk: str, block: str) -> int:
 
 def _lines(text: str) -> list[str]:
     """The lines that are prose, in lower case, without what stands at the margins."""
-    plain = (line.strip() for line in text.splitlines())
-    return [line.lower() for line in plain if len(line) >= MIN_BLOCK_CHARS and not _STRUCTURE.match(line)]
+    return [
+        line.lower()
+        for raw in text.splitlines()
+        if len(line := raw.strip()) >= MIN_BLOCK_CHARS and not _STRUCTURE.match(line)
+    ]
 
 
 def _sentences(lines: list[str]) -> list[str]:

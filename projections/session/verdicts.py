@@ -19,14 +19,19 @@ from ..calls.classify import (
     classify,
     exit_code_in,
     failure_in_result,
+    is_exception,
     is_plain_answer,
     speaks_of_security,
+    text_of_result,
 )
 from ..calls.errors import neutral_reason
 from ..emit import Emitter
 from .state import OpenCall, SessionState
 
 _NO_ERROR = ErrorInfo()
+_FAILED_MARK = 1
+"""Sets the fingerprint of what a failed call gave apart from that of the same result of a successful one."""
+
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
@@ -76,17 +81,23 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         failure = failure_in_result(parsed)
     if status is Status.SUCCESS and failure is None:
         danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
+        if danger is None and not event.from_cache:
+            return Verdict("success", None, None, result)
         risky = danger is not None and not call.dangerous
         if event.from_cache:
             return Verdict("neutral", danger, None, result, neutral=True, risky=risky)
         return Verdict("success", danger, None, result, risky=risky)
-    failure = failure or Failure(message=text_of(raw, parsed))
+    mark = 0
+    if failure is None:
+        failure, mark = Failure(message=text_of(raw, parsed)), _FAILED_MARK
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
         return Verdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     override = (error.severity or None) if error else None
     runs: Runs = call.runs  # type: ignore[assignment]
+    if runs == "code" and call.kind == "mcp" and is_exception(failure.type):
+        runs = ""  # the client names it: the server broke, not the program that it ran
     severity = classify(
         failure,
         status=str(status),
@@ -96,7 +107,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         command=call.command,
     )
     if error is None and raw:
-        digest = fingerprints.result_fingerprint(raw, parsed)
+        digest = fingerprints.result_fingerprint(raw, parsed) ^ mark
     else:
         digest = fingerprints.error_fingerprint(
             str(status), failure.type, failure.http_status, failure.code, failure.message
@@ -134,8 +145,8 @@ def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str,
 def text_of(raw: bytes, parsed: Any) -> str:
     """What a failed call gave in place of an error, as text."""
     if raw[:1] == b'"':
-        return str(json_of(msgspec.Raw(raw)))[:MAX_MESSAGE_CHARS]
-    return raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
+        return text_of_result(json_of(msgspec.Raw(raw)))
+    return text_of_result(parsed) or raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
 
 
 def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
@@ -144,6 +155,21 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
     if event.result_digest:
         return fingerprints.digest(event.result_digest.encode())
     return 0
+
+
+def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, Any]:
+    """What an outcome says besides, where a call did not just work."""
+    return {
+        "severity": verdict.severity,
+        "http_status": verdict.http_status,
+        "expected": verdict.expected,
+        "denied": verdict.denied,
+        "model_switch": rules.models.strategy if state.overrides else None,
+        "recovery_mode": rules.trust.recovery_mode if state.overrides else None,
+        "risky": verdict.risky,
+        "answered": verdict.answered,
+        "models": state.models if verdict.failed else None,
+    }
 
 
 def tell_tools(
@@ -161,6 +187,7 @@ def tell_tools(
         duration = min(duration, max(0, emit.at - call.started_ms - call.waited_ms))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
+    details = {} if word == "success" and not state.overrides else _details(state, verdict, rules)
     for kind, name in scopes:
         scope = f"{kind}:{name}"
         outcome = CallOutcome(
@@ -176,9 +203,6 @@ def tell_tools(
             tool_name=call.tool_name,
             fine_key=call.fine_key,
             verdict=word,
-            severity=verdict.severity,
-            http_status=verdict.http_status,
-            expected=verdict.expected,
             started_ms=call.started_ms,
             duration_ms=duration,
             plugin_name=call.plugin_name,
@@ -189,12 +213,7 @@ def tell_tools(
             class_declared=call.class_declared,
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
-            denied=verdict.denied,
             scenario=call.scenario if kind == "tool" else "",
-            model_switch=rules.models.strategy if state.overrides else None,
-            models=state.models if verdict.failed else None,
-            recovery_mode=rules.trust.recovery_mode if state.overrides else None,
-            risky=verdict.risky,
-            answered=verdict.answered,
+            **details,
         )
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

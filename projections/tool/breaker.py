@@ -152,6 +152,18 @@ def fold_call(
     return _test(record, policy, at)
 
 
+def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Fold a call that counts in the circuit of its service into that of its tool.
+
+    It never opens the tool's. A half-open one it helps to close, however it went: the tool ran, and what failed was the
+    service.
+    """
+    if record.state is not _H:
+        return []
+    _, answered, _ = _health(outcome)
+    return _settle_probe(record, outcome, policy, at, failed=False, answered=answered)
+
+
 def _note_key(record: BreakerRecord, key: int, at: int, *, failed: bool) -> None:
     """Note whether the latest call of a fine key failed."""
     record.failing.pop(key, None)

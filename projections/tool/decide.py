@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US, CallOutcome, ProbeRequest
@@ -15,6 +17,18 @@ MAX_FAILURE_TIMES = 20
 """Latest failures whose times a public state lists."""
 
 
+class Wider(NamedTuple):
+    """The record of the tool or service that a fine key belongs to.
+
+    Attributes:
+        record: that record.
+        told: users are told of its changes.
+    """
+
+    record: TrustRecord
+    told: bool
+
+
 def _when(ms: int) -> str | None:
     return rfc3339(ms) if ms else None
 
@@ -26,22 +40,26 @@ def trust_changed(
     rule: EscalationRule,
     outcome: CallOutcome,
     emit: Emitter,
-    wider: TrustRecord | None = None,
+    wider: Wider | None = None,
 ) -> None:
     """Emit a transition of trust, or that recovery waits for the operator, with evidence and ready-made texts.
 
     `wider`: the record of the tool or service that a fine key belongs to. While that one is not trusted, users know of
-    the outage, and changes of the key are silent until it is trusted again; that a key is blocked is news all the same.
+    the outage, and changes of the key are silent until it is trusted again; that a key is blocked is news all the same,
+    and so is that it is escalated again, or waits for an operator, when the wider one has recovered.
     """
     why = texts.reason(change, rule)
     if change.after in {TrustState.ESCALATED, TrustState.BLOCKED}:
         record.reason = why
-    covered = wider is not None and wider.state is not TrustState.TRUSTED
-    order_key = wider.key if wider is not None and covered else record.key
+    order_key, covered = record.key, False
+    if wider is not None and wider.record.state is not TrustState.TRUSTED:
+        order_key, covered = wider.record.key, wider.told
     if TrustState.BLOCKED in {change.before, change.after}:
         record.part_of = ""
     elif covered:
         record.part_of = order_key
+    elif change.after is TrustState.ESCALATED or change.pending:
+        record.part_of = ""
     record_key = f"{state.workspace_id}{US}{record.key}"
     emit.decision(
         "escalations",
@@ -87,7 +105,10 @@ def trust_state(state: ToolState, record: TrustRecord, rule: EscalationRule, at:
     if whole is None or own is None or record.key != own.key:
         _publish_trust(state, record, rule, at, emit)
         return
-    shown = own if whole.state is TrustState.TRUSTED and _is_away(own) else whole
+    trusted = whole.state is TrustState.TRUSTED
+    if record is own and whole.published and not trusted:
+        return  # the tool as a whole stands there
+    shown = own if trusted and _is_away(own) else whole
     shown.published = whole.published or own.published
     _publish_trust(state, shown, rule, at, emit)
     whole.published = own.published = shown.published

@@ -30,12 +30,12 @@ from ...schemas.outcomes import (
     decode_outcome,
 )
 from ...schemas.rules import EscalationRule, Rules
-from ...schemas.vocabulary import TrustState
+from ...schemas.vocabulary import Severity, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
 from ..emit import Emitter
 from . import breaker, models, quality, standing, trust
-from .decide import breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
+from .decide import Wider, breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
 from .layers import RuleBook, breaker_policy
 from .state import MAX_SERVICES, ToolState, TrustRecord
 
@@ -125,15 +125,17 @@ class _Narrow(NamedTuple):
     elsewhere: bool = False
 
 
-def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, emit: Emitter) -> _Narrow:
-    """Find the record of a call's fine key, or make it with its first call."""
+def _narrow(
+    state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: Rules, since: float, emit: Emitter
+) -> _Narrow:
+    """Find the record of a call's fine key, or make it with its first call; failures before `since` have lapsed."""
     fine_key = outcome.fine_key or whole.key
     service = service_of_key(fine_key)
     if whole.scope == "tool":
         if service:
             _note_service(state, fine_key, service, emit)
             return _Narrow(None, _digest_of(fine_key), elsewhere=True)
-        if fine_key in {whole.key, tool_key(outcome.tool_name)}:
+        if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
             if not state.keyed:
                 return _Narrow(None)
             fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
@@ -141,8 +143,14 @@ def _narrow(state: ToolState, whole: TrustRecord, outcome: CallOutcome, rules: R
     elif f"service:{service}" != state.scope:
         return _Narrow(None, elsewhere=True)
     record = state.fine.get(fine_key)
-    if record is None and (outcome.verdict != "neutral" or outcome.denied) and _has_room(state, rules, outcome, emit):
-        record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
+    if record is None and (outcome.verdict != "neutral" or outcome.denied):
+        most = rules.trust.max_fine_keys
+        if outcome.severity is Severity.SECURITY:
+            most *= 2  # charged to a key of its own whatever happens: its tool or service never answers for it
+        if len(state.fine) < most or _make_room(state, since, emit):
+            record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
+        elif outcome.verdict == "failure" and not outcome.expected:
+            emit.count(UNTRACKED)
     return _Narrow(record, _digest_of(fine_key))
 
 
@@ -151,17 +159,20 @@ def _digest_of(fine_key: str) -> int:
     return digest(fine_key.encode())
 
 
-def _has_room(state: ToolState, rules: Rules, outcome: CallOutcome, emit: Emitter) -> bool:
-    """Whether one more fine key can be remembered; the earliest untroubled one makes room."""
-    if len(state.fine) < rules.trust.max_fine_keys:
-        return True
-    for key, record in state.fine.items():
-        if record.state is TrustState.TRUSTED and not (record.failures or record.published):
-            del state.fine[key]
-            return True
-    if outcome.verdict == "failure" and not outcome.expected:
-        emit.count(UNTRACKED)
-    return False
+def _make_room(state: ToolState, since: float, emit: Emitter) -> bool:
+    """Forget one trusted fine key: the earliest untroubled one, else the earliest whose failures have lapsed."""
+    trusted = [record for record in state.fine.values() if record.state is TrustState.TRUSTED]
+    leaving = next((one for one in trusted if not (one.failures or one.published)), None)
+    if leaving is None:
+        whole = state.trust.key if state.trust is not None else ""
+        lapsed = (one for one in trusted if not one.failures or one.failures[-1].at < since)
+        leaving = next((one for one in lapsed if one.key != whole), None)  # that one is published with its tool
+    if leaving is None:
+        return False
+    del state.fine[leaving.key]
+    if leaving.published:
+        emit.tombstone("state", f"trust:{state.workspace_id}{US}{leaving.key}")
+    return True
 
 
 def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) -> None:
@@ -174,20 +185,21 @@ def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) 
         emit.tombstone("state", f"trust:{state.workspace_id}{US}{old.key}")
 
 
-def _pass_on(state: ToolState, tool_name: str, order: str, cause: str, at: int, emit: Emitter) -> None:
-    """Pass an order for a tool as a whole on to the services that hold fine keys of it."""
-    for service in state.services:
-        scope = f"service:{service}"
-        passed = TrustOrder(
-            id=f"{cause}/{scope}",
-            time_ms=at,
-            workspace_id=state.workspace_id,
-            scope=scope,
-            cause=cause,
-            tool_name=tool_name,
-            order=order,  # type: ignore[arg-type]
-        )
-        emit.record("outcomes", passed.key, passed, passed.id)
+def _pass_on(
+    state: ToolState, scope: str, tool_name: str, order: str, cause: str, at: int, emit: Emitter, key: str = ""
+) -> None:
+    """Pass an order on to another scope of the workspace, about a tool's fine keys there or about one of them."""
+    passed = TrustOrder(
+        id=f"{cause}/{scope}",
+        time_ms=at,
+        workspace_id=state.workspace_id,
+        scope=scope,
+        cause=cause,
+        tool_name=tool_name,
+        order=order,  # type: ignore[arg-type]
+        key=key,
+    )
+    emit.record("outcomes", passed.key, passed, passed.id)
 
 
 class ToolStage:
@@ -239,7 +251,7 @@ class ToolStage:
         elif isinstance(event, PatternSeen):
             models.fold_pattern(state, event, at, rules.models, emit)
         elif isinstance(event, TrustOrder):
-            self._order_for_tool(state, event, at, emit)
+            self._passed_on(state, event, at, emit)
         elif not isinstance(event, TimePassed):  # that has taken effect by its time alone
             self._command(state, event, at, rules, emit)
         _remember(state, event, origin)
@@ -302,10 +314,13 @@ class ToolStage:
             record.since = at
         policy = breaker_policy(rules.breakers, state.scope, record.tool_class)
         is_tool = state.scope.startswith("tool:")
-        if record.mode != "disabled" and not (is_tool and outcome.kind):  # a service's circuit counts its calls alone
+        if record.mode != "disabled":
             leased = record.lease
-            key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
-            changes = breaker.fold_call(record, outcome, policy, at, key=key)
+            if is_tool and outcome.kind:
+                changes = breaker.fold_call_of_service(record, outcome, policy, at)
+            else:
+                key = _digest_of(outcome.fine_key) if is_tool and state.keyed else 0
+                changes = breaker.fold_call(record, outcome, policy, at, key=key)
             for change in changes:
                 breaker_changed(state, change, (outcome.cause,), emit)
             if changes or record.lease is not leased:
@@ -324,22 +339,33 @@ class ToolStage:
         whole = state.trust
         if whole is None:
             whole = state.trust = _own_record(state)
-        narrow = _narrow(state, whole, outcome, rules, emit)
-        mode, kind = outcome.recovery_mode or rules.trust.recovery_mode, whole.scope
-        expected = rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
+        rule, key_rule = self._rule(whole.scope, outcome), self._rule("key", outcome)
+        narrow = _narrow(state, whole, outcome, rules, at - key_rule.window_seconds * 1000, emit)
+        record, kind = narrow.record, whole.scope
+        mode = outcome.recovery_mode or rules.trust.recovery_mode
+        worked = outcome.verdict == "success"
+        expected = 0.0 if worked else rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
         # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
-        hidden = kind == "tool" and outcome.kind == "mcp" and not whole.published
-        judgement = trust.Judgement(
-            self._rule(kind, outcome),
-            mode,
-            narrowest=narrow.record is None and not narrow.elsewhere,
-            key=narrow.digest if kind == "tool" and state.keyed else 0,
-            expected_rate=expected if kind == "tool" else 0.0,
-        )
-        self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
-        if narrow.record is not None:
-            judgement = trust.Judgement(self._rule("key", outcome), mode, expected_rate=expected)
-            self._fold_trust(state, narrow.record, outcome, judgement, at, emit, wider=whole)
+        hidden = kind == "tool" and narrow.elsewhere and outcome.kind == "mcp" and not whole.published
+        if worked and trust.is_untroubled(whole, rule):
+            trust.fold_untroubled_success(whole, at)
+        else:
+            judgement = trust.Judgement(
+                rule,
+                mode,
+                narrowest=record is None and not (narrow.elsewhere or narrow.digest),
+                key=narrow.digest if kind == "tool" and state.keyed else 0,
+                expected_rate=expected if kind == "tool" else 0.0,
+            )
+            self._fold_trust(state, whole, outcome, judgement, at, emit, hidden=hidden)
+        if record is None:
+            return
+        if worked and trust.is_untroubled(record, key_rule):
+            trust.fold_untroubled_success(record, at)
+        else:
+            judgement = trust.Judgement(key_rule, mode, expected_rate=expected)
+            wider = None if hidden else Wider(whole, told=rule.notify_user)
+            self._fold_trust(state, record, outcome, judgement, at, emit, wider=wider)
 
     def _fold_trust(
         self,
@@ -350,13 +376,10 @@ class ToolStage:
         at: int,
         emit: Emitter,
         *,
-        wider: TrustRecord | None = None,
+        wider: Wider | None = None,
         hidden: bool = False,
     ) -> None:
         rule = judgement.rule
-        if outcome.verdict == "success" and trust.is_untroubled(record, rule):
-            trust.fold_untroubled_success(record, at)
-            return
         shown = trust.shown(record)
         moved = trust.fold_call(record, outcome, judgement, at)
         if hidden:
@@ -420,20 +443,32 @@ class ToolStage:
         whole = has_scope(name) or unescape(name) == own
         if whole and state.trust is None and move is trust.Move.REMOVE:
             state.trust = _own_record(state)
+        if not whole and kind == "service" and name not in state.fine:
+            tool = tool_of_key(name)
+            _pass_on(state, f"tool:{tool}", tool, order, event.id, at, emit, name)
         if _is_new_fine_key(state, name) and move is trust.Move.REMOVE:
             state.fine[name] = TrustRecord(key=name, scope="key")
         # An order about a key that was never seen, and that it would leave as it is, creates nothing.
         records = [state.fine[name]] if name in state.fine else []
         if whole:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
-            if kind == "tool":
-                _pass_on(state, own, order, event.id, at, emit)
+            for service in state.services:
+                _pass_on(state, f"service:{service}", own, order, event.id, at, emit)
         self._move_all(state, records, move, event.id, at, emit, whole=whole)
 
-    def _order_for_tool(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
-        """Apply an order for a tool as a whole to the fine keys that it has at this service."""
-        mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-        self._move_all(state, mine, _TRUST_MOVES[event.order], event.cause, at, emit, whole=True)
+    def _passed_on(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
+        """Apply an order that another state has passed on: for a tool as a whole, or for a key of an older version."""
+        move = _TRUST_MOVES[event.order]
+        if not event.key:
+            mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
+            self._move_all(state, mine, move, event.cause, at, emit, whole=True)
+            return
+        old = state.fine.pop(event.key, None)
+        if old is None or move is trust.Move.REMOVE:  # the service holds the key from now on, and tells so
+            return
+        self._move_all(state, [old], move, event.cause, at, emit, whole=False)
+        if old.state is not TrustState.TRUSTED:
+            state.fine[event.key] = old
 
     def _move_all(
         self,
@@ -470,6 +505,8 @@ class ToolStage:
             rule = self._rule(record.scope, outcome)
             before_publication = record.published
             changes = trust.command(record, move, rule, at)
+            if not whole and move is trust.Move.REMOVE:
+                record.part_of = ""  # that this very key is refused from now on is news
             if wide and state.kind == "mcp" and kind == "tool" and not before_publication and move not in _SEEN_ORDERS:
                 continue  # followed for the fleet alone: nobody has seen it move
             for change in changes:

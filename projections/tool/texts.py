@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...schemas.codec import rfc3339
 from ...schemas.rules import EscalationRule
 from ...schemas.vocabulary import TrustState
+from ..calls.keys import in_quotes
 from .state import TrustRecord
 from .trust import Change, Move, recovery_at
 
@@ -65,16 +66,16 @@ def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str) -> 
             when = rfc3339(recovery_at(record, rule))[11:19]
             return (
                 f"{rule.success_count_to_recover} successful calls after {when} UTC restore trust; "
-                f"`trustfold reset '{order_key}'` at once"
+                f"`trustfold reset {in_quotes(order_key)}` at once"
             )
         case TrustState.RECOVERING if record.pending:
-            return f"ready: `trustfold recover '{order_key}'` restores trust"
+            return f"ready: `trustfold recover {in_quotes(order_key)}` restores trust"
         case TrustState.RECOVERING:
             return f"{record.successes_needed - record.successes} more successful calls restore trust"
         case TrustState.BLOCKED:
-            return f"manual reset required: `trustfold reset '{order_key}'`"
+            return f"manual reset required: `trustfold reset {in_quotes(order_key)}`"
         case TrustState.REMOVED:
-            return f"an operator took the tool away; `trustfold restore '{order_key}'` brings it back"
+            return f"an operator took the tool away; `trustfold restore {in_quotes(order_key)}` brings it back"
     return ""
 
 
@@ -88,7 +89,7 @@ def notification(record: TrustRecord, change: Change, why: str, rule: Escalation
     """What a user is shown when a key moves."""
     name = subject(record)
     if change.pending:
-        return f"{name} ready for recovery. Use `trustfold recover '{order_key}'` to restore trust."
+        return f"{name} ready for recovery. Use `trustfold recover {in_quotes(order_key)}` to restore trust."
     match change.after:
         case TrustState.ESCALATED:
             until = rfc3339(record.escalated_at + record.duration_ms)[11:19]

@@ -139,7 +139,7 @@ def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
     return (
         record.state is _T
         and rule.rate_threshold is None
-        and not (record.failures or record.consecutive or record.published or record.failing)
+        and not (record.failures or record.consecutive or record.published or record.failing or record.auth_failures)
     )
 
 
@@ -293,18 +293,41 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
             return _move(record, move, rule, at, 1, None)
     if record.state in {_E, _R} and (outcome.started_ms or outcome.time_ms) <= record.since:
         return []  # of a burst that had begun before: the change of state has answered it
-    repeated_auth = outcome.severity is Severity.REPEATED_AUTH or _auth_failed(record, outcome, rule, at)
+    auth_failed = not judgement.key and _auth_failed(record, outcome, rule, at)
     if counted:
         _note_failure(record, outcome, judgement, at)
     if counted or outcome.http_status in _AUTH_STATUS:
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
-    if judgement.key and failing_keys(record, rule, at) < SPREAD:
-        return []  # its keys answer for themselves
+    if judgement.key and _is_of_keys(record, outcome, rule, at):
+        return []  # they answer for themselves
     changes: list[Change] = []
-    if repeated_auth:
+    if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
         changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
     return changes or (_count(record, judgement, at) if counted else [])
+
+
+def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
+    """Whether the failures of a tool are those of its keys.
+
+    Domains refuse and fail each for itself: where the keys are domains, one call that works shows that the tool does.
+    """
+    if failing_keys(record, rule, at) < SPREAD:
+        return True
+    if outcome.kind != "domain" or at - record.last_success > rule.window_seconds * 1000:
+        return False
+    return record.consecutive < 2 * (rule.count_threshold or DEFAULT_COUNT)
+
+
+def _has_worked_lately(record: TrustRecord, judgement: Judgement) -> bool:
+    """Whether the latest calls worked as often as they do not with an invalid credential.
+
+    Where refusals are not counted, every success forgets those before it.
+    """
+    if Severity.PERMISSION not in judgement.rule.severity_filter:
+        return False
+    lately = failed_lately(record, 2 * AUTH_FAILURES)
+    return lately < AUTH_FAILURES or lately <= judgement.expected_rate * 2 * AUTH_FAILURES
 
 
 def _count(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
@@ -349,7 +372,7 @@ def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule
     if outcome.http_status not in _AUTH_STATUS or outcome.expected:
         return False
     since = at - rule.window_seconds * 1000
-    record.auth_failures = [*(seen for seen in record.auth_failures if seen >= since), at]
+    record.auth_failures = [*(seen for seen in record.auth_failures[1 - AUTH_FAILURES :] if seen >= since), at]
     return len(record.auth_failures) >= AUTH_FAILURES
 
 
@@ -379,6 +402,8 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
     record.last_success = at
     record.consecutive = 0
     record.failures_since = 0
+    if Severity.PERMISSION not in rule.severity_filter:
+        record.auth_failures = []
     if judgement.key and judgement.key in record.failing:
         record.failing.remove(judgement.key)
     if record.failures:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
-from streams_of_events import event_lines
+from streams_of_events import NERVOUS, ORDERS, event_lines, events_and_orders
 from trustfold.projections.emit import Output
 from trustfold.projections.snapshot import SnapshotCodec, header
+from trustfold.projections.tool.state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGES
 from trustfold.schemas.errors import StateIncompatible
+from trustfold.schemas.outcomes import US
 from trustfold.schemas.rules import BehaviourRules, Ladder, Policy, Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
@@ -241,3 +244,73 @@ def test_what_is_scheduled_does_not_grow_with_the_length_of_a_session() -> None:
     assert len(story._topology.processors["session"]._due_heap) <= 2
     story.after(minutes=2.1).tick()
     assert [one["pattern"] for one in story.all("pattern.detected")][-1] == "stalled_turn"
+
+
+def in_force(topology: LocalTopology) -> Iterator[tuple[str, str, int]]:
+    """Record key, state and denials of every key and circuit that is not at its default, by the states themselves."""
+    processor = topology.processors["tool"]
+    for key in processor._live:
+        state = processor.state(key)
+        assert isinstance(state, ToolState)
+        followed = state.kind == "mcp" and state.scope.startswith("tool:")  # for the fleet alone
+        records = {record.key: record for record in state.fine.values()}
+        whole = state.trust
+        if whole is not None and (whole.key not in records or whole.state != "trusted"):
+            records[whole.key] = whole
+        for record in records.values():
+            if record.state != "trusted" and (record.published or not followed):
+                yield f"trust:{state.workspace_id}{US}{record.key}", str(record.state), record.denials
+        if state.breaker.state != "closed":
+            yield f"breaker:{key}", str(state.breaker.state), 0
+
+
+@CONTRACT
+@given(events_and_orders(orders=ORDERS))
+def test_followers_see_what_is_in_force_after_every_record(records: list[tuple[str, bytes]]) -> None:
+    """The state topic holds every key and circuit that is not at its default, as it is, and no other that is not."""
+    topology = LocalTopology(NERVOUS)
+    seen: dict[str, tuple[str, int]] = {}
+    for topic, value in records:
+        for output in topology.feed(topic, (value,)):
+            if output.topic != "state" or not output.key.startswith(("trust:", "breaker:")):
+                continue
+            assert output.value is not None or output.key in seen, "a tombstone of nothing"
+            seen.pop(output.key, None)
+            if output.value is not None:
+                state = orjson.loads(output.value)
+                seen[output.key] = (state["state"], state.get("denials") or 0)
+        told = {
+            key: state
+            for key, state in seen.items()
+            if state[0] not in {"trusted", "closed"} and not key.startswith("trust:user:")  # those are the fleet's
+        }
+        assert told == {key: (state, denials) for key, state, denials in in_force(topology)}
+
+
+@CONTRACT
+@given(events_and_orders(orders=ORDERS), st.data())
+def test_orders_given_or_delivered_again_change_nothing(records: list[tuple[str, bytes]], data: st.DataObject) -> None:
+    """Orders are passed on between tools and services: a restart and repeats in between change no decision."""
+    cut = data.draw(st.integers(0, len(records)))
+    plain, first, stored = LocalTopology(RULES), LocalTopology(RULES), Stored()
+    expected = [output for topic, value in records for output in plain.feed(topic, (value,))]
+    outputs = [output for topic, value in records[:cut] for output in first.feed(topic, (value,))]
+    stored.save(first)
+    second = stored.resume(first.next_offsets)
+    repeated = [record for record in records[:cut] if record[0] == "commands"]
+    assert decisions(output for topic, value in repeated for output in second.feed(topic, (value,))) == []
+    outputs += [output for topic, value in records[cut:] for output in second.feed(topic, (value,))]
+    assert decisions(outputs) == decisions(expected)
+
+
+def test_refused_credentials_of_one_target_fill_no_list() -> None:
+    """A tool as a whole is not judged while one of its targets fails; what it remembers of that stays small."""
+    story = Story()
+    for _ in range(40):
+        story.fails("http_request", {"url": "https://api.example.com/v1"}, http_status=401)
+    _ = story.outputs
+    assert story._topology is not None
+    state = story._topology.processors["tool"].state(f"w1{US}tool:http_request")
+    assert isinstance(state, ToolState)
+    assert state.trust is not None
+    assert len(state.trust.auth_failures) <= 3

@@ -16,10 +16,10 @@ START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 _TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process", "think")
 _ARGS: dict[str, list[dict[str, Any]]] = {
     "bash": [{"command": "ls"}, {"command": "pytest -q"}, {"command": "sudo rm -rf /"}],
-    "read_file": [{"path": "/a/x"}, {"path": "/b/y"}],
+    "read_file": [{"path": "/a/x"}, {"path": "/b/y"}, {}],
     "edit_file": [{"path": "/a/x", "text": 1}, {"path": "/a/x", "text": 2}],
     "list_tools": [{}],
-    "http_request": [{"url": "https://api.example.com/v1"}],
+    "http_request": [{"url": "https://api.example.com/v1"}, {"url": "https://other.example.org/v2"}, {}],
     "mcp_db_query": [{"q": 1}],
     "process": [{"action": "poll"}],
     "think": [{"thought": "a"}, {"thought": "b"}],
@@ -130,22 +130,41 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
     return orjson.dumps(body)
 
 
-def reset_line(number: int, tool: str, workspace: str, at: datetime) -> bytes:
-    """An operator's order to trust a tool again."""
+_KEYS = (
+    "http_request|domain=api.example.com|path_prefix=v1",
+    "mcp_db_query|mcp_server=db",
+    "bash|command=rm",
+    "read_file|path_prefix=/a",
+    "service:api.example.com",
+    "service:db",
+)
+"""Keys and services of the calls, beside their tools."""
+
+ORDERS = ("trust.reset", "trust.reset", "trust.recover", "tool.remove", "tool.restore")
+"""What an operator may order about a key."""
+
+
+def order_line(number: int, order: str, key: str, workspace: str, at: datetime) -> bytes:
+    """An operator's order about a key."""
     body = {
         "schema_version": "1.0",
         "id": str(UUID(int=(1 << 64) + number)),
-        "type": "trust.reset",
+        "type": order,
         "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "workspace_id": workspace,
-        "key": f"tool:{tool}",
+        "key": key,
     }
     return orjson.dumps(body)
 
 
 @st.composite
-def events_and_orders(draw: st.DrawFn, max_size: int = 120) -> list[tuple[str, bytes]]:
-    """Events, and between them an operator's resets of tools; each with its topic. Sessions move between workspaces."""
+def events_and_orders(
+    draw: st.DrawFn, max_size: int = 120, orders: tuple[str, ...] = ("trust.reset",)
+) -> list[tuple[str, bytes]]:
+    """Events, and between them an operator's orders; each with its topic. Sessions move between workspaces.
+
+    Resets of tools; with other `orders`, these, about tools, services and single targets.
+    """
     lines = draw(event_lines(max_size))
     records = [
         ("events", line.replace(b'"w1"', b'"w2"') if number % 3 == 0 else line) for number, line in enumerate(lines)
@@ -155,7 +174,9 @@ def events_and_orders(draw: st.DrawFn, max_size: int = 120) -> list[tuple[str, b
         before = orjson.loads(records[place - 1][1])
         tool = before.get("tool_name") or draw(st.sampled_from(_TOOLS))
         at = datetime.fromisoformat(before["time"])
-        records.insert(place, ("commands", reset_line(number, tool, before["workspace_id"], at)))
+        order = draw(st.sampled_from(orders))
+        key = draw(st.sampled_from((f"tool:{tool}", *(_KEYS if len(orders) > 1 else ()))))
+        records.insert(place, ("commands", order_line(number, order, key, before["workspace_id"], at)))
     return records
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from story import Story
 from trustfold.schemas.rules import EscalationPatch, Rules, ToolRules, TrustRules
@@ -174,3 +176,47 @@ def test_what_a_tool_answers_blames_no_model_and_costs_little() -> None:
     state = story.all("state.updated", kind="quality")[-1]
     assert state["score"] == pytest.approx(0.88)
     assert not state.get("tags")
+
+
+def test_sites_that_refuse_never_hold_a_tool_that_works() -> None:
+    """A fifth of the sites answer 403, each for itself; only they are held."""
+    story = Story()
+    for number in range(60):
+        url = {"url": f"https://site{number % 20}.example/page"}
+        if number % 4 == 1:
+            story.fails("fetch", url, http_status=403, with_="", message="Forbidden")
+        else:
+            story.works("fetch", url)
+    assert story.moves("fetch") == []
+    assert story.moves("service:site1.example")
+
+
+def test_a_tool_is_held_once_none_of_its_domains_answers() -> None:
+    """Six failures in a row of three domains are the tool's own, whatever came before."""
+    story = Story()
+    for domain in "abcdef":
+        story.works("fetch", {"url": f"https://{domain}.example/page"})
+    for domain in "abcabc":
+        assert story.moves("fetch") == []
+        story.fails("fetch", {"url": f"https://{domain}.example/page"}, http_status=503, with_="", message="no")
+    assert story.moves("fetch") == [("trusted", "escalated")]
+
+
+def test_a_credential_that_mostly_works_is_not_invalid() -> None:
+    """The third 401 or 403 escalates at once only where half of the latest calls failed."""
+    story = Story()
+    for _ in range(3):
+        story.fails("deploy", http_status=403, with_="", message="Forbidden").works("deploy", times=4)
+    assert story.moves("deploy") == []
+    story.fails("deploy", http_status=401, with_="", message="no", times=3)
+    assert story.moves("deploy") == [("trusted", "escalated")]
+
+
+def test_an_order_can_be_pasted_into_a_shell_whatever_the_key_holds() -> None:
+    """A quote in a path ends neither the order nor its own quotes."""
+    story = Story()
+    story.fails("Read", {"file_path": "/it's; echo/a b.py"}, times=3)
+    told = story.decided("trust.changed", key="Read|path_prefix=/it's; echo")
+    for text in (told["recovery_hint"], told["permission_warning"]):
+        order = text[text.index("`trustfold") + 1 : text.rindex("`")]
+        assert shlex.split(order) == ["trustfold", "reset", "Read|path_prefix=/it's; echo"]

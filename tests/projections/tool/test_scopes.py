@@ -213,10 +213,11 @@ def test_untroubled_keys_make_room() -> None:
 
 
 def test_a_dangerous_command_is_blocked_where_there_is_no_room_for_its_key() -> None:
-    """Without a record of its own the key counts as its tool."""
+    """It gets a record of its own all the same; its tool never answers for it."""
     story = Story(rules=Rules(trust=TrustRules(max_fine_keys=1)))
     story.fails("bash", RM, times=3).fails("bash", GIT, with_="security")
-    assert story.moves("bash") == [("trusted", "blocked")]
+    assert story.moves("bash|command=git") == [("trusted", "blocked")]
+    assert story.moves("bash") == []
 
 
 # --- circuits --------------------------------------------------------------------------------------------------------

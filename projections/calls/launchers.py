@@ -1,0 +1,164 @@
+"""Programs that run other commands: `ssh host …`, `watch …`, `docker run …`, `git -c alias.x=!…`.
+
+Read for safety alone: a call's key and class are those of the launcher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class _Launcher(NamedTuple):
+    """How a launcher takes its command.
+
+    Attributes:
+        valued: its options that take a value of their own.
+        operands: words of its own before the command.
+        joined: the words of the command are joined into a line for a shell.
+    """
+
+    valued: frozenset[str] = frozenset()
+    operands: int = 0
+    joined: bool = False
+
+
+def _launcher(valued: str = "", operands: int = 0, *, joined: bool = False) -> _Launcher:
+    return _Launcher(frozenset(valued.split()), operands, joined)
+
+
+_LAUNCHERS = {
+    "ssh": _launcher("-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w", 1, joined=True),
+    "sshpass": _launcher("-p -f -d -P"),
+    "watch": _launcher("-n --interval -q", joined=True),
+    "parallel": _launcher("-j -N -n -L -S -a", joined=True),
+    "tmux": _launcher("-s -n -c -t -x -y -F -e -L -S -f", 1, joined=True),
+    "screen": _launcher("-S -c -h -s -t -T"),
+    "strace": _launcher("-o -e -p -s -u -E -a -b -I -O -S -P -X"),
+    "ltrace": _launcher("-o -e -p -s -u -a -n"),
+    "flock": _launcher("-w -E --timeout", 1),
+    "taskset": _launcher("", 1),
+    "chrt": _launcher("-T -P -D", 1),
+    "chroot": _launcher("", 1),
+    "unshare": _launcher("-S -G -R -w"),
+    "nsenter": _launcher("-t -S -G"),
+    "runuser": _launcher("-u -g -G -s"),
+    "systemd-run": _launcher("-p -u -M -E -H"),
+    "caffeinate": _launcher("-t -w"),
+    "xvfb-run": _launcher("-n -s -e -f -p -w"),
+    "conda": _launcher("-n -p --name --prefix", 1),
+    **dict.fromkeys(("uv", "rye", "hatch", "pdm"), _launcher("-p --python --with --extra --group", 1)),
+    **dict.fromkeys(("poetry", "pipenv", "bundle"), _launcher("", 1)),
+    **dict.fromkeys(
+        "coproc toybox arch setarch dbus-run-session fakeroot proot unbuffer chronic firejail valgrind".split(),
+        _launcher(),
+    ),
+}
+NAMES = frozenset(_LAUNCHERS) | {"docker", "podman", "script", "git"}
+"""Commands that may run others."""
+
+_SUBCOMMANDS = {
+    **dict.fromkeys(("uv", "rye", "hatch", "pdm", "poetry", "pipenv", "conda"), frozenset({"run"})),
+    "bundle": frozenset({"exec"}),
+    "tmux": frozenset("new new-session neww new-window splitw split-window send send-keys run run-shell".split()),
+}
+"""Subcommands behind which a command stands; another one runs none."""
+
+_SCRIPTED = frozenset({"script", "flock", "runuser"})
+"""Launchers with `-c LINE`."""
+
+_MOUNT = re.compile(r"(?:.*,)?(?:source|src)=([^,]+).*,(?:target|destination|dst)=([^,]+)")
+_WHOLE = re.compile(r"(?:/|~|\$\{?HOME\}?|/(?:etc|usr|var|bin|boot|lib|root|dev|(?:home|Users)(?:/[^/]+)?))/?\Z")
+_CONTAINER_VALUED = frozenset(
+    """-v --volume --mount -e --env -w --workdir -u --user --name --network --entrypoint -p --publish --platform -h
+    --hostname --env-file -l --label --memory -m --cpus --add-host""".split()
+)
+
+
+class Launched(NamedTuple):
+    """What a launcher runs: words, or a line for a shell; neither where it runs nothing that is known."""
+
+    words: list[str]
+    line: str = ""
+
+
+def launched(name: str, words: list[str]) -> Launched:
+    """The command that a launcher runs, of which `words` is the call."""
+    if name in {"docker", "podman"}:
+        return Launched(_in_container(words))
+    if name == "git":
+        return Launched([], _git_alias(words))
+    if name in _SCRIPTED:
+        for at, word in enumerate(words[1:-1], start=1):
+            if word == "--command" or (word[:1] == "-" and word[:2] != "--" and word.endswith("c")):
+                return Launched([], words[at + 1])
+    how = _LAUNCHERS.get(name)
+    if how is None:
+        return Launched([])
+    subcommands = _SUBCOMMANDS.get(name)
+    if subcommands is not None and not subcommands.intersection(words[1:4]):
+        return Launched([])
+    rest = _without_options(words[1:], how.valued)
+    for _ in range(how.operands):
+        rest = _without_options(rest[1:], how.valued)
+    if name == "parallel" and ":::" in rest:
+        at = rest.index(":::")
+        rest = [*rest[:at], *rest[at + 1 : at + 2]]
+    return Launched([], " ".join(rest)) if how.joined else Launched(rest)
+
+
+def _without_options(words: list[str], valued: frozenset[str]) -> list[str]:
+    """Words behind options."""
+    while words and words[0][:1] == "-":
+        if words[0] == "--":
+            return words[1:]
+        words = words[2:] if words[0] in valued else words[1:]
+    return words
+
+
+def _in_container(words: list[str]) -> list[str]:
+    """The command that a container runs, with paths as they are outside; empty where nothing vital is mounted."""
+    if "run" not in words[1:3]:
+        return []
+    rest = words[words.index("run") + 1 :]
+    mounts: list[tuple[str, str]] = []
+    while rest and rest[0][:1] == "-":
+        option, _, value = rest[0].partition("=")
+        taken = 1
+        if not value and (option in _CONTAINER_VALUED):
+            value, taken = rest[1] if len(rest) > 1 else "", 2
+        if option in {"-v", "--volume"} and value.count(":"):
+            source, target = value.split(":")[:2]
+            mounts.append((source, target))
+        elif option == "--mount" and (found := _MOUNT.match(value[:400])):
+            mounts.append((found[1], found[2]))
+        rest = rest[taken:]
+    vital = [(source, target) for source, target in mounts if target and _WHOLE.match(source)]
+    return [_outside(word, vital) for word in rest[1:]] if vital else []
+
+
+def _outside(word: str, mounts: list[tuple[str, str]]) -> str:
+    """A word of a container's command, its mounted paths as the host knows them."""
+    for source, target in mounts:
+        inside = target.rstrip("/")
+        if inside:
+            word = re.sub(rf"(?<![\w.-]){re.escape(inside)}(/|(?![\w.-]))", _root(source), word)
+    return word
+
+
+def _root(source: str) -> Callable[[re.Match[str]], str]:
+    """Puts a directory of the host in the place of where it is mounted."""
+    plain = source.rstrip("/")
+    return lambda found: plain + found[1] if plain else "/"
+
+
+def _git_alias(words: list[str]) -> str:
+    """The shell line of an alias that a call of git sets."""
+    for at, word in enumerate(words):
+        if word.startswith("alias."):
+            _, _, inline = word.partition("=")
+            line = inline or (words[at + 1] if at + 1 < len(words) else "")
+            if line.startswith("!"):
+                return line[1:]
+    return ""

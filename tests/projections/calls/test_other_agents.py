@@ -1,0 +1,30 @@
+"""Failures as many agents, servers and runtimes report them: which word is right for each.
+
+The rows stand in reported_failures.jsonl: the word, the tool and its arguments, and the finish as it is published.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from story import Story
+
+ROWS = [orjson.loads(line) for line in Path(__file__).with_name("reported_failures.jsonl").read_bytes().splitlines()]
+
+
+def words_of(tool: str, args: dict[str, Any], **finish: Any) -> set[str]:
+    """Severities of a call in the scopes where it counts, or what it is in place of a failure."""
+    story = Story()
+    story.finished(story.started(tool, args), tool, **({"result": None} | finish))
+    outcomes = [orjson.loads(output.value or b"{}") for output in story.outputs if output.topic == "outcomes"]
+    return {outcome.get("severity") or outcome["verdict"] for outcome in outcomes}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['tool']}-{row['word']}")
+def test_what_other_agents_report(row: dict[str, Any]) -> None:
+    """Answers, refusals of a person and faults, each by its word."""
+    call = {name: value for name, value in row.items() if name != "word"}
+    assert words_of(**call) == {row["word"]}
