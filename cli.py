@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("embedded:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
     "worker": ("kafka:worker", "Run a Kafka worker."),
     "topics": ("kafka:topics", "Create or check the Kafka topics."),
+    "lag": ("lag:lag", "Show how far workers and recorders are behind."),
+    "doctor": ("doctor:doctor", "Check everything trustfold needs here, and say what to do."),
     "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
     "status": ("status:status", "Show what is not trusted, and which circuits are open."),
     "reset": ("operate:reset", "Give a tool clean trust again and close its circuit."),

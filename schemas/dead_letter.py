@@ -1,6 +1,8 @@
-"""The value of the `dead-letters` topic."""
+"""The values of the `dead-letters` topic."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -37,3 +39,25 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
     key_base64: str | None = None
     value: str | None = None
     value_base64: str | None = None
+
+
+class DeadLetterRepublished(
+    msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter.republished"
+):
+    """A mark on a dead letter: an operator publishes its record again, or has.
+
+    Attributes:
+        schema_version: "1.x".
+        id: digest of letter, attempt and state.
+        dead_letter_id: the dead letter; also the key of the mark.
+        attempt_id: the run that wrote it.
+        state: `claimed` before the record is sent, `sent` after the brokers have it.
+        time: when, by the operator's clock.
+    """
+
+    schema_version: str
+    id: str
+    dead_letter_id: str
+    attempt_id: str
+    state: Literal["claimed", "sent"]
+    time: str

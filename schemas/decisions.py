@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import field
 
-from .dead_letter import DeadLetter
+from .dead_letter import DeadLetter, DeadLetterRepublished
 from .decision_base import DecisionBase
 from .public_state import Lease, StateUpdated
 from .vocabulary import (
@@ -36,6 +36,7 @@ __all__ = [
     "BreakerProbeGranted",
     "ConfidenceLow",
     "DeadLetter",
+    "DeadLetterRepublished",
     "Decision",
     "DecisionBase",
     "DegradationPlan",
@@ -348,5 +349,6 @@ Decision = (
     | GuaranteeViolated
     | StateUpdated
     | DeadLetter
+    | DeadLetterRepublished
 )
 """Everything that trustfold publishes for others."""

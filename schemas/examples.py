@@ -251,6 +251,14 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
         "key": "s-4711",
         "value": '{"schema_version":"1.0"}',
     },
+    "dead_letter.republished": {
+        **_V,
+        "id": "7c1d9a52-0b6e-8f13-a2c4-5e6f7a8b9c0d",
+        "dead_letter_id": "1b4f0e98-51a7-8e5c-9d7f-0a4b1c2d3e4f",
+        "attempt_id": "5a0c6f2e9b7d4c3e8f1a2b3c4d5e6f70",
+        "state": "sent",
+        "time": "2026-01-31T12:30:00.000Z",
+    },
 }
 
 EXAMPLES: dict[str, dict[str, Any]] = {

@@ -190,12 +190,12 @@ _CATALOGUE = (
     ),
     Topic(
         name="dead-letters",
-        carries="What could not be processed, whole, with the reason.",
-        key="key of the original record",
+        carries="What could not be processed, whole, with the reason; marks on what was published again.",
+        key="key of the original record; of a mark, the dead letter's id",
         retention_ms=30 * _DAY_MS,
-        writers=_WORKER,
+        writers=_WORKER | _OPERATOR,
         readers=_READ_BACK,
-        kinds=(decisions.DeadLetter,),
+        kinds=(decisions.DeadLetter, decisions.DeadLetterRepublished),
         # A record of 1 MiB grows inside of JSON: up to sixfold where every character must be escaped.
         max_message_bytes=8 * 1_048_576,
     ),

@@ -18,7 +18,7 @@ from ..schemas.levels import Level
 from ..schemas.rules import Rules
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from .output import TookTooLong, Unreachable
-from .targets import Known, Letter, Overview, Record, Reloaded, Who
+from .targets import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
 
 TIMEOUT_S = 30.0
 """An answer to a large body includes folding all of it."""
@@ -110,12 +110,12 @@ class HttpTarget:
         while page := self._lines("/v1/dead-letters", after=after, limit=PAGE, all=str(everything).lower()):
             after = page[-1]["offset"]
             letters += [Letter(str(one["offset"]), one["value"]) for one in page]
-        return letters
+        return with_states(letters, self.dead_letters(everything=False)) if everything else letters
 
-    def republish(self, letters: Sequence[Letter]) -> int:
-        """Have the records behind dead letters folded again; returns how many failed again."""
+    def republish(self, letters: Sequence[Letter]) -> Republished:
+        """Have the records behind dead letters folded again."""
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
-        return int(self.post("/v1/dead-letters/republish", body)["dead_letters"])
+        return Republished(len(letters), int(self.post("/v1/dead-letters/republish", body)["dead_letters"]))
 
     def post(self, path: str, body: bytes) -> Record:
         """Post a body of lines; returns the answer.

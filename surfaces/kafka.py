@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,7 @@ from .targets import rules_options
 try:
     from ..streams.kafka.acls import Principals, acls
     from ..streams.kafka.settings import KafkaSettings
-    from ..streams.kafka.topics import check_topics, create_topics, plan
+    from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
     raise ConfigError(
@@ -53,32 +53,58 @@ def topics() -> None:
     """Create or check the Kafka topics."""
 
 
+_partitions = click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Partitions of every topic, fixed for ever. [env: TRUSTFOLD_PARTITIONS; default: 12]",
+)
+
+
 @topics.command()
 @_bootstrap
+@_partitions
 @click.option("--dry-run", is_flag=True, help="Show what would be created.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def create(*, bootstrap: str | None, dry_run: bool, as_json: bool) -> None:
-    """Create the topics that do not exist yet, with their partitions and clean-up; leave the others alone."""
-    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_json: bool) -> None:
+    """Create the topics that do not exist yet, with their partitions and clean-up; leave the others alone.
+
+    Exit code 2 where a topic that was there already differs from what is needed: it is named, with what was found and
+    what is wanted.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
     if dry_run:
         _show_plan(settings, as_json=as_json)
         return
     created: list[str] = _run(create_topics(settings))
+    differences: list[Difference] = _run(find_differences(settings))
     if as_json:
-        write_json({"created": created})
-        return
-    for name in created:
-        click.echo(f"✓ {name}")
+        write_json({"created": created, "differences": [asdict(one) for one in differences]})
+    else:
+        for name in created:
+            click.echo(f"✓ {name}")
     note(f"{len(created)} topics created at {settings.bootstrap}" if created else "all topics were there already")
+    if partitions not in {None, KafkaSettings.from_env(bootstrap=bootstrap).partitions}:
+        note(f"set TRUSTFOLD_PARTITIONS={partitions} wherever a worker runs, or it will not start on these topics")
+    _tell(differences)
 
 
 @topics.command()
 @_bootstrap
-def check(bootstrap: str | None) -> None:
-    """Compare the topics with what trustfold needs; every difference is named."""
-    settings = KafkaSettings.from_env(bootstrap=bootstrap)
-    _run(check_topics(settings))
-    note(f"all topics at {settings.bootstrap} are as they should be")
+@_partitions
+@click.option("--json", "as_json", is_flag=True, help="One JSON document: every difference.")
+def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> None:
+    """Compare the topics with what trustfold needs; every difference is named.
+
+    Exit code 2 where one has to be mended; what an operator may have chosen, like a retention, is only told.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
+    differences: list[Difference] = _run(find_differences(settings))
+    if as_json:
+        write_json({"differences": [asdict(one) for one in differences]})
+    elif not differences:
+        note(f"all topics at {settings.bootstrap} are as they should be")
+    _tell(differences)
 
 
 @topics.command(name="acls")
@@ -90,6 +116,15 @@ def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker
     """Print the access control lists that keep publishers from giving orders, as commands of kafka-acls.sh."""
     for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(publisher, operator, worker_)):
         click.echo(line)
+
+
+def _tell(differences: Sequence[Difference]) -> None:
+    """Name the differences on standard error; those that have to be mended end the command."""
+    for one in differences:
+        if one.chosen:
+            note(str(one))
+    if wrong := [one for one in differences if not one.chosen]:
+        raise ConfigError("the topics do not fit:\n" + "\n".join(f"  {one}" for one in wrong))
 
 
 def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
@@ -109,7 +144,7 @@ def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    from .kafka_target import reaching_kafka
+    from .kafka_log import reaching_kafka
 
     with reaching_kafka():
         return asyncio.run(work)

@@ -87,7 +87,8 @@ def _bodies(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tuple[int, int]:
-    from .kafka_target import KafkaTarget, reaching_kafka
+    from .kafka_log import reaching_kafka
+    from .kafka_target import KafkaTarget
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send

@@ -158,7 +158,8 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
 
 
 def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> None:
-    from .kafka_target import KafkaTarget, reaching_kafka
+    from .kafka_log import reaching_kafka
+    from .kafka_target import KafkaTarget
 
     settings = KafkaTarget(broker).kafka
     from .record_kafka import KafkaRecording

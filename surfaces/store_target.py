@@ -18,7 +18,7 @@ from ..streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_i
 from ..streams.embedded.errors import StoreLocked
 from ..streams.embedded.views import DEAD_LETTERS, MAX_PAGE, Views
 from .http_target import HttpTarget
-from .targets import Known, Letter, Overview, Record, Reloaded, Who
+from .targets import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
 
 TOOL_TOPICS = ("escalations", "breakers")
 """Decisions about tools."""
@@ -115,16 +115,16 @@ class StoreTarget:
             while page := views.dead_letters(after=after, limit=MAX_PAGE, republished=everything):
                 after = page[-1].offset
                 letters += [Letter(str(one.offset), orjson.loads(one.output.value or b"{}")) for one in page]
-        return letters
+        return with_states(letters, self.dead_letters(everything=False)) if everything else letters
 
-    def republish(self, letters: Sequence[Letter]) -> int:
+    def republish(self, letters: Sequence[Letter]) -> Republished:
         """Fold the records behind dead letters again."""
         try:
             with EmbeddedEngine.open(self._path) as engine:
                 outputs = engine.republish([int(letter.ref) for letter in letters], arrived_ms=_now())
         except StoreLocked as taken:
             return self._engine_of(taken).republish(letters)
-        return sum(output.topic == DEAD_LETTERS for output in outputs)
+        return Republished(len(letters), sum(output.topic == DEAD_LETTERS for output in outputs))
 
     def _engine_of(self, taken: StoreLocked) -> HttpTarget:
         if not taken.address:

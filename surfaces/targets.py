@@ -6,6 +6,7 @@ Each gives the same answers, so `status` and `reset` do not know which one they 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -81,11 +82,45 @@ class Reloaded(NamedTuple):
     fault: str | None
 
 
+class LetterState(StrEnum):
+    """What became of a dead letter."""
+
+    OPEN = "open"
+    CLAIMED = "claimed"
+    """Another process publishes it again just now."""
+    INTERRUPTED = "interrupted"
+    """A process that wanted to publish it again ended before it said that it had."""
+    REPUBLISHED = "republished"
+
+
 class Letter(NamedTuple):
-    """A dead letter and the name it has at its source, for republishing."""
+    """A dead letter.
+
+    Attributes:
+        ref: name it has at its source, for republishing.
+        body: the record.
+        state: what became of it.
+    """
 
     ref: str
     body: Record
+    state: LetterState = LetterState.OPEN
+
+
+class Republished(NamedTuple):
+    """What became of publishing records again.
+
+    Attributes:
+        sent: how many were.
+        failed: how many of them became dead letters again; None where that is not known yet.
+        before: how many had been already, by somebody else in the meantime.
+        claimed: how many another process is at.
+    """
+
+    sent: int
+    failed: int | None = None
+    before: int = 0
+    claimed: int = 0
 
 
 class Target(Protocol):
@@ -129,10 +164,16 @@ class Target(Protocol):
         """
 
     def dead_letters(self, *, everything: bool) -> list[Letter]:
-        """Dead letters, oldest first; `everything` includes those published again, where that is known."""
+        """Dead letters, oldest first; `everything` includes those published again."""
 
-    def republish(self, letters: Sequence[Letter]) -> int | None:
-        """Publish the records behind dead letters again; returns how many failed again, None if not known yet."""
+    def republish(self, letters: Sequence[Letter]) -> Republished:
+        """Publish the records behind dead letters again."""
+
+
+def with_states(every: Sequence[Letter], unpublished: Sequence[Letter]) -> list[Letter]:
+    """All dead letters with their state, told by which of them are open."""
+    refs = {letter.ref for letter in unpublished}
+    return [one if one.ref in refs else one._replace(state=LetterState.REPUBLISHED) for one in every]
 
 
 def target_options(command: F) -> F:

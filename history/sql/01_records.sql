@@ -33,7 +33,8 @@ COMMENT ON COLUMN decisions."offset" IS 'Place in its topic: the order of what h
 COMMENT ON COLUMN decisions.caused_by IS 'Ids of the events behind it, newest last: look them up in events';
 
 CREATE OR REPLACE VIEW dead_letters AS
-SELECT DISTINCT ON (id) * FROM recorded_dead_letters WHERE id IS NOT NULL;
+SELECT DISTINCT ON (id) * FROM recorded_dead_letters
+WHERE id IS NOT NULL AND type = 'dead_letter';
 COMMENT ON VIEW dead_letters IS 'What could not be processed and why; the refused bytes stay in the log';
 
 CREATE OR REPLACE VIEW commands AS

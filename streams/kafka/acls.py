@@ -34,7 +34,7 @@ def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
             yield f"{base} --allow-principal {who.publisher} --operation Write --operation Describe {topic}"
         elif short in TOPICS and not TOPICS[short].internal and short not in ORDERS | {"dead-letters"}:
             yield f"{base} --allow-principal {who.publisher} --operation Read --operation Describe {topic}"
-        if short in ORDERS | {"events"}:
+        if short in ORDERS | {"events", "dead-letters"}:  # what operators publish again, and their marks on it
             yield f"{base} --allow-principal {who.operator} --operation Write {topic}"
         yield f"{base} --allow-principal {who.operator} --operation Read --operation Describe {topic}"
         yield f"{base} --allow-principal {who.worker} --operation Read --operation Write --operation Describe {topic}"

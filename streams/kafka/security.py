@@ -14,6 +14,10 @@ from ...schemas.errors import ConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+
+_SASL = "SASL_SSL"
+_TLS = "SSL or SASL_SSL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,7 @@ class Security:
 
     Attributes:
         protocol: one of PROTOCOLS; PLAINTEXT is for a broker on the same machine.
-        mechanism: SASL mechanism, one of MECHANISMS.
+        mechanism: SASL mechanism, one of MECHANISMS; DEFAULT_MECHANISM where it is empty and SASL is used.
         username: SASL user.
         password: SASL password; never shown by repr.
         ca_location: file with the certificates to trust; the system's own when unset.
@@ -33,7 +37,7 @@ class Security:
     """
 
     protocol: str = "PLAINTEXT"
-    mechanism: str = "SCRAM-SHA-512"
+    mechanism: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
     ca_location: Path | None = None
@@ -50,7 +54,7 @@ class Security:
         if self.protocol not in PROTOCOLS:
             raise ConfigError(f"security protocol {self.protocol!r} is unknown; use one of {', '.join(PROTOCOLS)}")
         if self.uses_sasl:
-            if self.mechanism not in MECHANISMS:
+            if self.mechanism_used not in MECHANISMS:
                 raise ConfigError(f"SASL mechanism {self.mechanism!r} is unknown; use one of {', '.join(MECHANISMS)}")
             if not self.username or not self.password:
                 raise ConfigError(
@@ -62,12 +66,36 @@ class Security:
                     "SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL, "
                     "or set TRUSTFOLD_ALLOW_PLAINTEXT_SASL=true if the network is yours"
                 )
+        self._refuse_what_has_no_effect()
         for name in ("ca_location", "certificate_location", "key_location"):
             path: Path | None = getattr(self, name)
-            if path is not None and not self.uses_tls:
-                raise ConfigError(f"{name} is set but the protocol is {self.protocol}; use SSL or SASL_SSL")
             if path is not None and not path.is_file():
                 raise ConfigError(f"{name} is {str(path)!r}, which is not a file")
+
+    def _refuse_what_has_no_effect(self) -> None:
+        """A setting that does nothing is a mistake: somebody believes that connections are safer than they are."""
+        given = {
+            "TRUSTFOLD_SASL_MECHANISM": (bool(self.mechanism), self.uses_sasl, _SASL),
+            "TRUSTFOLD_SASL_USERNAME": (bool(self.username), self.uses_sasl, _SASL),
+            "TRUSTFOLD_SASL_PASSWORD": (bool(self.password), self.uses_sasl, _SASL),
+            "TRUSTFOLD_SSL_CA_LOCATION": (self.ca_location is not None, self.uses_tls, _TLS),
+            "TRUSTFOLD_SSL_CERTIFICATE_LOCATION": (self.certificate_location is not None, self.uses_tls, _TLS),
+            "TRUSTFOLD_SSL_KEY_LOCATION": (self.key_location is not None, self.uses_tls, _TLS),
+            "TRUSTFOLD_ALLOW_PLAINTEXT_SASL": (
+                self.allow_plaintext_sasl, self.protocol == "SASL_PLAINTEXT", "SASL_PLAINTEXT"
+            ),
+        }  # fmt: skip
+        for variable, (is_set, counts, protocol) in given.items():
+            if is_set and not counts:
+                raise ConfigError(
+                    f"{variable} is set, but the protocol is {self.protocol}: it has no effect; "
+                    f"set TRUSTFOLD_SECURITY_PROTOCOL to {protocol}, or unset {variable}"
+                )
+        if self.key_location is not None and self.certificate_location is None:
+            raise ConfigError(
+                "TRUSTFOLD_SSL_KEY_LOCATION is set, but no certificate: it has no effect; "
+                "set TRUSTFOLD_SSL_CERTIFICATE_LOCATION too, or unset TRUSTFOLD_SSL_KEY_LOCATION"
+            )
 
     @property
     def uses_tls(self) -> bool:
@@ -95,12 +123,17 @@ class Security:
             raise ConfigError(f"the TLS files do not load: {error}") from error
         return context
 
+    @property
+    def mechanism_used(self) -> str:
+        """The SASL mechanism, if SASL is used."""
+        return self.mechanism or DEFAULT_MECHANISM
+
     def client_arguments(self) -> dict[str, Any]:
         """Keyword arguments of every aiokafka client."""
         arguments: dict[str, Any] = {"security_protocol": self.protocol, "ssl_context": self.tls_context()}
         if self.uses_sasl:
             arguments |= {
-                "sasl_mechanism": self.mechanism,
+                "sasl_mechanism": self.mechanism_used,
                 "sasl_plain_username": self.username,
                 "sasl_plain_password": self.password,
             }
@@ -113,6 +146,6 @@ class Security:
         context = self.tls_context()
         if self.uses_sasl:
             return faust.SASLCredentials(
-                username=self.username, password=self.password, mechanism=self.mechanism, ssl_context=context
+                username=self.username, password=self.password, mechanism=self.mechanism_used, ssl_context=context
             )
         return faust.SSLCredentials(context) if context is not None else None

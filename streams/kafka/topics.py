@@ -74,6 +74,7 @@ class Difference:
         found: value in the cluster; empty where there is none.
         fatal: whether a worker must not start.
         advice: what to do.
+        chosen: whether it is as good as planned: the operator may have wanted it so.
     """
 
     topic: str
@@ -82,6 +83,7 @@ class Difference:
     found: str
     fatal: bool
     advice: str
+    chosen: bool = False
 
     def __str__(self) -> str:
         """One line for people."""
@@ -128,6 +130,8 @@ def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[Topi
 async def create_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[str]:
     """Create the topics that do not exist and wait until they can be used; existing ones are left as they are.
 
+    Whether those fit is told by `find_differences`.
+
     Returns:
         Names of those created.
 
@@ -172,8 +176,8 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
     async with _admin(settings) as admin:
         existing = set(await admin.list_topics())
         present = [topic for topic in planned if topic.name in existing]
-        counts = {
-            described["topic"]: len(described["partitions"])
+        found_as = {
+            described["topic"]: described["partitions"]
             for described in await admin.describe_topics([topic.name for topic in present])
         }
         configs = await _configs(admin, [topic.name for topic in present])
@@ -183,7 +187,13 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
         if topic.name not in existing
     ]
     for topic in present:
-        found += _compare(topic, counts[topic.name], configs.get(topic.name))
+        found += _compare(topic, len(found_as[topic.name]), configs.get(topic.name))
+        copies = min(len(partition["replicas"]) for partition in found_as[topic.name])
+        if topic.replication and copies != topic.replication:
+            advice = "change it with kafka-reassign-partitions, or set TRUSTFOLD_REPLICATION to what you chose"
+            found.append(
+                Difference(topic.name, "replication", str(topic.replication), str(copies), False, advice, chosen=True)  # noqa: FBT003
+            )
     return found
 
 
@@ -210,6 +220,9 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             "and replay the events, partitions cannot be changed under keyed state"
         )
         yield Difference(topic.name, "partitions", str(topic.partitions), str(partitions), True, advice)  # noqa: FBT003
+    elif partitions != topic.partitions:
+        advice = "leave it if you chose it: no worker depends on it"
+        yield Difference(topic.name, "partitions", str(topic.partitions), str(partitions), False, advice, chosen=True)  # noqa: FBT003
     if config is None:
         return
     alter = "change it with kafka-configs --alter"
@@ -224,7 +237,8 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             if int(value or 0) < int(wanted):
                 yield Difference(topic.name, name, f"at least {wanted}", value, False, alter)  # noqa: FBT003
         else:
-            yield Difference(topic.name, name, wanted, value, False, f"{alter}, or leave it if you chose it")  # noqa: FBT003
+            advice = f"{alter}, or leave it if you chose it"
+            yield Difference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
 
 
 async def _configs(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:

@@ -6,6 +6,7 @@ import errno
 from datetime import date
 from pathlib import Path
 
+import orjson
 import pytest
 from recorded import ARRIVED, DAY_MS, one, rows, small_event, told
 from story import Story
@@ -14,6 +15,7 @@ from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 
 
@@ -111,6 +113,20 @@ def test_a_refused_record_is_not_kept_in_its_dead_letter(tmp_path: Path) -> None
     told(tmp_path, story)
     letter = one(tmp_path, "FROM dead_letters")
     assert (letter["reason"], letter["source_topic"], letter["record"]) == ("not_json", "events", None)
+
+
+def test_a_mark_on_a_dead_letter_is_no_dead_letter(tmp_path: Path) -> None:
+    """What says that a record was published again is recorded, and counted as no fault."""
+    story = Story()
+    story.records.append(("events", b"{"))
+    told(tmp_path, story)
+    recorder = Recorder(tmp_path)
+    recorder.own("dead-letters", 7)
+    recorder.add("dead-letters", 7, 0, ARRIVED, b"x", orjson.dumps(EXAMPLES["dead_letter.republished"]))
+    recorder.flush()
+    recorder.close()
+    assert rows(tmp_path, "SELECT reason FROM dead_letters") == [("not_json",)]
+    assert ("dead_letter.republished",) in rows(tmp_path, "SELECT type FROM recorded_dead_letters")
 
 
 def test_calls_carry_what_the_folds_know_of_them(tmp_path: Path) -> None:

@@ -37,8 +37,12 @@ def test_every_type_has_exactly_one_topic() -> None:
 
 
 def test_only_operators_command() -> None:
-    """Commands and settings are the operators' alone."""
-    assert {name for name, topic in TOPICS.items() if Role.OPERATOR in topic.writers} == {"commands", "settings"}
+    """Commands and settings are the operators' alone; on dead letters they mark what they published again."""
+    assert {name for name, topic in TOPICS.items() if Role.OPERATOR in topic.writers} == {
+        "commands",
+        "settings",
+        "dead-letters",
+    }
     assert TOPICS["commands"].writers == TOPICS["settings"].writers == {Role.OPERATOR}
 
 

@@ -54,6 +54,10 @@ def test_topics_are_created_and_checked(kafka: dict[str, str], tmp_path: Path) -
     assert trustfold("topics", "check", cwd=tmp_path, env=kafka).returncode == 0
     again = trustfold("topics", "create", cwd=tmp_path, env=kafka)
     assert (again.returncode, again.stdout) == (0, b"")
+    other = trustfold("topics", "create", "--partitions", "3", cwd=tmp_path, env=kafka)
+    assert other.returncode == 2
+    assert f"{kafka['TRUSTFOLD_TOPIC_PREFIX']}events: partitions is 2, should be 3" in other.stderr.decode()
+    assert trustfold("topics", "check", "--partitions", "3", cwd=tmp_path, env=kafka).returncode == 2
     assert b"no such" not in trustfold("status", cwd=tmp_path, env=kafka).stderr
 
 
@@ -88,7 +92,11 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
     assert letter["value"] == '{"session_id":"s","type":"nonsense"}'
     again = trustfold("dead-letters", "republish", letter["ref"], "--yes", cwd=tmp_path, env=kafka)
     assert again.stderr == b"1 published again\n"
-    wait_until(lambda: len(letters()) == 2, timeout=60, what="the letter of the repeated record")
+
+    def new_letter() -> bool:
+        return [one["id"] != letter["id"] for one in letters()] == [True]
+
+    wait_until(new_letter, timeout=60, what="the letter of the repeated record, the first one being closed")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0
 

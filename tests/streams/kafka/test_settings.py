@@ -75,6 +75,39 @@ def test_nonsense_is_refused_by_name(environ: dict[str, str], words: str) -> Non
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("environ", "variable", "remedy"),
+    [
+        ({"SASL_PASSWORD": "hush"}, "SASL_PASSWORD", "SASL_SSL"),
+        ({"SASL_USERNAME": "u", "SECURITY_PROTOCOL": "SSL"}, "SASL_USERNAME", "SASL_SSL"),
+        ({"SASL_MECHANISM": "SCRAM-SHA-512"}, "SASL_MECHANISM", "SASL_SSL"),
+        ({"SSL_CA_LOCATION": "/x"}, "SSL_CA_LOCATION", "SSL or SASL_SSL"),
+        ({"SSL_CERTIFICATE_LOCATION": "/x"}, "SSL_CERTIFICATE_LOCATION", "SSL or SASL_SSL"),
+        ({"SSL_KEY_LOCATION": "/x"}, "SSL_KEY_LOCATION", "SSL or SASL_SSL"),
+        ({"SSL_KEY_LOCATION": "/x", "SECURITY_PROTOCOL": "SSL"}, "SSL_KEY_LOCATION", "SSL_CERTIFICATE_LOCATION"),
+        ({"ALLOW_PLAINTEXT_SASL": "true", "SECURITY_PROTOCOL": "SSL"}, "ALLOW_PLAINTEXT_SASL", "SASL_PLAINTEXT"),
+    ],
+)
+def test_what_has_no_effect_is_refused(environ: dict[str, str], variable: str, remedy: str) -> None:
+    """Who sets a password or a certificate that nobody uses is told so, and both ways out; no password is shown."""
+    with pytest.raises(ConfigError) as refused:
+        KafkaSettings.from_env({f"TRUSTFOLD_{name}": value for name, value in environ.items()})
+    said = str(refused.value)
+    assert said.startswith(f"TRUSTFOLD_{variable} is set, but ")
+    assert "it has no effect" in said
+    assert remedy in said
+    assert f"or unset TRUSTFOLD_{variable}" in said
+    assert "hush" not in said
+
+
+def test_every_security_variable_is_looked_at(tmp_path: Path) -> None:
+    """None of them can be set in vain: alone, without a protocol that uses it, each is refused."""
+    for name in ENVIRONMENT:
+        if name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_ALLOW_")):
+            with pytest.raises(ConfigError, match=f"{name} is set, but .* no effect"):
+                KafkaSettings.from_env({name: "true" if "ALLOW" in name else str(tmp_path)})
+
+
 SASL = {"TRUSTFOLD_SASL_USERNAME": "u", "TRUSTFOLD_SASL_PASSWORD": "hush"}
 
 

@@ -1,0 +1,140 @@
+"""How far a consumer group is behind: in records, and in seconds by the next record it has to take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ...schemas.errors import ConfigError
+from .inquiry import committed_by
+from .settings import KafkaSettings
+
+PATIENCE_S = 30.0
+"""Longest wait for one answer of the brokers."""
+
+FETCH_BYTES = 8 * 1024 * 1024
+"""Only the first record of each partition is wanted, but brokers send batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """One partition of a group.
+
+    Attributes:
+        topic: real name.
+        partition: number.
+        begin: offset of the first record that the brokers still have.
+        end: offset after the last.
+        committed: offset that the group takes up next; None where it never committed one.
+        records: records it has to take.
+        seconds: age of the first of them; 0 where there is none, None where the record has no time.
+        deleted: records that the brokers deleted before the group took them.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    committed: int | None
+    records: int
+    seconds: float | None
+    deleted: int
+
+
+async def offsets_of(settings: KafkaSettings, group: str) -> dict[TopicPartition, int]:
+    """Every offset that a group has committed; empty where there is no such group.
+
+    Raises:
+        KafkaError: no broker answers, or the group may not be seen.
+    """
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await admin.start()
+            return await committed_by(admin, group)
+    finally:
+        await admin.close()
+
+
+async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> list[Lag]:
+    """Lag of a group on topics, by topic and partition.
+
+    Raises:
+        ConfigError: a topic does not exist.
+        KafkaError: no broker answers, or refuses.
+        TimeoutError: no answer in time.
+    """
+    committed = await offsets_of(settings, group)
+    consumer = AIOKafkaConsumer(
+        **settings.client_arguments(),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_bytes=FETCH_BYTES,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await consumer.start()
+            places = await _places(consumer, topics)
+            begins = await consumer.beginning_offsets(places)
+            ends = await consumer.end_offsets(places)
+        following = {place: max(committed.get(place, 0), begins[place]) for place in places}
+        behind = [place for place in places if following[place] < ends[place]]
+        times = await _times(consumer, {place: following[place] for place in behind}, ends)
+    finally:
+        await consumer.stop()
+    now = time.time()
+    found = []
+    for place in places:
+        at = times.get(place, 0)  # no record before the end: only what is compacted away, or marks of transactions
+        late = 0.0 if not at else max(0.0, now - at / 1000) if at > 0 else None
+        told = committed.get(place)
+        found.append(
+            Lag(
+                place.topic,
+                place.partition,
+                begins[place],
+                ends[place],
+                told,
+                max(0, ends[place] - following[place]) if at else 0,
+                None if late is None else round(late, 3),
+                max(0, begins[place] - told) if told is not None else 0,
+            )
+        )
+    return found
+
+
+async def _places(consumer: AIOKafkaConsumer, topics: Sequence[str]) -> list[TopicPartition]:
+    cluster = await consumer._client.fetch_all_metadata()  # naming a topic that is missing could make it
+    missing = [topic for topic in topics if not cluster.partitions_for_topic(topic)]
+    if missing:
+        raise ConfigError(
+            f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it"
+        )
+    return [TopicPartition(topic, one) for topic in topics for one in sorted(cluster.partitions_for_topic(topic))]
+
+
+async def _times(
+    consumer: AIOKafkaConsumer, following: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Timestamp of the first record at or after a place, milliseconds; -1 where it has none."""
+    found: dict[TopicPartition, int] = {}
+    waiting = list(following)
+    consumer.assign(waiting)
+    for place in waiting:
+        consumer.seek(place, following[place])
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(PATIENCE_S) as patience:
+        while waiting:
+            for place, records in (await consumer.getmany(*waiting, timeout_ms=500, max_records=len(waiting))).items():
+                patience.reschedule(loop.time() + PATIENCE_S)
+                if records and records[0].offset < ends[place]:
+                    found.setdefault(place, records[0].timestamp or -1)
+            done = [place for place in waiting if place in found or await consumer.position(place) >= ends[place]]
+            waiting = [place for place in waiting if place not in done]
+            consumer.pause(*done)  # and fetch no more of it
+    return found
