@@ -185,7 +185,7 @@ def hands_over(text: str) -> bool:
     end = text[-MAX_END_CHARS:].lower().rstrip(_TRAILING).replace("’", "'")
     if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):
         return True
-    return _offers(_sentence_at(end, len(end) - 1, len(end) - 1))
+    return _offers(end) and _offers(_sentence_at(end, len(end) - 1, len(end) - 1))
 
 
 def heard(state: SessionState, event: ModelText, at: int, rules: BehaviourRules, *, says: bool) -> Sighting | None:

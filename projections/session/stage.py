@@ -84,17 +84,18 @@ class SessionStage:
         deadline, stall = state.next_deadline, state.stall_due
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not _is_echo(event):
             self._fall_due(state, event.session_id, at, rules, emit)
-        if event.correlation_id is None or not _is_echo(event):  # what we appended says only what was known then
-            if event.workspace_id:
-                state.workspace_id = event.workspace_id
-            if event.user_id:
-                state.user_id = event.user_id
-            if event.model:
-                state.model = event.model
-            if event.turn_index is not None:
-                state.turn_index, state.turn_known = event.turn_index, True
-            if event.correlation_id is not None:
-                emit.correlation_id = event.correlation_id
+        correlation = event.correlation_id
+        if correlation is None or not _is_echo(event):  # what we appended says only what was known then
+            if workspace := event.workspace_id:
+                state.workspace_id = workspace
+            if user := event.user_id:
+                state.user_id = user
+            if model := event.model:
+                state.model = model
+            if (turn := event.turn_index) is not None:
+                state.turn_index, state.turn_known = turn, True
+            if correlation is not None:
+                emit.correlation_id = correlation
         kind = type(event)
         alive = kind in stalls.SIGNS_OF_LIFE
         if alive and state.silence_told:
@@ -194,7 +195,9 @@ def _arrived(
 
 
 def _text(state: SessionState, event: ev.ModelText, at: int, rules: Rules, emit: Emitter) -> None:
-    act_as(state, event.agent_id or "")
+    agent = event.agent_id or ""
+    if agent != state.agent:
+        act_as(state, agent)
     if state.overdue:
         stalls.moved_on(state)
     sightings = talk.heard(state, event, at, rules.behaviour) if rules.behaviour.enabled else []
