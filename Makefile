@@ -117,7 +117,7 @@ quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, o
 	@$(BIN)/python tests/quality $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/dev ## Send rubbish to every door: 100,000 inputs (ARGS="-k otlp" for one of them)
+fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)
 	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/surfaces/test_fuzz.py --timeout 0 $(ARGS)
 
 .PHONY: peers

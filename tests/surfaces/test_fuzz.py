@@ -5,6 +5,7 @@ A short run by default; `make fuzz` sets TRUSTFOLD_FUZZ to the number of inputs 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.config import load_rules
+from trustfold.guard.errors import EnvelopeRejected
 from trustfold.guard.otel.receiver import otlp_app
 from trustfold.guard.testing import guard_for_tests
 from trustfold.history.importers import IMPORTERS, Defaults, Skipped, objects_of, recognised
@@ -141,3 +143,33 @@ def test_redaction(value: Any, text: str, raw: bytes) -> None:
     redact(value)
     assert redact_text(redact_text(text)) == redact_text(text)
     assert redact_record(redact_record(raw)) == redact_record(raw)
+
+
+names_of_anything = st.sampled_from(["fetch", "", "x" * 300, "service:x", "a\x00b", "\ud800"]) | anything
+
+
+@FUZZ
+@given(
+    tool=names_of_anything, args=anything, session=st.sampled_from(["s1", "", "a\x1fb", "\udfff"]) | anything,
+    options=st.dictionaries(
+        st.sampled_from("idempotency_key scenario cost_usd timeout_ms model user_id turn_index hints".split()), anything,
+        max_size=3,
+    ),
+    result=anything,
+)  # fmt: skip
+def test_the_guards_calls(tool: Any, args: Any, session: Any, options: Any, result: Any) -> None:
+    """A call with any name, arguments and options ends in a result; a report is taken, or refused in words."""
+
+    async def work() -> None:
+        guard = guard_for_tests()
+        done = await guard.call(tool, lambda *_, **__: result, args, session_id=session, **options)
+        assert done.ok or done.error is not None
+        with contextlib.suppress(EnvelopeRejected):  # names that are none are refused in words
+            guard.report_failure(tool, repr(session))
+        with contextlib.suppress(EnvelopeRejected):
+            guard.report_success(tool)
+        if isinstance(tool, str) and isinstance(args, dict):
+            guard.check(tool, args)
+        await guard.close()
+
+    asyncio.run(work())
