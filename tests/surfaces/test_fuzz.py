@@ -152,7 +152,7 @@ names_of_anything = st.sampled_from(["fetch", "", "x" * 300, "service:x", "a\x00
 @given(
     tool=names_of_anything, args=anything, session=st.sampled_from(["s1", "", "a\x1fb", "\udfff"]) | anything,
     options=st.dictionaries(
-        st.sampled_from("idempotency_key scenario cost_usd timeout_ms model user_id turn_index hints".split()), anything,
+        st.sampled_from("idempotency_key scenario cost_usd timeout_ms model user_id turn_index".split()), anything,
         max_size=3,
     ),
     result=anything,
