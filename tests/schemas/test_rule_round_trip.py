@@ -29,6 +29,7 @@ _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "CallRules.security_patterns": st.just([r"curl\b.*\| *sh"]),
     "CallRules.risky_patterns": st.just([r"npm publish"]),
     "CallRules.security_allow": st.just([r"^rm -rf /tmp/"]),
+    "BehaviourRules.window_steps": st.integers(20, 100),
     "FleetRules.failure_rate": st.floats(0.6, 1),
     "FleetRules.release_rate": st.floats(0.1, 0.5),
 }
