@@ -197,7 +197,7 @@ def attempt_limit_ms(call: Call, clock: Clock) -> float | None:
 
 
 def failure_of_thread(call: Call, outcome: Outcome, now_ms: int) -> CallFailure | None:
-    """How a function failed that ended after its call had been given up; None where it did not."""
+    """Failure of a function that ended after its call had been given up; None where it did not fail."""
     if outcome.error is None:
         return _reported(call, outcome.output, now_ms)
     return of_exception(outcome.error, dangerous=call.dangerous, now_ms=now_ms)

@@ -54,7 +54,7 @@ class CallFailure(NamedTuple):
 
 
 def of_exception(error: BaseException, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure:
-    """What a raised error says; one that fails when it is looked at says its type."""
+    """Read the failure of a raised error; of an error that raises when it is read only its type is taken."""
     try:
         return _of_exception(error, dangerous=dangerous, now_ms=now_ms)
     except Exception:  # noqa: BLE001 - its own properties, or a subclass of a number or text
@@ -82,7 +82,7 @@ def _of_exception(error: BaseException, *, dangerous: bool, now_ms: int) -> Call
 
 
 def of_result(result: Any, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure | None:
-    """What a returned value says: a failure that it reports, or None; one that fails when it is looked at says nothing.
+    """Read the failure that a returned value reports; None where it reports none, or raises when it is read.
 
     Read are objects in the shapes the folds know, MCP results (`isError`), HTTP responses (`status_code`) and chat
     messages of tools (`status`).

@@ -361,7 +361,7 @@ class CallFlow:
         )
 
     def _unfinished(self, call: Call, made: Attempts) -> ToolResult:
-        """How a stream that nobody read to its end ended, for calls with the same key: they may run it again."""
+        """Settle a stream that was not read to its end: calls with the same key may run it again."""
         message = "the stream was not read to its end"
         error = ResultError(code="cancelled", message=message, retriable=True, terminal=False)
         return ToolResult(

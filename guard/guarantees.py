@@ -41,7 +41,7 @@ _WORDS = {"max_cost_usd": "money", "max_duration_seconds": "time", "max_recursiv
 
 
 class ViolationKind(StrEnum):
-    """How an operation goes beyond a limit."""
+    """Kind of excess: which limit an operation goes beyond, and whether it would only do so."""
 
     COST_EXCEEDED = "cost_exceeded"
     COST_WOULD_EXCEED = "cost_would_exceed"

@@ -98,7 +98,7 @@ def _units(count: int, unit: str) -> str:
 
 
 def recovery_hint(trust: Trust) -> str:
-    """What leads back to trust, in words, with the orders that really make the call run again."""
+    """Describe what leads back to trust, with the orders that make the call run again."""
     record = trust.record
     needed = record.successes_needed or 1
     keys = trust.resets or (record.key,)

@@ -19,7 +19,7 @@ MAX_IDLE = 16
 
 
 class Outcome(NamedTuple):
-    """What became of a function: its return value, or what it raised.
+    """End of a function: its return value, or what it raised.
 
     A value and no exception, as neither futures nor coroutines can carry StopIteration.
     """

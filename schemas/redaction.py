@@ -41,7 +41,7 @@ from .secret_patterns import (
 )
 
 HIDDEN = "[redacted]"
-"""What stands in place of a secret."""
+"""Replacement of a secret."""
 
 MAX_DEPTH = 32
 """Deeper values are hidden whole."""
@@ -168,7 +168,7 @@ def _candidates(raw: bytes) -> bytes:
 
 
 def _places(shape: Shape, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Where the secrets of one shape begin and end."""
+    """Positions of the secrets of one shape."""
     found, done = [], 0
     for match in shape.pattern.finditer(lower if shape.read == "folded" else raw):
         start, end = match.span(match.lastindex or 0)
@@ -179,7 +179,7 @@ def _places(shape: Shape, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
 
 
 def _labelled(pattern: re.Pattern[bytes], raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Where the values behind telling labels begin and end."""
+    """Positions of the values behind labels such as `password:`."""
     found, at = [], 0
     while (match := pattern.search(lower, at)) is not None:
         place = labelled_secret(match, raw)

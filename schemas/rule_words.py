@@ -15,7 +15,7 @@ from .rules import Rules
 Step = str | int
 
 OFF = "off"
-"""What a TOML file, which has no null, writes for a threshold that is switched off; `false` means the same."""
+"""Value in a TOML file, which has no null, of a threshold that is switched off; `false` means the same."""
 
 _SHOWN = 60
 _WORD_CHOICE = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")

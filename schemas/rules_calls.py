@@ -1,4 +1,4 @@
-"""What is known about tools, and how their calls are read (docs/classification.md)."""
+"""Rules about tools and how their calls are read (docs/classification.md)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .rule_fields import Ratio, RulesBase
 from .vocabulary import ToolClass
 
 Family = Literal["shell", "code", "file", "directory", "http"]
-"""What a tool's targets are: command lines, programs, files, directories, URLs."""
+"""Kind of targets of a tool: command lines, programs, files, directories, URLs."""
 
 ExitCode = Annotated[int, Meta(ge=1, le=255)]
 
 
 class ToolRules(RulesBase, kw_only=True, frozen=True):
-    """What is known about tools: their classes, how their failure keys are made, which failures are answers.
+    """Knowledge about tools: their classes, how their failure keys are made, which failures are answers.
 
     Attributes:
         classes: tool name → class; beats annotations and names.

@@ -151,7 +151,7 @@ class ToolClass(StrEnum):
 
 
 class TrustTrigger(StrEnum):
-    """What moved trust (docs/trust.md)."""
+    """Trigger of a change of trust (docs/trust.md)."""
 
     COUNT = "count"
     CONSECUTIVE = "consecutive"

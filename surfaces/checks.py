@@ -1,4 +1,4 @@
-"""What a guard would have done with each call of a recording, between the decisions of a replay."""
+"""Checks of a replay: what a guard would have done with each recorded call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..schemas.outcomes import DEFAULT_WORKSPACE
 from .words import counted
 
 CHECKS = "checks"
-"""What stands for a topic on the outputs that are checks; no broker has it."""
+"""Topic name of the outputs that are checks; no broker has it."""
 
 MAX_JUMP_MS = 30 * 86_400_000
 """A session whose clock is further ahead of all others is not believed before another one has come as far."""
@@ -42,7 +42,7 @@ _VERDICTS = {"approval_required": Verdict.ASK, "circuit_open": Verdict.CIRCUIT_O
 
 
 class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
-    """What a guard would have done with one call.
+    """Decision that a guard would have taken about one call.
 
     Attributes:
         key: the trust key or circuit that decided; of a call that is allowed, its own key.
@@ -111,7 +111,7 @@ class Checker:
         return self.follow(self._topology.tick(at)) if due is not None and due <= at else []
 
     def check(self, event: ToolCallStarted, at: int | None = None) -> Check:
-        """What a guard would do now with the call that an event starts; `at` is the event's effective time."""
+        """Decide about the call that an event starts as a guard would; `at` is the event's effective time."""
         call = self.call_of(event)
         at = epoch_ms(event.time) if at is None else at
         decision, key = check_recorded(self.view, call, at)

@@ -43,7 +43,7 @@ SHOWN = 5
 
 _NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
 _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
-"""What a broker's refusal or silence becomes; anything else is a fault of ours and may be seen."""
+"""Faults of a broker's refusal or silence; anything else is a fault of ours and may be seen."""
 
 
 def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path], Finding]) -> Iterator[Finding]:

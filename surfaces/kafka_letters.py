@@ -48,7 +48,7 @@ SKEW_S = 60.0
 
 
 class Mark(NamedTuple):
-    """What the last valid mark of a letter says: whose, since when (milliseconds), and whether it was sent."""
+    """Last valid mark of a letter: whose, since when (milliseconds), and whether it was sent."""
 
     attempt: str
     since_ms: int

@@ -147,7 +147,7 @@ def in_words(policy: Mapping[str, Any]) -> str:
 
 
 def _own(policy: Mapping[str, Any], before: str = "") -> str:
-    """What a policy says in place of the shared ladder and texts, in words; empty where it says nothing."""
+    """Own ladder and texts of a policy, in words; empty where it has none."""
     steps = ", ".join(f"{word} after {count}" for word, count in policy.get("severity_thresholds", {}).items())
     texts = [name for name in ("message", "texts", "expected_action") if policy.get(name)]
     words = [f"own steps: {steps}" if steps else "", "own texts" if texts else ""]

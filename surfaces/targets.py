@@ -83,7 +83,7 @@ class Reloaded(NamedTuple):
 
 
 class LetterState(StrEnum):
-    """What became of a dead letter."""
+    """State of a dead letter."""
 
     OPEN = "open"
     CLAIMED = "claimed"
@@ -108,7 +108,7 @@ class Letter(NamedTuple):
 
 
 class Republished(NamedTuple):
-    """What became of publishing records again.
+    """Result of publishing records again.
 
     Attributes:
         sent: how many were.

@@ -133,7 +133,7 @@ class FallbackDedupeStore:
         return here if self.down else await self._shared.clear(tool)
 
     async def size(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return await (self._memory.size() if self.down else self._shared.size())
 
     async def close(self) -> None:
@@ -151,7 +151,7 @@ class FallbackDedupeStore:
         self._answers, self._probing, self.down = 0, None, False
 
     async def _ask(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """What the shared store answers.
+        """Return the shared store's answer.
 
         Raises:
             _Down: it did not answer in time, or not at all, now or a moment ago.

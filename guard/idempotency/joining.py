@@ -271,7 +271,7 @@ class Joiner:
                 over.set_result(None)
 
     def _late_result(self, call: Call, outcome: Outcome) -> ToolResult:
-        """How a function ended in its thread after its call had been given up."""
+        """Take the end of a function whose call had been given up."""
         failure = failure_of_thread(call, outcome, self._clock.now_ms())
         if failure is None:
             return self._result(call, ResultStatus.SUCCESS, output=outcome.output)

@@ -22,7 +22,7 @@ _PART_BYTES = 64
 
 
 class Kept(NamedTuple):
-    """What is kept of a result.
+    """Stored form of a result.
 
     Attributes:
         payload: a copy that nobody else holds.

@@ -136,7 +136,7 @@ class InMemoryDedupeStore:
         return len(gone)
 
     async def size(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return len(self._records)
 
     async def close(self) -> None:

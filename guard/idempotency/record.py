@@ -104,7 +104,7 @@ class DedupeStore(Protocol):
         """Forget everything, or everything of one tool; gives back how many records."""
 
     async def size(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
 
     async def close(self) -> None:
         """Let go of what the store holds open."""

@@ -18,7 +18,7 @@ MAX_MESSAGE_CHARS = 2000
 """Only this much of a message is searched for phrases."""
 
 Runs = Literal["", "shell", "code"]
-"""What a tool runs for its caller: command lines, programs, or nothing of the kind. What they print is no message."""
+"""Kind of program that a tool runs for its caller: command lines, programs, or none. Their output is no message."""
 
 _BY_HTTP_STATUS = {
     401: Severity.PERMISSION,
@@ -577,7 +577,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
 
 
 def text_of_result(result: Any) -> str:
-    """What a failed call gave in place of an error: text, or the text in a result; empty where there is none."""
+    """Text of a failed call without an error: its result, or the text in it; empty where there is none."""
     if isinstance(result, dict):
         return next((text for name in _TEXT_FIELDS if (text := _text_of(result.get(name)))), "")
     return _text_of(result)

@@ -47,7 +47,7 @@ _STOPPED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _HARNESS_LINE = re.compile(r"\s*(?:error:\s*)?(?:(?:process exited with|exit) code:? -?\d{1,10}\n\s*)?", re.IGNORECASE)
-"""What an agent's client writes above the message proper."""
+"""Lines that an agent's client writes above the message proper."""
 
 _EXIT_CODE = re.compile(r"exit_?(?:code|status)?[ _:]?(-?[0-9]{1,10})$", re.IGNORECASE)
 _CRASH_FROM = 131

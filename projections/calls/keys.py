@@ -285,7 +285,7 @@ def is_shell(tool_name: str) -> bool:
 
 
 def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = NO_FAMILIES) -> Runs:
-    """What a tool runs for its caller; an MCP server's is a shell only if its arguments hold a command."""
+    """Kind of program that a tool runs for its caller; an MCP tool is a shell only if its arguments hold a command."""
     kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     if kind == "shell":
         return "shell" if not server or shell_command(args) else ""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class _Launcher(NamedTuple):
-    """How a launcher takes its command.
+    """Description of how a launcher takes its command.
 
     Attributes:
         valued: its options that take a value of their own.
@@ -77,7 +77,7 @@ _CONTAINER_VALUED = frozenset(
 
 
 class Launched(NamedTuple):
-    """What a launcher runs: words, or a line for a shell; neither where it runs nothing that is known."""
+    """Command of a launcher: words, or a line for a shell; neither where it is not known."""
 
     words: list[str]
     line: str = ""

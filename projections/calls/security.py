@@ -18,7 +18,7 @@ from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, inte
 
 
 class Danger(NamedTuple):
-    """What is wrong with a command line, in a few words; all empty for nearly every one.
+    """Danger and risk of a command line, in a few words; all empty for nearly every one.
 
     Attributes:
         danger: what is dangerous about it.
@@ -108,7 +108,7 @@ _POWERSHELL_RUN = re.compile(r"(?:^|[|;&({\s])(?:iex|Invoke-Expression)\b", re.I
 
 
 def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
-    """What is dangerous or risky about a command line, given with its commands as `shell` reads them."""
+    """Danger of a command line, given with its commands as `shell` reads them."""
     if not _worth_a_look(line, commands):
         return _HARMLESS
     if ":\\" in line:
@@ -263,7 +263,7 @@ def _moved(step: Step) -> tuple[list[str], str]:
 
 
 def _danger_of(step: Step) -> str:
-    """What is dangerous about one command; empty if nothing is."""
+    """Danger of one command, in words; empty if there is none."""
     name, words = step.name, step.words
     if _writes_to_disk(step):
         return "writes to a raw disk"
@@ -315,7 +315,7 @@ def _windows_danger(name: str, step: Step) -> str:
 
 
 def _risk_of(step: Step) -> str:
-    """What is risky about one command; empty if nothing is."""
+    """Risk of one command, in words; empty if there is none."""
     name, words = step.name, step.words
     if step.fetched:
         return "runs a download at once"

@@ -149,7 +149,7 @@ def _split_string(words: list[str]) -> list[str]:
 
 
 def _script_of_shell(words: list[str]) -> str | None:
-    """What `bash -c …` runs; None where a shell runs a file or its input."""
+    """Script of `bash -c …`; None where a shell runs a file or its input."""
     has_script = takes_value = False
     for word in words[1:]:
         if takes_value:
@@ -163,7 +163,7 @@ def _script_of_shell(words: list[str]) -> str | None:
 
 
 def _script_of(words: list[str]) -> str | None:
-    """What `cmd /c …`, `powershell -Command …` or `su -c …` runs."""
+    """Script of `cmd /c …`, `powershell -Command …` or `su -c …`."""
     for position, word in enumerate(words[1:], start=1):
         if word.lower() in _SCRIPT_OPTIONS:
             rest = words[position + 1 :]
@@ -210,7 +210,7 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
 
 
 def balanced(text: str, position: int) -> tuple[str, int]:
-    """What stands before the closing parenthesis, and where the text goes on after it."""
+    """Text before the closing parenthesis, and the position after it."""
     depth, at, quote = 1, position, ""
     while at < len(text):
         character = text[at]

@@ -68,7 +68,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "\n", "&", "(", ")")
 _SPECIAL = re.compile(r"[ \t\r\n;|&<>()'\"\\$`]")
 _SPECIAL_IN_QUOTES = re.compile(r'["\\$`]')
-"""Where what stands for itself ends, in a word and within double quotes."""
+"""Characters that end a run of plain text, in a word and within double quotes."""
 
 _REDIRECTION = re.compile(r"\d*(?:&>>?|<<<|<<-?|>>|>\||>&|<>|<&|>|<)|&>>?")
 _BACKTICKS = re.compile(r"`([^`]*)`")
@@ -152,7 +152,7 @@ def decodes_into(step: Step) -> bool:
 
 
 def _literal_output(step: Step) -> str | None:
-    """What a command prints, where its words say it."""
+    """Output of a command, where its words show it."""
     name, words = step.name, step.words[1:]
     if name == "echo":
         escapes = False
@@ -175,7 +175,7 @@ def _literal_output(step: Step) -> str | None:
 
 
 def _input_of(step: Step) -> str | None:
-    """What a command reads, where the line says it."""
+    """Input of a command, where the line shows it."""
     if step.stdin is not None:
         return step.stdin
     return _literal_output(step.upstream[0]) if step.upstream else None
@@ -193,7 +193,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Place:
-    """How far a script has been read: its text, the command being read, the ones before it, groups that are open."""
+    """Reading position in a script: its text, the command being read, the ones before it, groups that are open."""
 
     text: str
     position: int = 0
@@ -318,7 +318,7 @@ class _Reader:
         return inner.steps
 
     def _substitute(self, body: str, depth: int) -> str:
-        """What stands in the place of a command substitution."""
+        """Text that replaces a command substitution."""
         if found := _WHICH.match(body):
             return found[1]
         inner = self._inner(body, depth)
@@ -518,7 +518,7 @@ class _Reader:
         self.directory = self._path(directory) if known else ""
 
     def _launch(self, step: Step, depth: int) -> None:
-        """What another command runs for a launcher."""
+        """Command that a launcher runs."""
         words, line = launched(step.name, step.words)
         first = len(self.steps)
         if words:
@@ -574,7 +574,7 @@ class _Reader:
             self._note(["rm", "-rf", tree], caller)
 
     def found(self, step: Step, depth: int) -> None:
-        """What `find` does to what it finds, as a command on the directories that it starts from."""
+        """Command that `find` runs or implies, applied to the directories that it starts from."""
         words = step.words
         starts = _starts(words)
         if _is_narrowed(words):
@@ -606,7 +606,7 @@ _WAYS: dict[str, Callable[[_Reader, Step, int], None]] = {
     "pwsh": _Reader.powershell,
     "find": _Reader.found,
 }
-"""How commands that run others are read, where that is not by the table of launchers."""
+"""Readers of commands that run others, beside the table of launchers."""
 
 
 def _downloads(steps: list[Step]) -> bool:
@@ -667,7 +667,7 @@ def _encoded(words: list[str]) -> str:
 
 
 def _reach(path: str) -> tuple[bool, int]:
-    """How far up a path lies: of the values of a loop the one that stands for all is the one that reaches farthest."""
+    """Sort key of paths by their reach: the value of a loop that reaches farthest stands for all of its values."""
     return path[:1] not in {"/", "~", "$"}, len(path)
 
 
@@ -692,7 +692,7 @@ def _take_arguments(step: Step, words: list[str]) -> None:
 
 
 def _end_of_plain(special: re.Pattern[str], text: str, position: int) -> int:
-    """Where the first special character behind a place stands, or the text ends."""
+    """Position of the first special character after a position, or the end of the text."""
     found = special.search(text, position)
     return found.start() if found else len(text)
 

@@ -160,7 +160,7 @@ def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], e
 
 
 def known(state: SessionState, emit: Emitter) -> dict[str, Any]:
-    """What every output about a pattern says of who is stuck, and where: as far as it is known."""
+    """Fields of every output about a pattern: agent, turn and correlation, as far as they are known."""
     return {
         "agent_id": state.agent or None,
         "turn_index": state.turn_index if state.turn_known else None,

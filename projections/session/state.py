@@ -260,7 +260,7 @@ class FalseAlarm(msgspec.Struct, array_like=True):
 
 
 class AgentStreaks(msgspec.Struct, array_like=True):
-    """What the detectors remember of one agent of a session: the fields of `SessionState` of the same names.
+    """State of the detectors for one agent of a session: the fields of `SessionState` of the same names.
 
     Attributes:
         calls: calls of the session when this agent last acted.

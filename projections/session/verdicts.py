@@ -143,7 +143,7 @@ def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str,
 
 
 def text_of(raw: bytes, parsed: Any) -> str:
-    """What a failed call gave in place of an error, as text."""
+    """Text of a failed call without an error: its result."""
     if raw[:1] == b'"':
         return text_of_result(json_of(msgspec.Raw(raw)))
     return text_of_result(parsed) or raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
@@ -158,7 +158,7 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
 
 
 def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, Any]:
-    """What an outcome says besides, where a call did not just work."""
+    """Further fields of the outcome of a call that did not just work."""
     return {
         "severity": verdict.severity,
         "http_status": verdict.http_status,

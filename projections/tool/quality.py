@@ -67,7 +67,7 @@ def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float
 
 
 def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | None:
-    """What a failed call costs, by its cause; None: nothing.
+    """Severity of a failed call for quality, by its cause; None: it costs nothing.
 
     A tool that ran and said no costs little where it was asked for a scenario, and nothing elsewhere.
     """

@@ -112,7 +112,7 @@ def _check_room(state: ToolState, order: cmd.ToolRemove, rules: Rules) -> None:
 
 
 class _Narrow(NamedTuple):
-    """What a state knows of a call's fine key.
+    """Record of a call's fine key, as far as this state has it.
 
     Attributes:
         record: its record; None where there is none here.

@@ -60,7 +60,7 @@ def reason(change: Change, rule: EscalationRule) -> str:
 
 
 def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str) -> str:
-    """What leads back to trust from here; `order_key` names the record whose reset makes calls of the key run again."""
+    """Describe what leads back to trust; `order_key` names the record whose reset makes calls of the key run again."""
     match record.state:
         case TrustState.ESCALATED:
             when = rfc3339(recovery_at(record, rule))[11:19]
@@ -80,7 +80,7 @@ def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str) -> 
 
 
 def subject(record: TrustRecord) -> str:
-    """What a notification is about: `Tool 'bash|command=git'`, `Service 'api.example.com'`."""
+    """Subject of a notification: `Tool 'bash|command=git'`, `Service 'api.example.com'`."""
     name = record.key.removeprefix("service:")
     return f"Service '{name}'" if record.scope == "service" else f"Tool '{record.key}'"
 

@@ -38,7 +38,7 @@ SPREAD = 3
 """Fine keys of a tool that must be failing before the tool as a whole is judged."""
 
 SESSION_DECAY = 0.8
-"""What each later session that only worked leaves of a failure."""
+"""Factor on the weight of a failure for each later session that only worked."""
 
 DEFAULT_COUNT = 3
 """Half of the latest calls that are looked at, where a rule has no count of its own."""
@@ -116,7 +116,7 @@ class Change(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """How one record judges a call.
+    """Rule and mode by which one record judges a call.
 
     Attributes:
         rule: the rule of the record's own scope.
@@ -187,7 +187,7 @@ def _mark(session_id: str) -> int:
 
 
 def decay(age_ms: int, clean_sessions: int) -> float:
-    """What a failure of weight 1 counts at an age, after so many later sessions in which the key only worked."""
+    """Weight of a failure at an age, after so many later sessions in which the key only worked."""
     return float(max(0.1, 1.0 - 0.1 * (age_ms // HOUR_MS)) * SESSION_DECAY**clean_sessions)
 
 

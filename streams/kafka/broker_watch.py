@@ -309,7 +309,7 @@ class BrokerWatch:
         return bool(self.leaderless)
 
     def _fault(self, name: str, topic: Found | None, needs: tuple[int, ...]) -> str:
-        """What is wrong with a topic for good; empty when nothing is."""
+        """Permanent fault of a topic, in words; empty if there is none."""
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
             return (
                 f"topic {name} was deleted under the running worker: create it with `trustfold topics create`, and as "

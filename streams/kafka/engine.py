@@ -203,7 +203,7 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """What the worker does: starting, recovering, running, rebalancing, stopping or failed."""
+        """State of the worker: starting, recovering, running, rebalancing, stopping or failed."""
         if self.failed or self.stopping:
             return "failed" if self.failed else "stopping"
         if self._tenure is not None:
@@ -459,7 +459,7 @@ def _reason(letter: bytes | None) -> str:
 
 
 def _needs(settings: KafkaSettings, topology: Topology) -> dict[str, tuple[int, ...]]:
-    """What a worker does to which topic."""
+    """Operations of a worker on each topic."""
     needs = {}
     for topic in TOPICS.values():
         reads, writes = Role.WORKER in topic.readers, Role.WORKER in topic.writers

@@ -63,7 +63,7 @@ def ready(engine: Engine) -> str:
 
 
 def body(engine: Engine, reason: str) -> bytes:
-    """What the endpoints say, as JSON."""
+    """Body of the health endpoints, as JSON."""
     now = time.monotonic()
     return orjson.dumps(
         {

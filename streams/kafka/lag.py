@@ -1,4 +1,4 @@
-"""How far a consumer group is behind: in records, and in seconds by the next record it has to take."""
+"""Lag of a consumer group, in records, and in seconds by the next record it has to take."""
 
 from __future__ import annotations
 

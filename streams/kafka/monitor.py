@@ -31,7 +31,7 @@ KINDS = {
     "clamped": "event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
     "untracked": "failures counted in their tool's key alone: the tool has its most fine keys (trust.max_fine_keys)",
 }
-"""What the folds count that an operator must know."""
+"""Counters of the folds that an operator must know."""
 
 
 class Monitor:

@@ -47,7 +47,7 @@ def policy(told: Any) -> dict[str, Any]:
 
 
 class Levels(Area):
-    """What an environment, a session, a workspace and a user set; what the files hold."""
+    """Settings of environment, session, workspace and user, and of the files."""
 
     def prepare(self) -> None:
         """Nothing is set, and there is no file."""

@@ -385,7 +385,7 @@ class Loops(Levels):
         return self.answers[-1]
 
     def see_strike(self) -> int:
-        """How often one loop has been told so far, each time more strongly."""
+        """Number of reports of one loop so far, each with a higher severity."""
         return max(Counter((one["pattern"], one["fingerprint"]) for one in self._detected()).values(), default=0)
 
     def check_abort(self, wanted: str | None) -> str:

@@ -94,7 +94,7 @@ class Quality(Area):
 
     @reads("scenario similarity failure_similarity age_days quality similar_failures")
     def op_rank(self, event: dict[str, Any]) -> None:
-        """How it ranks for a scenario of a given similarity: as published, or with this score and these failures."""
+        """Rank for a scenario of a given similarity: as published, or with this score and these failures."""
         tool, to_tool = self._tool(), float(event.get("similarity", 1.0))
         told = [one for one in self.world.published().values() if one["kind"] == "quality"]
         alike = {tool: to_tool}

@@ -206,7 +206,7 @@ class Trust(TrustViews):
 
     @reads("age_s sessions_crossed")
     def op_effective_weight(self, event: dict[str, Any]) -> None:
-        """What one failure of full weight counts at this age, after so many later sessions in which its key worked."""
+        """Weight of one failure at this age, after so many later sessions in which its key worked."""
         self.weights.append(decay(round(1000 * event.get("age_s", 0)), int(event.get("sessions_crossed", 0))))
 
     @reads("mode value")

@@ -141,7 +141,7 @@ _KEYS = (
 """Keys and services of the calls, beside their tools."""
 
 ORDERS = ("trust.reset", "trust.reset", "trust.recover", "tool.remove", "tool.restore")
-"""What an operator may order about a key."""
+"""Orders of an operator about a key."""
 
 
 def order_line(number: int, order: str, key: str, workspace: str, at: datetime) -> bytes:

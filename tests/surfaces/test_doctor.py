@@ -24,7 +24,7 @@ Checks = dict[str, dict[str, str]]
 
 
 def examine(tmp_path: Path, env: Mapping[str, str] | None = None, code: int = 0) -> Checks:
-    """What the doctor finds in a directory, by check."""
+    """Findings of the doctor in a directory, by check."""
     done = trustfold("doctor", "--json", cwd=tmp_path, env=env)
     assert done.returncode == code, done.stdout + done.stderr
     document = json.loads(done.stdout)

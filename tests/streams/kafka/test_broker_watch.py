@@ -38,7 +38,7 @@ class Cluster:
         self.faults.append(error)
 
     async def ask(self) -> dict[str, Found]:
-        """What the cluster says."""
+        """State of the cluster."""
         return {NAME: Found(self.answer())}
 
     def look(self, answer: Callable[[], dict[str, Any]] | BaseException, times: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""What the brokers are asked beside aiokafka's own questions: rights, groups and their clock."""
+"""Admin requests that aiokafka lacks: rights, groups and the brokers' clock."""
 
 import asyncio
 import json
