@@ -37,10 +37,10 @@ def test_the_bare_import_loads_next_to_nothing() -> None:
 
 
 def test_the_import_is_quick() -> None:
-    """The best of three, for the machine may be busy."""
+    """The best of three, in time of the processor, for the machine may be busy."""
     code = (
-        "import time; t = time.perf_counter(); from trustfold.guard import ToolGuard;"
-        "print((time.perf_counter() - t) * 1000)"
+        "import time; t = time.process_time(); from trustfold.guard import ToolGuard;"
+        "print((time.process_time() - t) * 1000)"
     )
     assert min(float(run(code)) for _ in range(3)) < MAX_MS
 

@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "digitalocean token": (f"dop_v1_{H}{H}", H),
     "age key": (f"AGE-SECRET-KEY-1{A.upper()}", A.upper()),
     "api key in a query": (f"https://api.test/v1?api_key={A}&q=1", A),
-    "one-time password": ("otp: 483920", "483920"),
+    "one-time password": ("otp: 48392071", "48392071"),
     "linear key": (f"lin_api_{A}", A),
     "grafana key": (f"glsa_{A}_1a2b3c4d", A),
     # assignments: the value is hidden, not the name
