@@ -56,7 +56,7 @@ def _relay(stream: Generator[Any, Any, Any], ended: Ended) -> Generator[Any, Any
 
 
 async def relay_async(stream: AsyncGenerator[Any, Any], ended: Ended | None = None) -> AsyncGenerator[Any, Any]:
-    """What `yield from` would do, if asynchronous generators had it."""
+    """Delegate to an asynchronous generator, as `yield from` does to a plain one."""
     try:
         item = await stream.__anext__()
         while True:

@@ -292,7 +292,7 @@ Groups of each pattern: label, separator, then the value in one of five.
 """
 
 GATES: dict[str, tuple[Shape, ...]] = {}
-"""What is looked for in every text, with the structures that it may belong to."""
+"""Needles that every text is searched for, each with the structures that it may belong to."""
 
 for _structure in STRUCTURES:
     for _gate in _structure.gates:
@@ -307,7 +307,7 @@ LABEL_ENDS = frozenset(
 
 SEPARATED = bytes(58 if byte in b":=" else byte for byte in range(256))
 QUOTES = b"\"'`\\ \t])?"
-"""What may stand between a label and its separator."""
+"""Characters allowed between a label and its separator."""
 
 MULTI_WORD = re.compile(rb"[a-z]+(?:[ ,]+[a-z]+){2,23}")
 """Words behind a label of a phrase."""

@@ -188,7 +188,7 @@ _CLASS = re.compile(r"(?:.*[.:])?(?:[A-Z]\w*(?:Error|Exception|Fault|Failure|Pan
 _WAITED = re.compile(
     r"\bwaiting for (?:the )?(?:locator|selector|element|getby\w+|get_by_\w+|xpath|text|function)\b|pointer events"
 )
-"""What a browser waited for that the page does not have."""
+"""Messages of a browser that waited for something the page does not have."""
 
 _CODE_IN_TEXT = re.compile(r"\brpc error: code = (\w{1,60})|\bAn error occurred \((\w{1,60})\)")
 _CODE_IN_FRONT = re.compile(r"(?:Error: )?([A-Z][A-Z_]{3,30}): ")
@@ -232,7 +232,7 @@ _CUT_OFF = re.compile(
 _SQL_TYPES = ("sql", "programmingerror", "operationalerror", "databaseerror", "integrityerror", "queryerror")
 _PROGRAM_ENDS = frozenset({Severity.TIMEOUT, Severity.CRASH})
 _SQL_HEALTH = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.NOT_FOUND})
-"""What a database's error may say besides that it is an answer."""
+"""Severities that a database's error may have besides `validation`."""
 
 _SQL_SEARCHES = tuple(search for search in _SEARCHES if search[0] in _SQL_HEALTH)
 

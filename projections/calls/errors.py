@@ -66,7 +66,7 @@ _BY_EXIT_CODE = {
 }
 _REMOTE_COMMANDS = frozenset({"ssh", "scp", "sftp", "sshpass", "mosh", "autossh"})
 _CONNECTION_LOST = 255
-"""How ssh and its kin say that there was no connection; any other program means -1 by it."""
+"""Exit code of ssh and its like where there was no connection; of any other program it means -1."""
 
 
 def neutral_reason(error_type: str, message: str = "") -> str:

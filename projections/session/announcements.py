@@ -123,7 +123,7 @@ _GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")
 """A Greek letter: a semicolon behind it asks."""
 
 _TRAILING = " \t\r\n*_`~'\"”“»«’)]}」』\uff09】"
-"""What may stand behind the mark that ends a message."""
+"""Characters ignored behind the mark that ends a message."""
 
 _LONGEST_START = 16
 """More characters than any phrase has before its needle."""

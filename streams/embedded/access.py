@@ -38,7 +38,7 @@ ORDER_PATHS = frozenset({"/v1/commands", "/v1/settings", "/v1/reload", "/v1/dead
 
 
 class Roles(NamedTuple):
-    """What the server asks for.
+    """Tokens that the server asks for.
 
     Attributes:
         publisher: token that may publish events and read; empty: everybody on this machine may.
