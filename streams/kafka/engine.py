@@ -428,9 +428,10 @@ class Engine:
                 return
 
     async def stop(self) -> None:
-        """Last checkpoint and commit; after this nothing flows."""
+        """Last checkpoint and commit; after this nothing flows, and no partition is taken."""
         self.stopping = True
         self.gate.close()
+        await self._app.tables.recovery.cancel()
         await self._save(self.settings.stop_timeout / 2)
         self.drop()
 

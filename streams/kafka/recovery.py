@@ -46,7 +46,10 @@ class BulkRecovery(Service):
         self._running: asyncio.Task[None] | None = None
 
     def begin(self, assigned: set[TP], generation: int) -> None:
-        """Start recovering an assignment."""
+        """Start recovering an assignment, unless the worker was asked to stop."""
+        if self.app.engine.stopping:
+            log.info("generation %d is not taken: the worker stops", generation)
+            return
         self.in_recovery = True
         self._running = asyncio.get_running_loop().create_task(
             self._recover(self._running, set(assigned), generation), name=f"recovery of generation {generation}"

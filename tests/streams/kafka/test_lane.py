@@ -16,6 +16,7 @@ from trustfold.streams.kafka.gate import BUFFERED_POLLS, Batch, Gate, Poll, Tenu
 from trustfold.streams.kafka.lane import BatchConsumer, bounded
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka.recovery import BulkRecovery
 from trustfold.streams.kafka.settings import KafkaSettings
 
 EVENTS = TP("trustfold.events", 0)
@@ -226,6 +227,44 @@ def test_what_the_folds_count_is_added_up_over_their_batches() -> None:
     asyncio.run(found.on_poll(poll_of(12, FIRST)))
     asyncio.run(found.on_poll(poll_of(found.tasks["session", 0].next[EVENTS], FIRST)))
     assert found.metrics.folds == {"untracked": 4}
+
+
+def test_a_stop_ends_the_recovery_under_way() -> None:
+    """A stop between a recovery's last request and its first record ends the recovery; it fails nothing."""
+
+    async def scenario() -> None:
+        found = engine()
+        seeking, failed = asyncio.Event(), []
+        found.on_failure = lambda: failed.append(found.reason)
+
+        async def seek_sources(*_: object) -> dict[TP, int]:
+            seeking.set()
+            await asyncio.sleep(0.05)
+            return {EVENTS: 0}
+
+        async def nothing(*_: object) -> None:
+            pass
+
+        async def recover(assigned: set[TP]) -> None:
+            found.tasks["session", 0] = SimpleNamespace(next={}, progress=dict, moved=False)
+
+        consumer = SimpleNamespace(seek_sources=seek_sources)
+        app = SimpleNamespace(engine=found, consumer=consumer, _consumer=None)
+        found.recover, found.is_member, found._save = recover, lambda _: True, nothing
+        recovery = BulkRecovery(app)
+        recovery._resume = nothing
+        app.tables = SimpleNamespace(recovery=recovery)
+        found.bind(app, {})
+        recovery.begin({EVENTS}, 3)
+        await seeking.wait()
+        await found.stop()
+        recovery.begin({EVENTS}, 4)
+        await asyncio.sleep(0.1)
+        assert not failed
+        assert not found.tasks
+        assert found.gate.tenure is None
+
+    asyncio.run(scenario())
 
 
 def poll_of(start: int, tenure: Tenure) -> Poll:
