@@ -57,4 +57,3 @@ class IdleKeys:
             if not bucket:
                 del self._buckets[heapq.heappop(order)]
         return taken
-

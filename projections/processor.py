@@ -74,7 +74,6 @@ class StageProcessor:
         folded: events folded since the start.
         duplicates: re-delivered records dropped by position.
         rejected: records that became dead letters.
-        dropped: idle states dropped from the store since the start.
         source: which rules hold for which key.
     """
 
@@ -91,7 +90,7 @@ class StageProcessor:
         self.partition = partition
         self.source = source_of(rules)
         self.stream_time = 0
-        self.folded = self.duplicates = self.rejected = self.dropped = 0
+        self.folded = self.duplicates = self.rejected = 0
         self._load = load
         self._codec: SnapshotCodec[KeyState] = SnapshotCodec(stage.state_type, stage.state_version)
         self._slots = {topic: slot for slot, topic in enumerate(stage.sources)}
@@ -107,7 +106,7 @@ class StageProcessor:
         self._parting: dict[str, int] = {}
         self._arrivals = self._idle_until = 0
 
-    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0915 - one hot loop
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0912, PLR0915 - one hot loop
         """Fold records of one source topic, in order, and return what they cause.
 
         Bad input never raises: it comes back as an output on `dead-letters`. Rules that change meanwhile hold from the
@@ -151,7 +150,7 @@ class StageProcessor:
             if 0 < timestamp < at - CLOCK_TOLERANCE_MS:
                 at = max(timestamp + CLOCK_TOLERANCE_MS, FIRST_MS)
                 emit.count("clamped")
-            if timestamp < arrivals:
+            if timestamp < arrivals:  # noqa: PLR1730 - as below
                 arrivals = timestamp
             said = at
             heard = timestamp if by_arrival and timestamp > 0 else said
@@ -315,6 +314,7 @@ class StageProcessor:
             rest = stage.rest(state)
             if rest is Rest.NOTHING and key not in self._dirty:
                 dropped.append((raw_key, None))
+                self._emit.count("dropped")
                 self._live.pop(key, None)
                 self._due_known.pop(key, None)
                 self._leaving.add(key)
@@ -322,7 +322,6 @@ class StageProcessor:
             if rest is Rest.TOLD:
                 self._parting[key] = heard + idle_ms
             self._idle.add(raw_key, now)
-        self.dropped += len(dropped)
         return dropped
 
     def forget_clean(self, keep: int) -> None:
@@ -356,7 +355,8 @@ class StageProcessor:
 
     def _begin_anew(self, key: str, over: KeyState) -> KeyState:
         """A fresh state in place of one that is over; what was folded into that one stays folded."""
-        state = self._live[key] = self.stage.state_type(positions=over.positions)
+        state: KeyState = self.stage.state_type(positions=over.positions)
+        self._live[key] = state
         return state
 
 

@@ -46,7 +46,7 @@ class PartitionTask:
     rewrite: set[bytes] = field(default_factory=set)
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
-        """What to write now: states touched or dropped, states to be written again, and how far the sources are read."""
+        """What to write now: states touched or dropped, states to be written again, how far the sources are read."""
         items = self.processor.snapshot(int(time.time() * 1000))
         if self.rewrite:
             touched = {key for key, _ in items}
