@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,7 +48,14 @@ COMPACTION = {
 """Of the changelogs here: a run of minutes must see what a deployment sees in hours."""
 
 TOLERATED_GROWTH = 0.10
-"""Share by which memory may differ between the two halves of the steady part."""
+"""Share by which the peak of the second half of the steady part may lie above that of the first."""
+
+SETTLED_AFTER, SETTLED_AFTER_S = 4, 120
+"""Idle times, and seconds beside them, until what is dropped balances what is made: sessions go after two idle times,
+keys that followers know of after four, all of them by the minute, and compaction follows."""
+
+LEAST_STEADY = 4
+"""Samples below which nothing is compared."""
 
 SESSIONS_IN_A_WORKSPACE = 50
 DRAIN_S = 120
@@ -273,24 +280,28 @@ def _tell(one: Sample) -> None:
 
 
 def verdict(samples: list[Sample], idle_minutes: float) -> list[str]:
-    """What is wrong, a line each: memory or states that grow after expiry began, or lag at the end."""
-    steady = [one for one in samples if one.seconds > idle_minutes * 60 * 2.5][:-1]
-    if len(steady) < 4:
-        return ["too short: expiry needs two and a half times the idle time before anything can be compared"]
+    """What is wrong, a line each: memory, states or changelogs whose peaks grow, or lag at the end."""
+    begins = idle_minutes * 60 * SETTLED_AFTER + SETTLED_AFTER_S
+    steady = [one for one in samples if one.seconds > begins]
+    if len(steady) < LEAST_STEADY:
+        return [f"too short: what is dropped balances what is made after {begins:.0f} s; give it twice that time"]
     half = len(steady) // 2
     wrong = []
-    for name, value in (
-        ("memory", lambda one: one.memory_mb),
-        ("states", lambda one: sum(one.states.values())),
-        ("changelogs", lambda one: one.changelog_mb),
-    ):
-        before, after = (sum(map(value, part)) / len(part) for part in (steady[:half], steady[half:]))
-        say(f"{name}: {before:,.1f} in the first half after expiry began, {after:,.1f} in the second")
+    for name, value in _GAUGES.items():
+        before, after = (max(map(value, part)) for part in (steady[:half], steady[half:]))
+        say(f"{name}: at most {before:,.1f} in the first half of the steady part, {after:,.1f} in the second")
         if after > before * (1 + TOLERATED_GROWTH):
             wrong.append(f"{name} grew from {before:,.1f} to {after:,.1f}")
     if samples[-1].lag:
         wrong.append(f"{samples[-1].lag:,} records were not folded {DRAIN_S} s after the last was published")
     return wrong
+
+
+_GAUGES: dict[str, Callable[[Sample], float]] = {
+    "memory, MB": lambda one: one.memory_mb,
+    "states": lambda one: sum(one.states.values()),
+    "changelogs, MB": lambda one: one.changelog_mb,
+}
 
 
 def main() -> int:
