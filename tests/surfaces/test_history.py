@@ -54,6 +54,7 @@ def test_files_are_recorded_once(recorded_files: Path) -> None:
     assert (other.returncode, b"name another directory" in other.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer_for_people_and_for_machines(recorded_files: Path) -> None:
     """As a table and as JSON; an unknown one is told which there are."""
     for question in QUESTIONS:

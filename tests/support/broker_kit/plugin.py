@@ -5,6 +5,7 @@ tests/conftest.py loads this. The markers are declared in pyproject.toml.
 
 import asyncio
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reports = config.stash.get(OF_WORKERS, []) if opened is None else [_report(opened)]
     if reports:
         terminalreporter.section("broker")
-        for line in sum(reports, []):
+        for line in itertools.chain(*reports):
             terminalreporter.line(line)
 
 
