@@ -38,5 +38,5 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def _quick(config: pytest.Config) -> bool:
-    """Whether neither `--slow` nor an expression of marks says which tests are wanted."""
-    return not (config.getoption("slow") or config.getoption("markexpr"))
+    """Whether slow tests are left out: neither `--slow` nor an expression of marks speaks of them."""
+    return not config.getoption("slow") and "slow" not in config.getoption("markexpr")
