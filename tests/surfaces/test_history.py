@@ -258,4 +258,4 @@ def test_record_stops_when_told(tmp_path: Path) -> None:
         assert "Ctrl-C stops it" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], timeout=5, what="five rows")
+    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], timeout=60, what="five rows")
