@@ -51,7 +51,7 @@ def public(outputs: list[Output]) -> list[tuple[str, str, bytes | None]]:
     return [(out.topic, out.key, out.value) for out in outputs if out.topic not in {*INTERNAL_TOPICS, "events"}]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(lines=event_lines(50), data=st.data())
 def test_the_log_gives_the_same_bytes_again(lines: list[bytes], data: st.DataObject) -> None:
     """Batches, ticks and restarts at any place: what was told is what the log alone gives."""
@@ -71,10 +71,10 @@ def test_the_log_gives_the_same_bytes_again(lines: list[bytes], data: st.DataObj
 
 
 def test_the_store_does_not_grow_with_the_number_of_sessions(tmp_path: Path) -> None:
-    """A session a minute for ten hours: what is stored is that of two."""
+    """A session a minute for five hours: what is stored is that of two."""
     path, most = tmp_path / "s.sqlite", 0
     with EmbeddedEngine.open(path, RULES) as engine, sqlite3.connect(path) as reader:
-        for minute in range(600):
+        for minute in range(300):
             story = Story(rules=RULES, session=f"s{minute}", workspace=f"w{minute}")
             story.now, story._ids = START + timedelta(minutes=minute), minute * 10
             story.works("bash")
