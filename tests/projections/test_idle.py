@@ -169,8 +169,8 @@ def test_a_session_that_rests_is_not_dropped() -> None:
     story.now, story._ids = churn.at, 500_000
     story.works("bash", {"command": "ls"}, times=2)
     churn.feed(story.records)
-    churn.pass_time(timedelta(minutes=30))
-    churn.pass_time(timedelta(minutes=29))
+    churn.pass_time(timedelta(minutes=1))
+    churn.pass_time(timedelta(minutes=57))
     story.records, story.now = [], churn.at
     story.works("bash", {"command": "ls"})
     assert "pattern.detected" in {out.type for out in churn.feed(story.records)}
