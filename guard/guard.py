@@ -159,6 +159,8 @@ class ToolGuard(Checking, Reporting):
         """
         from .backends.memory import MemoryBackend  # only this way needs the folds
 
+        if rules is not None:
+            settings = {"families": rules.tools.families, **settings}
         chosen = GuardSettings.from_env(**settings)
         clock, metrics = clock or SystemClock(), Metrics()
         backend = MemoryBackend(clock, metrics, rules)
@@ -371,15 +373,12 @@ class ToolGuard(Checking, Reporting):
         Raises:
             EnvelopeRejected: it makes no sense; the code is `unknown_tool` or `invalid_input`.
         """
-        if not is_name(tool_name):
-            shown = text_of(tool_name)[:40]
-            raise EnvelopeRejected(f"tool_name must be a name of 1 to 256 characters, not {shown!r}", UNKNOWN_TOOL)
+        check_call(tool_name, args, session_id)
         if function is None:
             message = f"no function for {tool_name!r}; give one, or register the tool with one"
             raise EnvelopeRejected(message, UNKNOWN_TOOL)
         if not callable(function):
             raise EnvelopeRejected(f"the function of {tool_name!r} is no function, but {kind_of(function)}")
-        check_call(tool_name, args, session_id)
         try:
             call = prepare(
                 self.tools.get(tool_name),
