@@ -194,8 +194,7 @@ class ToolGuard(Checking, Reporting):
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
         backend = HttpBackend(engine.url, metrics, chosen.buffer_events, token=token, engine=engine)
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
-        guard.home = asyncio.get_running_loop()
-        await backend.start(wait_s)
+        await guard._start(wait_s)
         return guard
 
     @classmethod
@@ -237,12 +236,18 @@ class ToolGuard(Checking, Reporting):
             address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
         )
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
-        guard.home = asyncio.get_running_loop()
-        await backend.start(wait_s)
+        await guard._start(wait_s)
         if strict and not backend.connected:
             await guard.close()
             raise ConfigError(f"nobody answers at {address}; is it running, is the address right?")
         return guard
+
+    async def _start(self, wait_s: float) -> None:
+        """Connect the backend and a shared dedupe store, and live on this loop."""
+        self.home = asyncio.get_running_loop()
+        if isinstance(self.store, FallbackDedupeStore):
+            await self.store.connect()
+        await self.backend.start(wait_s)
 
     # --- what it knows --------------------------------------------------------------------------------------------
 
@@ -469,11 +474,13 @@ class ToolGuard(Checking, Reporting):
             return
         self._closed = True
         if self._blocking is not None:
-            self._blocking.close()
+            self._blocking.close(self._joiner.leave_loop)
         await self.backend.close()
         await self.store.close()
 
     async def __aenter__(self) -> Self:
+        if isinstance(self.store, FallbackDedupeStore):
+            await self.store.connect()
         return self
 
     async def __aexit__(self, *_: object) -> None:

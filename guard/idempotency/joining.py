@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
 from ..attempts import attempt_limit_ms, failure_of_thread
+from ..blocking import BLOCKED
 from ..clock import Clock, new_id
 from ..control_flow import Passthrough, steers
 from ..json_view import is_big
@@ -35,9 +38,12 @@ if TYPE_CHECKING:
 TRANSIENT_MS = 5_000
 """How long the end of a run that is kept for nobody waits for those who waited for it."""
 
-_WRONG_LOOP = (
-    "calls of this tool are joined through a store whose connections belong to another event loop; "
-    "make the function a coroutine function, or call it in a thread (asyncio.to_thread)"
+_HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
+"""Holders of the calls within which this one is made."""
+
+_WAITS_FOR_THIS = (
+    "the same call is running already and cannot end before this one: it is made within it, or without await on its "
+    "event loop; give this call a key of its own, or call it in a thread (asyncio.to_thread)"
 )
 
 Run = Callable[[], Awaitable[ToolResult]]
@@ -57,7 +63,9 @@ class Joiner:
     ) -> None:
         """Keep keys in `store`; what steers the program, `passthrough` included, leaves them free."""
         self._passthrough = passthrough
-        self._store = store
+        self._own_store = store
+        self._elsewhere: WeakKeyDictionary[asyncio.AbstractEventLoop, DedupeStore] = WeakKeyDictionary()
+        self._loops: dict[str, asyncio.AbstractEventLoop] = {}
         self._policy = policy
         self._privacy = privacy
         self._clock = clock
@@ -69,19 +77,33 @@ class Joiner:
     def after_fork(self) -> None:
         """Forget threads and tasks, which stay behind in the parent process."""
         self._loop = None
+        self._elsewhere.clear()
+        self._loops = {}
         self._threads = {}
         self._tasks = set()
 
-    def _store_is_here(self) -> bool:
-        """Whether the store's connections are this loop's; they become so where the loop they had is gone."""
+    @property
+    def _store(self) -> DedupeStore:
+        """The store over connections of this loop; its own become this loop's where the loop they had is gone."""
+        if self._own_store.in_process:
+            return self._own_store
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None:
-                if self._loop.is_running():
-                    return False
-                self._store.after_fork()
-            self._loop = loop
-        return True
+        if self._loop is loop:
+            return self._own_store
+        if self._loop is not None and self._loop.is_running():
+            if loop not in self._elsewhere:
+                self._elsewhere[loop] = self._own_store.on_another_loop()
+            return self._elsewhere[loop]
+        if self._loop is not None:
+            self._own_store.after_fork()
+        self._loop = loop
+        return self._own_store
+
+    async def leave_loop(self) -> None:
+        """Let go of the connections of a loop beside the store's own that is about to end."""
+        store = self._elsewhere.pop(asyncio.get_running_loop(), None)
+        if store is not None:
+            await store.close()
 
     def key_for(self, call: Call, function: Function) -> str | None:
         """Key under which a call is joined with others; None where it runs by itself.
@@ -120,9 +142,6 @@ class Joiner:
 
         Where the store cannot be reached, the call runs by itself: a lost store must not stop the tools.
         """
-        if not self._store.in_process and not self._store_is_here():
-            error = refusal("wrong_loop", _WRONG_LOOP)
-            return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
         record = DedupeRecord(
             key=key,
             tool=call.name,
@@ -152,10 +171,17 @@ class Joiner:
             if self.mode_of(call) is DedupeMode.BEST_EFFORT:
                 message = "the same call is running already; wait for it (409)"
                 return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", message))
+            if self._waits_for_this(claim.record.holder):
+                return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", _WAITS_FOR_THIS))
             waited = True
             ended = await self._wait(call, claim, run)
             if ended is not None:
                 return ended
+
+    def _waits_for_this(self, holder: str) -> bool:
+        """Whether a twin cannot end before this call does: this call is made within it, or blocks its event loop."""
+        blocked = BLOCKED.get()
+        return holder in _HELD.get() or (blocked is not None and self._loops.get(holder) is blocked)
 
     async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
         """Wait for the twin; its end, or None where the key has become free."""
@@ -196,6 +222,8 @@ class Joiner:
     async def _hold(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while giving signs of life, and leave its end for the others."""
         alive = asyncio.create_task(self._give_signs(call, record))
+        self._loops[record.holder] = asyncio.get_running_loop()
+        within = _HELD.set(_HELD.get() | {record.holder})
         try:
             result = await run()
         except GeneratorExit:  # the loop is gone; the lease will end
@@ -206,6 +234,8 @@ class Joiner:
             raise
         finally:
             alive.cancel()
+            del self._loops[record.holder]
+            _HELD.reset(within)
         await self._settle(call, record, result)
         return result
 

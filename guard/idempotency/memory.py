@@ -142,6 +142,10 @@ class InMemoryDedupeStore:
     async def close(self) -> None:
         """Nothing is held open."""
 
+    def on_another_loop(self) -> InMemoryDedupeStore:
+        """This very store, which serves several loops."""
+        return self
+
     def after_fork(self) -> None:
         """Forget the calls that run in the parent process; nobody here would ever finish them."""
         self._lock = RLock()

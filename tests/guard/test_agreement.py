@@ -1,4 +1,4 @@
-"""What a guard says of a call by itself is what a worker says of it from its event: the key, and how bad a failure is."""
+"""Guard and worker agree: on the key of a call, and on how bad a failure is."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Place(enum.Enum):
     WEB = "https://api.example.com/v1/x"
 
 
-class Word(str):
+class Word(str):  # noqa: SLOT000 - as programs have them
     """A text of its own class."""
 
 
-class Path_(enum.StrEnum):
+class Root(enum.StrEnum):
     """A path that is a text."""
 
     ROOT = "/srv/root/x.txt"
@@ -62,7 +62,7 @@ texts = st.sampled_from(
 values = st.one_of(
     texts,
     texts.map(Word),
-    st.sampled_from([*Place, *Path_]),
+    st.sampled_from([*Place, *Root]),
     texts.map(PurePosixPath),
     st.just(uuid.UUID(int=7)),
     st.builds(Where),
