@@ -64,7 +64,10 @@ def sent_form(args: dict[str, Any], form: tuple[Any, bytes] | None = None) -> di
     if plain is not args:
         sent: dict[str, Any] = json_view(args, open_objects=False)
         return sent
-    return args if _PLAIN.issuperset(map(type, args.values())) else orjson.loads(raw)
+    if _PLAIN.issuperset(map(type, args.values())):
+        return args
+    read: dict[str, Any] = orjson.loads(raw)
+    return read
 
 
 def json_view(value: Any, *, open_objects: bool = True) -> Any:

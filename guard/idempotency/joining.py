@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
@@ -65,6 +66,7 @@ class Joiner:
         self._passthrough = passthrough
         self._own_store = store
         self._elsewhere: WeakKeyDictionary[asyncio.AbstractEventLoop, DedupeStore] = WeakKeyDictionary()
+        self._held: dict[asyncio.AbstractEventLoop, dict[str, tuple[Call, DedupeRecord]]] = {}
         self._loops: dict[str, asyncio.AbstractEventLoop] = {}
         self._policy = policy
         self._privacy = privacy
@@ -78,7 +80,7 @@ class Joiner:
         """Forget threads and tasks, which stay behind in the parent process."""
         self._loop = None
         self._elsewhere.clear()
-        self._loops = {}
+        self._held, self._loops = {}, {}
         self._threads = {}
         self._tasks = set()
 
@@ -221,8 +223,8 @@ class Joiner:
 
     async def _hold(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while giving signs of life, and leave its end for the others."""
-        alive = asyncio.create_task(self._give_signs(call, record))
-        self._loops[record.holder] = asyncio.get_running_loop()
+        self._keep_alive(call, record)
+        self._loops[record.holder] = loop = asyncio.get_running_loop()
         within = _HELD.set(_HELD.get() | {record.holder})
         try:
             result = await run()
@@ -233,9 +235,10 @@ class Joiner:
             await self._settle(call, record, call.ended)
             raise
         finally:
-            alive.cancel()
-            del self._loops[record.holder]
-            _HELD.reset(within)
+            self._let_go(loop, record)
+            self._loops.pop(record.holder, None)
+            with contextlib.suppress(ValueError):  # what closes it is in no context of ours
+                _HELD.reset(within)
         await self._settle(call, record, result)
         return result
 
@@ -269,7 +272,6 @@ class Joiner:
     ) -> None:
         """Hold the key until the thread ends; then what it returned is the end of the call."""
         again = msgspec.structs.replace(record, holder=new_id(self._clock.now_ms()))
-        alive: asyncio.Task[None] | None = None
         claimed: Claim | None = None
         try:
             # The end of the attempt that was given up is told first; those who waited for it share it.
@@ -281,7 +283,7 @@ class Joiner:
                         break
                     await self._store.wait(record.key, claimed.record.version, 50.0)
             if claimed.mine:
-                alive = asyncio.create_task(self._give_signs(call, claimed.record))
+                self._keep_alive(call, claimed.record)
             outcome = await asyncio.wrap_future(thread)
             if not claimed.mine:
                 return
@@ -293,8 +295,7 @@ class Joiner:
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._complain(call, "follow", error)
         finally:
-            if alive is not None:
-                alive.cancel()
+            self._let_go(asyncio.get_running_loop(), again)
             if self._threads.get(record.key) is over:
                 del self._threads[record.key]
             if not over.done():
@@ -315,12 +316,12 @@ class Joiner:
 
     async def _follow_stream(self, call: Call, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
         """Hold the key until a generator that was handed over has ended."""
-        alive = asyncio.create_task(self._give_signs(call, record))
+        self._keep_alive(call, record)
         try:
             # What has been read cannot be given again.
             await self._leave(call, record, await stream, keep_output=False)
         finally:
-            alive.cancel()
+            self._let_go(asyncio.get_running_loop(), record)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -328,18 +329,40 @@ class Joiner:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _give_signs(self, call: Call, record: DedupeRecord) -> None:
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        while True:
-            await self._clock.wait(never, self._policy.lease_ms / 3)
-            try:
-                held = await self._store.extend(record, self._policy.lease_ms)
-            except Exception as error:  # noqa: BLE001 - the next sign may get through
-                self._complain(call, "extend", error)
-                continue
-            if not held:
-                say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
-                return
+    def _keep_alive(self, call: Call, record: DedupeRecord) -> None:
+        """Give signs of life for a key until `_let_go`; one task does so for all keys of an event loop."""
+        loop = asyncio.get_running_loop()
+        held = self._held.get(loop)
+        if held is None:
+            held = self._held[loop] = {}
+            self._in_background(self._give_signs(loop, held))
+        held[record.holder] = call, record
+
+    def _let_go(self, loop: asyncio.AbstractEventLoop, record: DedupeRecord) -> None:
+        if (held := self._held.get(loop)) is not None:
+            held.pop(record.holder, None)
+
+    async def _give_signs(self, loop: asyncio.AbstractEventLoop, held: dict[str, tuple[Call, DedupeRecord]]) -> None:
+        never: asyncio.Future[None] = loop.create_future()
+        try:
+            while True:
+                await self._clock.wait(never, self._policy.lease_ms / 3)
+                if not held:
+                    return
+                for call, record in list(held.values()):
+                    await self._give_sign(call, record)
+        finally:
+            self._held.pop(loop, None)
+
+    async def _give_sign(self, call: Call, record: DedupeRecord) -> None:
+        try:
+            still_held = await self._store.extend(record, self._policy.lease_ms)
+        except Exception as error:  # noqa: BLE001 - the next sign may get through
+            self._complain(call, "extend", error)
+            return
+        held = self._held.get(asyncio.get_running_loop(), {})
+        if not still_held and held.pop(record.holder, None) is not None:
+            say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
 
     async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True) -> None:
         error = result.error

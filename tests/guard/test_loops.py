@@ -51,9 +51,11 @@ async def test_a_call_that_blocks_its_twins_loop_is_told_at_once(kind: str, requ
     """The twin goes on when the loop does; neither waits for the other, and nothing runs twice."""
     guard = guard_over(kind, request)
     runs: list[str] = []
+    began = asyncio.Event()
 
     async def slow(**_: Any) -> str:
         runs.append("slow")
+        began.set()
         await asyncio.sleep(0.1)
         return "slow"
 
@@ -64,8 +66,7 @@ async def test_a_call_that_blocks_its_twins_loop_is_told_at_once(kind: str, requ
     guarded = guard.tool(plain, name="send", read_only=True)
     async with guard.session("s"):
         twin = asyncio.create_task(guard.call("send", slow, {}))
-        while not runs:
-            await asyncio.sleep(0.005)
+        await began.wait()
         with pytest.raises(Exception, match="cannot end before this one"):
             guarded()
         assert (await twin).output == "slow"

@@ -1,4 +1,4 @@
-"""How long a call is held up by a shared store that is slow, silent or gone: counted on a loop whose time is made up."""
+"""How long a shared store that is slow or silent holds a call up: counted on a loop whose time is made up."""
 
 from __future__ import annotations
 
