@@ -84,7 +84,7 @@ def _part_by_part(text: str) -> str:
 def _is_clean(text: str | tuple[str, ...] | None) -> bool:
     """Whether a text, or each of several, holds no secret; if so, it is remembered."""
     if isinstance(text, str):
-        clean = is_plain_id(text) or redact_text(text) == text == _part_by_part(text)
+        clean = is_plain_id(text) or (redact_text(text) == text and _are_parts_clean(text))
     else:
         clean = all(map(_is_clean, text or ()))
     if clean:
@@ -92,6 +92,13 @@ def _is_clean(text: str | tuple[str, ...] | None) -> bool:
             _known.clear()
         _known.add(text)
     return clean
+
+
+def _are_parts_clean(text: str) -> bool:
+    """Whether the parts of a key hold no secret; the last one reads as it does in the whole key."""
+    if "\\" in text:
+        return _part_by_part(text) == text
+    return all(part in _known or _is_clean(part) for part in text.split("|")[:-1])
 
 
 def _is_nested_clean(value: Any) -> bool:
