@@ -28,13 +28,16 @@ def planted(value: Any, text: str) -> Any:
     return [planted(inner, text) for inner in value] if isinstance(value, list) else text
 
 
-def events_with(text: str, number: int) -> Iterator[bytes]:
-    """Every type of event with a secret in every field, and in one field at a time of what is else a good event."""
+def events_with(text: str, number: int, *, every: int = 1) -> Iterator[bytes]:
+    """Every type of event with a secret in every field, and in one field at a time of what is else a good event.
+
+    `every`: take single fields of one type in so many only, another one for each kind (`number`).
+    """
     for place, example in enumerate(EVENTS.values()):
         texts = {name: inner for name, inner in example.items() if not isinstance(inner, bool | int | float)}
         whole = example | {name: planted(inner, text) for name, inner in texts.items() if name not in CLOSED}
         yield orjson.dumps(whole | {"id": f"{number}-{place} {text}"[:256]})
-        for field in example:  # some are refused, and become dead letters
+        for field in example if (number + place) % every == 0 else ():  # some are refused, and become dead letters
             yield orjson.dumps(example | {"id": f"{number}-{place}-{field}", field: planted(example[field], text)})
         yield orjson.dumps(whole)[:-1]  # broken off
     base = EVENTS["tool_call.finished"]
@@ -44,17 +47,17 @@ def events_with(text: str, number: int) -> Iterator[bytes]:
         yield orjson.dumps(base | {"id": f"{number}-r{place}", "result": result, "call_id": f"c{number}-{place}"})
 
 
-def lines_of_all_kinds() -> list[bytes]:
-    """Every kind in every field."""
-    return [line for number, (text, _) in enumerate(KINDS.values()) for line in events_with(text, number)]
+def lines_of_all_kinds(every: int) -> list[bytes]:
+    """Events with every kind; `every` as in `events_with`."""
+    return [line for number, (text, _) in enumerate(KINDS.values()) for line in events_with(text, number, every=every)]
 
 
 def found_in(everything: bytes) -> dict[str, bytes]:
     """Kinds whose secret stands in something, each with what stands around it."""
     texts = everything + everything.replace(b"\\\\", b"\\").replace(b"\\n", b"\n")
-    found = {}
-    for kind, (_, secret) in KINDS.items():
-        at = texts.find(secret.encode())
-        if at >= 0:
-            found[kind] = texts[max(0, at - 120) : at + 60]
-    return found
+    places = {secret: texts.find(secret.encode()) for secret in {secret for _, secret in KINDS.values()}}
+    return {
+        kind: texts[max(0, places[secret] - 120) : places[secret] + 60]
+        for kind, (_, secret) in KINDS.items()
+        if places[secret] >= 0
+    }
