@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -10,11 +11,13 @@ import duckdb
 import orjson
 import pytest
 from command_line import trustfold
+from otlp import request, span
 from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
 from trustfold.schemas.redaction import HIDDEN, redact_record
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.topology import LocalTopology
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -87,6 +90,44 @@ def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
     for path in (place / "kept", *(place / "kept").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+
+
+@pytest.mark.parametrize(
+    ("made", "command"),
+    [
+        ("page.html", ("report", "--history", "kept/history", "--html", "page.html")),
+        ("letters.ndjson", ("replay", "few.ndjson", "--dead-letters", "letters.ndjson")),
+        ("events.ndjson", ("import", "spans.json", "--output", "events.ndjson")),
+        ("rows.csv", ("sql", "COPY (FROM failures LIMIT 1) TO 'rows.csv'", "--history", "kept/history")),
+    ],
+    ids=["report", "replay", "import", "sql"],
+)
+def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: str, command: tuple[str, ...]) -> None:
+    """Whatever the umask; a file that was there before keeps its mode."""
+    (place / "few.ndjson").write_bytes(b"\n".join((place / "raw.ndjson").read_bytes().splitlines()[:50]))
+    (place / "spans.json").write_bytes(
+        orjson.dumps(
+            request(
+                span(
+                    "execute_tool fetch",
+                    1.0,
+                    2.0,
+                    {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "fetch"},
+                )
+            )
+        )
+    )
+    before = os.umask(0)
+    try:
+        done = trustfold(*command, cwd=place)
+    finally:
+        os.umask(before)
+    assert (place / made).exists(), done
+    assert stat.S_IMODE((place / made).stat().st_mode) == 0o600
+    if made != "rows.csv":
+        (place / made).chmod(0o640)
+        trustfold(*command, cwd=place)
+        assert stat.S_IMODE((place / made).stat().st_mode) == 0o640
 
 
 def test_the_log_is_folded_as_it_is_stored(place: Path) -> None:
