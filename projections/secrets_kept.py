@@ -69,7 +69,8 @@ def _part_without_secrets(part: str) -> str:
     if part.startswith(_NAMED):
         return redact_text(_part_by_part(part))
     prefix, colon, rest = part.partition(":")
-    return prefix + colon + redact_id(rest) if colon and prefix in _PREFIXES else redact_id(part)
+    shown: str = prefix + colon + redact_id(rest) if colon and prefix in _PREFIXES else redact_id(part)
+    return shown
 
 
 def _part_by_part(text: str) -> str:

@@ -39,4 +39,4 @@ def open_private(path: str | Path) -> BinaryIO:
     Raises:
         OSError: it cannot be opened.
     """
-    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))  # noqa: PTH123, SIM115 - takes a mode
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))

@@ -1,6 +1,6 @@
 """HTTP protocol for uvicorn that cuts slow and half-open requests (extra `web`).
 
-    uvicorn.run(app, http="trustfold.streams.http_protocol:ImpatientProtocol")
+uvicorn.run(app, http="trustfold.streams.http_protocol:ImpatientProtocol")
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@
     )
 
 The last argument makes uvicorn cut connections on which no whole request arrives within ten seconds; by itself it holds
-them for ever, and an application never sees them. Behind another server, set that server's own limit for headers. Point `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` at `/v1/traces`, or add it as a second exporter to a collector.
+them for ever, and an application never sees them. Behind another server, set that server's own limit for headers.
+
+Point `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` at `/v1/traces`, or add it as a second exporter to a collector.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     GET /metrics   for Prometheus, where prometheus-client is installed
 
 A health check that ran on the loop it judges would answer as long as nothing else does. Connections on which no request
-arrives in time are cut, the oldest first where there are many: whoever holds them must not keep a probe from its answer.
-A port that only this machine reaches answers only requests that were meant for this machine.
+arrives in time are cut, the oldest first where there are many: whoever holds them must not keep a probe from its
+answer. A port that only this machine reaches answers only requests that were meant for this machine.
 """
 
 from __future__ import annotations

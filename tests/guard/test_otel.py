@@ -171,7 +171,9 @@ async def test_our_calls_become_spans_and_are_not_read_back(monkeypatch: pytest.
     provider.shutdown()
 
 
-@pytest.mark.parametrize("nanoseconds", ["-1", str(2**63), str(2**64), "883612800000000000000", "1" + "0" * 30, "x", ""])
+@pytest.mark.parametrize(
+    "nanoseconds", ["-1", str(2**63), str(2**64), "883612800000000000000", "1" + "0" * 30, "x", ""]
+)
 @pytest.mark.parametrize("which", ["startTimeUnixNano", "endTimeUnixNano"])
 async def test_a_time_out_of_range_is_a_bad_request(which: str, nanoseconds: str) -> None:
     """Negative, beyond 2**63, in the year 30000, or no number: 400, and nothing is published."""
@@ -208,7 +210,11 @@ async def test_a_time_out_of_range_in_protobuf_is_a_bad_request(nanoseconds: int
 )
 async def test_spans_are_taken_from_no_page_of_another_site(host: str, origin: str, token: str, status: int) -> None:
     """Names that only point to this machine, and pages of other sites, are refused; a token allows any name."""
-    headers = {"host": host} | ({"origin": origin} if origin else {}) | ({"authorization": f"Bearer {token}"} if token else {})
+    headers = (
+        {"host": host}
+        | ({"origin": origin} if origin else {})
+        | ({"authorization": f"Bearer {token}"} if token else {})
+    )
     app = otlp_app(guard_for_tests(), token=token)
     assert await post(app, orjson.dumps(export(tool_span())), **headers) == status
 
@@ -229,7 +235,9 @@ def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) 
         files = open_files(os.getpid())
         with held(address) as connections:
             client = http.client.HTTPConnection(*address, timeout=30)
-            client.request("POST", "/v1/traces", orjson.dumps(export(tool_span())), {"content-type": "application/json"})
+            client.request(
+                "POST", "/v1/traces", orjson.dumps(export(tool_span())), {"content-type": "application/json"}
+            )
             assert client.getresponse().status == 200
             assert is_open(connections[-1])
             client.close()

@@ -1,4 +1,4 @@
-"""Spans of guarded calls hold no secret: every kind planted in all that a caller names and in all that a tool answers."""
+"""Spans of guarded calls hold no secret: every kind planted in what a caller names and in what a tool answers."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def everything_of(outputs: list[Output]) -> bytes:
 
 
 def test_no_output_of_the_folds_holds_a_secret() -> None:
-    """Every kind, in fields of every type of event: not in decisions, states, outcomes, standings, dead letters, nor in their keys."""
+    """Every kind, in fields of every type of event: not in decisions, states, outcomes, dead letters, nor in keys."""
     outputs = outputs_of(lines_of_all_kinds(every=8))
     assert {"outcomes", "standings", "nudges", "suggestions", "state", "dead-letters"} <= {one.topic for one in outputs}
     assert found_in(everything_of(outputs)) == {}
@@ -39,7 +39,9 @@ def test_no_output_of_the_folds_holds_a_secret() -> None:
 
 def test_what_was_looked_at_before_changes_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folded again, with texts remembered from before or with none, the log gives the same bytes."""
-    lines = [line for number, kind in enumerate(list(KINDS)[:12]) for line in events_with(KINDS[kind][0], number, every=8)]
+    lines = [
+        line for number, kind in enumerate(list(KINDS)[:12]) for line in events_with(KINDS[kind][0], number, every=8)
+    ]
     warm = outputs_of(lines)
     monkeypatch.setattr(secrets_kept, "_known", set())
     monkeypatch.setattr(secrets_kept, "MAX_KNOWN", 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ def held(address: tuple[str, int], count: int = 1500) -> Iterator[list[socket.so
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * count + 200  # the listener may be in this process
     if soft < wanted:
-        if hard not in {resource.RLIM_INFINITY} and hard < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
             pytest.skip(f"this process may open {hard} files only, {wanted} are needed")
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     connections = []
@@ -69,7 +68,7 @@ def await_end(connections: list[socket.socket]) -> None:
 
 def open_files(pid: int) -> int:
     """Files and sockets that a process has open."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def memory_kib(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""Events of a publisher that is no guard, with secrets planted in every field, and a search for them in what came out."""
+"""Events of a publisher that is no guard, with secrets planted in every field, and a search for them in the results."""
 
 from __future__ import annotations
 

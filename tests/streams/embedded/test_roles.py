@@ -67,7 +67,7 @@ def test_the_command_line_gives_orders_with_the_operators_token(tmp_path: Path) 
 
 
 def test_half_requests_are_cut(tmp_path: Path) -> None:
-    """1,500 connections that never finish their headers are closed; others are answered meanwhile, and nothing stays."""
+    """1,500 connections that never finish their headers are closed; others are answered meanwhile."""
     with up(cwd=tmp_path) as server:
         assert server.get("/healthz")["status"] == "ok"
         parts, pid = urlsplit(server.url), server.process.pid
@@ -77,7 +77,9 @@ def test_half_requests_are_cut(tmp_path: Path) -> None:
             assert server.post("/v1/events", EVENT)["accepted"] == 1
             assert is_open(connections[-1])
             await_end(connections)
-        wait_until(lambda: open_files(pid) <= files + 8, timeout=20, what=lambda: f"{open_files(pid)} files, once {files}")
+        wait_until(
+            lambda: open_files(pid) <= files + 8, timeout=20, what=lambda: f"{open_files(pid)} files, once {files}"
+        )
         assert memory_kib(pid) - memory < 100 * 1024
 
 

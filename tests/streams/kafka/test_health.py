@@ -21,9 +21,9 @@ from lane_harness import LaneHarness, event, events
 from outage_kit import free_port, get, status
 from prometheus_client.parser import text_string_to_metric_families
 from trustfold.schemas.errors import ConfigError
+from trustfold.streams.kafka import health
 from trustfold.streams.kafka.engine import Engine, _reason
 from trustfold.streams.kafka.gate import Tenure
-from trustfold.streams.kafka import health
 from trustfold.streams.kafka.health import STUCK_S, HealthServer, alive, ready
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import Histogram, LaneMetrics
