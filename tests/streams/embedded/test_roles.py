@@ -89,3 +89,13 @@ def test_an_offset_that_no_store_holds_is_a_bad_request(tmp_path: Path, offset: 
     with up(cwd=tmp_path) as server:
         body = b'{"offsets": [%d]}' % offset
         assert server.request("POST", "/v1/dead-letters/republish", body)[0] == 400
+
+
+def test_a_number_that_no_offset_is_is_a_bad_request_everywhere(tmp_path: Path) -> None:
+    """Beyond 2**63, negative, or none at all: 400 from every path that takes a number."""
+    with up(cwd=tmp_path) as server:
+        for number in (str(2**63), str(2**64), "1" + "0" * 30, "-1", "1e3", "x", "%D9%A3%E2%82%83"):
+            for path in ("decisions?after=", "decisions?limit=", "dead-letters?after=", "dead-letters?limit="):
+                assert server.request("GET", f"/v1/{path}{number}")[0] == 400, path + number
+            stream = {"Accept": "text/event-stream", "Last-Event-ID": number}
+            assert server.request("GET", "/v1/decisions", None, stream)[0] == 400, number
