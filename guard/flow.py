@@ -106,6 +106,7 @@ class CallFlow:
                 error = result.error
                 self._tracing.ended(
                     span,
+                    call,
                     str(result.status),
                     code=error.code if error is not None else "",
                     breaker_state=str(error.breaker_state or "") if error is not None else "",
