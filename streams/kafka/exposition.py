@@ -58,6 +58,9 @@ class WorkerCollector(Collector):
         yield _one("trustfold_clamped_times", "Event times cut because they ran ahead.", metrics.folds["clamped"])
         yield _one("trustfold_untracked_failures", "Failures without a fine key of their own.",
                    metrics.folds["untracked"])  # fmt: skip
+        yield _one(
+            "trustfold_dropped_states", "Idle states dropped from stores and changelogs.", metrics.folds["dropped"]
+        )
         yield _one("trustfold_appended_events", "Events appended because something fell due.", metrics.ticks)
         yield _one("trustfold_offset_jumps", "Deliveries beyond the expected offset: records were lost to retention.",
                    metrics.offset_jumps)  # fmt: skip

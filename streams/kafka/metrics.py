@@ -60,7 +60,8 @@ class LaneMetrics:
         recovery_seconds: total time between an assignment and the first delivery.
         stale_records: changelog records ignored because a worker wrote them after it had lost its partition.
         folds: what the folds count, by name: `untracked`, failures that counted in their tool's key alone because the
-            tool had its most fine keys (`trust.max_fine_keys`); `clamped`, event times that ran ahead of their record.
+            tool had its most fine keys (`trust.max_fine_keys`); `clamped`, event times that ran ahead of their record;
+            `dropped`, idle states that were dropped.
         dead_letter_reasons: dead letters by reason code.
         fold_seconds: time a fold took for one record.
         decision_seconds: time between the timestamp of a record and the moment at which its outputs were made.

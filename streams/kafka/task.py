@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import orjson
@@ -45,8 +46,8 @@ class PartitionTask:
     rewrite: set[bytes] = field(default_factory=set)
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
-        """What to write now: states touched, states to be written again, and how far the sources have been read."""
-        items = self.processor.snapshot()
+        """What to write now: states touched or dropped, states to be written again, how far the sources are read."""
+        items = self.processor.snapshot(int(time.time() * 1000))
         if self.rewrite:
             touched = {key for key, _ in items}
             items.extend((key, self.store.get(key)) for key in sorted(self.rewrite - touched))
