@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 from faust.types import TP
@@ -32,6 +34,9 @@ class PartitionTask:
         next: offset of each source partition up to which records have been processed.
         moved: whether records were processed since the last snapshot.
         rewrite: keys whose states must be written again because a stale record stands above them.
+        notes: keys and values of the engine's own that the next checkpoint writes.
+        when_durable: called once that checkpoint is durable.
+        rules: what the rulebook knows of the task; None where there is none.
     """
 
     stage: str
@@ -43,6 +48,9 @@ class PartitionTask:
     next: dict[TP, int]
     moved: bool = False
     rewrite: set[bytes] = field(default_factory=set)
+    notes: dict[bytes, bytes] = field(default_factory=dict)
+    when_durable: list[Callable[[], None]] = field(default_factory=list)
+    rules: Any = None
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
         """What to write now: states touched, states to be written again, and how far the sources have been read."""
@@ -54,6 +62,8 @@ class PartitionTask:
         if self.moved:
             items.append((PROGRESS_KEY, orjson.dumps({tp.topic: offset for tp, offset in self.next.items()})))
             self.moved = False
+        items.extend(self.notes.items())
+        self.notes.clear()
         return items
 
     def progress(self) -> dict[TP, int]:
