@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,6 +74,8 @@ class Inputs:
         active: whether something happened in any session since then.
         editions: records of `rules` that differ in what they say, of a history of Kafka.
         settings: all of `settings`, for them.
+        appended: `Input.caused` of the events that workers appended, by their id: a session's next event may have
+            revealed what fell due before the appended one was read.
     """
 
     path: Path
@@ -82,6 +84,7 @@ class Inputs:
     active: bool = True
     editions: tuple[bytes, ...] = ()
     settings: tuple[Setting, ...] = ()
+    appended: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Input]:
         """The inputs, as often as wanted."""
@@ -156,6 +159,8 @@ SELECT cause, map(list(place), list(edition)) AS editions FROM (
 GROUP BY cause
 """
 
+_APPENDED = "SELECT cause, editions FROM refold_caused JOIN recorded_events ON id = cause WHERE appended"
+
 
 @contextmanager
 def lined_up(
@@ -189,12 +194,13 @@ def lined_up(
                 connection.execute("CREATE OR REPLACE TEMP TABLE refold_sessions AS SELECT '' AS session_id")
             editions = _editions(connection)
             settings = _settings(connection) if editions else ()
+            appended = dict(connection.execute(_APPENDED).fetchall())
             written = connection.execute(
                 f"COPY ({_ORDERED}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)", {"warm": start}
             ).fetchone()
         except duckdb.Error as error:
             raise HistoryError(f"the recorded inputs cannot be read ({error})") from error
-        yield Inputs(path, int(written[0]) if written else 0, whole, active, editions, settings)
+        yield Inputs(path, int(written[0]) if written else 0, whole, active, editions, settings, appended)
 
 
 def _editions(connection: duckdb.DuckDBPyConnection) -> tuple[bytes, ...]:

@@ -50,11 +50,11 @@ class LocalTopology:
         *,
         load: Load = lambda _stage, _key: None,
         next_offsets: dict[str, int] | None = None,
-        choose: Callable[[str, bytes | None], RuleSource] | None = None,
+        choose: Callable[[str, LogRecord], RuleSource] | None = None,
     ) -> None:
         """Start over stored states (`load` by stage name and key) at the given log positions.
 
-        `choose` gives the rules for a record, by its topic and key, where they are not the same for all.
+        `choose` gives the rules for a record of a topic, where they are not the same for all.
         """
         self._choose = choose
         self.source = source_of(rules)
@@ -124,7 +124,7 @@ class LocalTopology:
     def _fold(self, topic: str, record: LogRecord, left: list[Output]) -> None:
         processor = self.processors[STAGE_OF_TOPIC[topic].name]
         if self._choose is not None:
-            processor.source = self._choose(topic, record.key)
+            processor.source = self._choose(topic, record)
         for output in processor.process(topic, (record,)):
             self._pass_on(output, left)
 

@@ -19,6 +19,18 @@ from ..streams.embedded.topology import LocalTopology, LogRecord
 KEPT_EDITIONS = 64
 """Rules of Kafka's partitions kept ready; those of one time are wanted again and again, older ones hardly."""
 
+_TOLD = frozenset({"outcomes", "standings"})
+"""Topics of what one stage tells the next."""
+
+
+class _Caused(msgspec.Struct):
+    """The one field of an outcome or a standing that is wanted here."""
+
+    cause: str = ""
+
+
+_cause = msgspec.json.Decoder(_Caused).decode
+
 
 class Refold:
     """One fold over recorded inputs under some rules.
@@ -93,13 +105,15 @@ class Refold:
             self._source.environment = told.environment
             self._source.rebase(told.base if self._follow else self._source.base)
 
-    def _rules_of(self, topic: str, key: bytes | None) -> RuleSource:
+    def _rules_of(self, topic: str, record: LogRecord) -> RuleSource:
         """What held on Kafka where a record of the input, or one that it caused, was folded."""
         given = self._given
-        if given is None:
+        if given is None or self._inputs is None:
             return self._source
-        place = f"{topic}/{(key or b'').decode(errors='replace')}"
-        number = given.caused.get(place, given.edition)
+        caused = given.caused
+        if topic in _TOLD and self._inputs.appended:
+            caused = self._inputs.appended.get(_cause(record.value or b"{}").cause, caused)
+        number = caused.get(f"{topic}/{(record.key or b'').decode(errors='replace')}", given.edition)
         return self._source if number is None else self._edition(number)
 
     def _edition(self, number: int) -> RuleSource:
