@@ -302,6 +302,7 @@ class Engine:
             self.writer.reset()
             self._renewal_due = False
             self.metrics.producer_restarts += 1
+        await self.watch.answer()
         if self.follower is not None:
             await self.follower.catch_up()
         owned = self._owned(assigned)
@@ -321,7 +322,7 @@ class Engine:
             processor = self.topology.make_processor(stage, partition, source, store.get)
             processor.adopt(store.items())
             await asyncio.sleep(0)
-            self.tasks[stage.name, partition] = PartitionTask(
+            task = self.tasks[stage.name, partition] = PartitionTask(
                 stage=stage.name,
                 partition=partition,
                 processor=processor,
@@ -332,6 +333,7 @@ class Engine:
                 rewrite=stale.get(place, set()),
                 rules=own,
             )
+            task.check_topics(self.watch.topic_ids(map(self.settings.topic, stage.sources)))
 
     async def _recall(self, stores: Sequence[PartitionStore]) -> Sequence[TaskRules | None]:
         """What the tasks of some stores were folded by."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 from faust.types import TP
 
+from .faults import WorkerFault
 from .protocols import Processor
 from .store import OWN, PartitionStore
 
@@ -18,6 +19,10 @@ PROGRESS_KEY = OWN + b"progress"
 It stands behind the states of the same checkpoint, so whoever reads it has them all: the next owner begins there, even
 where the group's offsets were not committed any more, or have expired. A source log that ends before it is another log.
 """
+
+
+TOPICS_KEY = OWN + b"topics"
+"""Key under which a checkpoint notes the ids of the topics that the progress is of; a topic made anew has another."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +70,24 @@ class PartitionTask:
         items.extend(self.notes.items())
         self.notes.clear()
         return items
+
+    def check_topics(self, ids: Mapping[str, str]) -> None:
+        """Compare the topics, by real name and id, with those that the state was folded from, and have them noted.
+
+        Raises:
+            WorkerFault: a topic was deleted and created again.
+        """
+        stored = self.store.get(TOPICS_KEY)
+        noted: dict[str, str] = orjson.loads(stored) if stored is not None else {}
+        for name, made in ids.items():
+            if noted.get(name, made) != made:
+                raise WorkerFault(
+                    f"topic {name} was deleted and created again while no worker ran: positions kept in the state would "
+                    "hide its new records. Delete the consumer group and the changelog topics too, or use another "
+                    "TRUSTFOLD_APP_ID"
+                )
+        if not ids.items() <= noted.items():
+            self.notes[TOPICS_KEY] = orjson.dumps(noted | dict(ids))
 
     def progress(self) -> dict[TP, int]:
         """How far the last checkpoint in the store has come in each source partition; empty before the first."""

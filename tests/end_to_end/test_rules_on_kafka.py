@@ -62,6 +62,12 @@ def saved(number: int, workspace: int, threshold: int) -> bytes:
     )
 
 
+def save(settings: KafkaSettings, record: bytes) -> None:
+    """Publish one record of settings."""
+    done = asyncio.run(publish(settings, [record], topic="settings", key_of=lambda body: str(body["scope"])))
+    assert not done.refused, done.reasons
+
+
 def all_folded(settings: KafkaSettings) -> bool:
     """Whether the workers have committed everything."""
     return sum(group.records for group in asyncio.run(group_lags(settings)) if group.role == "worker") == 0
@@ -101,7 +107,7 @@ def test_what_was_decided_is_decided_again_by_the_rules_of_its_place(
                 write_rules(files[which], chance.randrange(2, 7))
                 workers[which] = worker(settings, files[which], log)
             else:
-                asyncio.run(publish(settings, [saved(number, number, chance.randrange(2, 7))], topic="settings"))
+                save(settings, saved(number, number, chance.randrange(2, 7)))
                 write_rules(files[which], chance.randrange(2, 7))
         wait_until(lambda: all_folded(settings), timeout=90, what="everything is folded")
         assert [one.poll() for one in workers] == [None, None], logs[0].read_text()[-2000:]
@@ -118,3 +124,4 @@ def test_what_was_decided_is_decided_again_by_the_rules_of_its_place(
     assert "were folded by other rules" in "".join(log.read_text() for log in logs)
     places = rows(root, "SELECT DISTINCT source_topic, source_partition FROM recorded_rules ORDER BY ALL")
     assert len(places) == 4 * PARTITIONS
+    assert rows(root, "SELECT count(*) FROM recorded_rules WHERE record LIKE '%\"settings\":%'")[0][0] > 0
