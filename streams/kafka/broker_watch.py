@@ -205,7 +205,7 @@ class BrokerWatch:
         self.said: dict[str, tuple[float, float]] = {}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """Ids of topics as they were found first; topics without one, of an old broker or not yet seen, are left out."""
+        """Ids of topics as they were found first; those of an old broker, or not yet seen, are left out."""
         found = {name: self._first[name].topic_id for name in names if name in self._first}
         return {name: made.hex() for name, made in found.items() if made is not None}
 

@@ -32,6 +32,7 @@ from .ownership import Changelogs
 from .protocols import StageSpec, Topology
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
+from .spans import Spans
 from .store import PartitionStore
 from .table import StateTable
 from .task import PartitionTask
@@ -102,6 +103,7 @@ class Engine:
         self._tenures = 0
         self.follower: Any = None
         self.rulebook: Rulebook | None = None
+        self._spans = Spans(settings.trace_ratio, settings.app_id) if settings.trace_ratio else None
         self._steady = asyncio.Event()
         self._steady.set()
         self._checkpoint_due = asyncio.Event()
@@ -167,6 +169,8 @@ class Engine:
         self.metrics.batches += 1
         self.metrics.folds.update(task.processor.counted())
         self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
+        if self._spans is not None:
+            self._spans.folded(task.stage, batch, len(outputs), took)
         if outputs:
             arrived = batch.records[-1].timestamp
             if arrived > 0:

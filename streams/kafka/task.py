@@ -82,9 +82,9 @@ class PartitionTask:
         for name, made in ids.items():
             if noted.get(name, made) != made:
                 raise WorkerFault(
-                    f"topic {name} was deleted and created again while no worker ran: positions kept in the state would "
-                    "hide its new records. Delete the consumer group and the changelog topics too, or use another "
-                    "TRUSTFOLD_APP_ID"
+                    f"topic {name} was deleted and created again while no worker ran: positions kept in the state "
+                    "would hide its new records. Delete the consumer group and the changelog topics too, or use "
+                    "another TRUSTFOLD_APP_ID"
                 )
         if not ids.items() <= noted.items():
             self.notes[TOPICS_KEY] = orjson.dumps(noted | dict(ids))
