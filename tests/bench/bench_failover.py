@@ -1,13 +1,14 @@
 """Rows: how long partitions stand still when workers are killed or restarted, and how long a recovery takes.
 
-A publisher writes to every partition of `events` while workers come and go; each partition's session is in a workspace of
-their own, so the timestamps on `outcomes` tell when each was folded. Workers are started as they are deployed, with
-their default settings.
+A publisher writes to every partition of `events` while workers come and go. Each partition has a session in a workspace
+of its own, so the timestamps on `outcomes` tell when it was folded. Workers run as they are deployed, with their
+default settings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import signal
@@ -164,7 +165,7 @@ class Flow:
         longest = 0
         for times in self.folded.values():
             after = sorted(at for at in times if at >= since_ms - 1000)
-            longest = max([longest, *(later - one for one, later in zip(after, after[1:], strict=False))])
+            longest = max([longest, *(later - one for one, later in itertools.pairwise(after))])
         return longest / 1000
 
 
