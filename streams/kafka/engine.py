@@ -107,6 +107,7 @@ class Engine:
         self._steady = asyncio.Event()
         self._steady.set()
         self._checkpoint_due = asyncio.Event()
+        self._told_rules = ""
         self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
         self.turned_at = self.durable_at = time.monotonic()
         self.stopping = False
@@ -352,6 +353,14 @@ class Engine:
             if self.rulebook.holds(self.tasks.values()):
                 self._steady.clear()
 
+    def _tell_rules(self) -> None:
+        """Report the rules of files and environment once all tasks go by them."""
+        if self.rulebook is not None and self.metrics.rules != self._told_rules and self.tasks:
+            newest = self.rulebook.edition()
+            if all(task.rules.edition is newest for task in self.tasks.values()):
+                self._told_rules = self.metrics.rules
+                log.info("rules %s hold from here on", self._told_rules)
+
     def _end_rules(self) -> None:
         if self.rulebook is not None:
             self.rulebook.end(self.tasks.values())
@@ -410,6 +419,7 @@ class Engine:
             await self.checkpointer.checkpoint(self._turn_rules)
             if self.rulebook is None or not self.rulebook.holds(self.tasks.values()):
                 self._steady.set()
+                self._tell_rules()
             self.durable_at = time.monotonic()
             self._start_overs = 0
             if time.monotonic() - self._looked_at > STRANGERS_S:
