@@ -117,9 +117,18 @@ def _follow_settings(app: TrustfoldApp, source: RuleSource, files: Files | None)
     """Have the source follow the `settings` topic and the files behind its rules."""
     from ..reload import LOOK_S, Reloader  # noqa: PLC0415
     from .followed_settings import SettingsFollower  # noqa: PLC0415
+    from .rulebook import Rulebook  # noqa: PLC0415
 
     engine = app.engine
-    engine.follower = SettingsFollower(engine.settings, source, engine.writer.put)
+    follower = engine.follower = SettingsFollower(engine.settings, source, engine.writer.put)
+    engine.rulebook = Rulebook(
+        source,
+        settings=lambda: dict(follower.positions),
+        read_settings=follower.read,
+        put=engine.writer.put,
+        names={real: name for real, (name, _) in engine.sources.items()},
+        metrics=engine.metrics,
+    )
     app.task(engine.run_settings)
     if files is None:
         return

@@ -88,6 +88,9 @@ class WorkerCollector(Collector):
         engine, metrics, now = self._engine, self._engine.metrics, time.monotonic()
         yield _gauge("trustfold_worker_state", "1 for the state the worker is in.", "state",
                      {state: float(state == engine.state) for state in STATES})  # fmt: skip
+        if metrics.rules:
+            yield _gauge("trustfold_rules_info", "1 for the rules of this worker's files and environment.",
+                         "fingerprint", {metrics.rules: 1.0})  # fmt: skip
         yield GaugeMetricFamily("trustfold_assigned_partitions", "Stage partitions of this worker.", metrics.assigned)
         yield _one("trustfold_rebalances", "Assignments taken.", metrics.rebalances)
         yield _one("trustfold_tenures_lost", "Assignments lost before a last checkpoint.", metrics.rebalances_lost)

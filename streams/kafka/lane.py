@@ -188,13 +188,18 @@ class LaneThread(driver.AIOKafkaConsumerThread):
 
 
 class BatchConsumer(driver.Consumer):
-    """Faust's aiokafka consumer with the lane in place of its per-record loop."""
+    """Faust's aiokafka consumer with the lane in place of its per-record loop.
+
+    Attributes:
+        ends: log ends of the source partitions when they were put to their offsets.
+    """
 
     mundane_level = "debug"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Faust calls it; the engine hangs on the app."""
         self._done: dict[TP, int] = {}
+        self.ends: dict[TP, int] = {}
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> LaneThread:
@@ -404,6 +409,7 @@ class BatchConsumer(driver.Consumer):
                 raise OffsetsGone(tp, done, last[place])
             begin = max(done, first[place])
             offsets[tp] = begin, offset or 0
+            self.ends[tp] = last[place]
             consumer.seek(place, begin)
         return offsets
 

@@ -69,6 +69,7 @@ class LaneMetrics:
         recoveries: recoveries completed.
         rebalances_lost: tenures that ended before their last checkpoint.
         producer_restarts: producers put in the place of one whose batches had failed.
+        rules: name of the rules of this worker's files and environment; empty before the first assignment.
         offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
     """
 
@@ -96,6 +97,7 @@ class LaneMetrics:
     decision_seconds: Histogram = field(default_factory=lambda: Histogram(DECISION_BUCKETS))
     states: dict[str, tuple[int, int]] = field(default_factory=dict)
     producer_restarts: int = 0
+    rules: str = ""
 
     @property
     def dead_letters(self) -> int:

@@ -54,6 +54,7 @@ class KafkaSettings:
         web_bind: address it listens on.
         log_level: of the worker's own log.
         log_format: `text`, or `json` for one JSON object a line.
+        trace_ratio: share of the publishers' traces that get spans of the worker, from 0 (off) to 1.
         security: protocol and credentials.
     """
 
@@ -79,6 +80,7 @@ class KafkaSettings:
     web_bind: str = "127.0.0.1"
     log_level: str = "INFO"
     log_format: str = "text"
+    trace_ratio: float = 0.0
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
@@ -103,6 +105,7 @@ class KafkaSettings:
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number of seconds above 0")
+        _check_ratio(self.trace_ratio)
         if self.replication < 0:
             raise ConfigError(f"replication is {self.replication}; it must be a number of copies, or 0 for the default")
         if self.log_level not in logging.getLevelNamesMapping():
@@ -165,6 +168,12 @@ def _check_ports(servers: list[str]) -> None:
             raise ConfigError(f"broker address {server!r}: the port must be a number from 1 to 65535")
 
 
+def _check_ratio(ratio: float) -> None:
+    """Refuse what is no share."""
+    if not 0 <= ratio <= 1:
+        raise ConfigError(f"trace_ratio is {ratio}; it must be a share from 0 to 1")
+
+
 def _port(text: str) -> int | None:
     return None if text.strip().lower() in {"off", "none", "0"} else int(text)
 
@@ -192,6 +201,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "web_bind": ("TRUSTFOLD_WEB_BIND", str),
     "log_level": ("TRUSTFOLD_LOG_LEVEL", str),
     "log_format": ("TRUSTFOLD_LOG_FORMAT", str),
+    "trace_ratio": ("TRUSTFOLD_TRACE_RATIO", float),
 }
 
 _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
