@@ -97,7 +97,7 @@ class Engine:
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
         self.order = Order(
             places,
-            {real_name: name for real_name, (name, _) in self.sources.items() if TOPICS[name].internal},
+            {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal},
             lead=settings.stage_lead,
             wait=settings.order_wait,
             most=settings.poll_records,

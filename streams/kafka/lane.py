@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 FETCH_WAIT_MS = 200
 """Longest wait of the broker for new records before it answers a fetch."""
 
+BUSY_WAIT_MS = 10
+"""The same while there is work. A fetch leaves out partitions whose records wait to be taken, and only one is under way
+per broker: what a stage has just written would be found when the wait is over."""
+
 PREFETCH_S = 0.01
 """How long aiokafka fetches nothing from a broker while some partition's records wait to be taken. With its 0.1 s a
 buffered backlog would hold up each round of a stage's outputs for that long."""
@@ -160,6 +164,11 @@ class LaneThread(driver.AIOKafkaConsumerThread):
             return False
         return True
 
+    def hurry(self, busy: bool) -> None:  # noqa: FBT001 - a condition
+        """Let the next fetches wait at the broker for a short or for a long time."""
+        if self._consumer is not None and self._consumer._fetcher is not None:
+            self._consumer._fetcher._fetch_max_wait_ms = BUSY_WAIT_MS if busy else FETCH_WAIT_MS
+
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Nothing: the monitor judges progress."""
 
@@ -269,6 +278,8 @@ class BatchConsumer(driver.Consumer):
             poll = Poll(gate.tenure, batches)
             gate.delivered(poll)
             await self.callback(self._message_of(poll))
+        self.lane_thread.hurry(bool(batches or order.held))
+        if batches:
             return 0.0
         return HELD_S if order.held or gate.in_flight else POLL_S
 

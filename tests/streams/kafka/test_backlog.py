@@ -85,7 +85,9 @@ async def publish(settings: KafkaSettings, events: list[Event]) -> None:
 async def folded(settings: KafkaSettings, patience: float) -> None:
     """Wait until the group has committed all it has to read."""
     deadline, topics = time.monotonic() + patience, [settings.topic(name) for name in ("events", "outcomes")]
-    while any(lag.records or lag.committed is None and lag.end for lag in await lag_of(settings, settings.app_id, topics)):
+    while any(
+        lag.records or lag.committed is None and lag.end for lag in await lag_of(settings, settings.app_id, topics)
+    ):
         assert time.monotonic() < deadline, "the backlog was not folded in time"
         await asyncio.sleep(0.5)
 
