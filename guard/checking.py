@@ -12,7 +12,7 @@ from .permission import is_refused, must_ask, refusal_message
 from .request import NO_SESSION, Call, safe_key, scopes_of, trust_keys
 from .settings import GuardSettings
 from .tools import ToolBook
-from .view import StateView, Trust
+from .view import SESSION_SCOPE, StateView, Trust
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -28,7 +28,8 @@ class Decision(NamedTuple):
     Attributes:
         allowed: nothing refuses it; it may still have to be approved.
         ask: a person must approve it.
-        code: `allowed`, `approval_required`, `blocked`, `removed` or `circuit_open`.
+        code: `allowed`, `approved` (an operator lets one call pass), `approval_required`, `blocked`, `removed` or
+            `circuit_open`.
         message: why, in words; empty where it is allowed.
     """
 
@@ -95,12 +96,18 @@ class Checking:
             return ALLOWED
         workspace = workspace_id or (session or settings).workspace_id
         key = safe_key(tool_name, args or {}, self.tools.get(tool_name).service or "")
+        keys = trust_keys(tool_name, key)
         if session is None:
-            trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
+            trust = view.trust(workspace, keys, settings.user_id)
         else:
             trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
         scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        return decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
+        found = decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
+        if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
+            user = (session or settings).user_id
+            if view.approvals(workspace, keys, user, self.clock.now_ms()):
+                return Decision(allowed=True, code="approved")
+        return found
 
     def trust_of(
         self,

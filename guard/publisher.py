@@ -137,6 +137,7 @@ class Publisher:
             idempotency_key=call.notes.get("key_fingerprint"),
             scenario=redact_text(call.scenario) if call.scenario else None,
             recursion_depth=call.recursion_depth or None,
+            approvals=call.notes.get("approvals", ()),
             annotations=tool.hints,
             **private,
         )
@@ -174,6 +175,7 @@ class Publisher:
             duration_ms=duration_ms,
             attempts=attempts or None,
             from_cache=from_cache or None,
+            approvals=call.notes.get("approvals", ()),
             cost_usd=cost_usd,
             **fields,
         )
@@ -194,6 +196,7 @@ class Publisher:
             service=call.tool.service,
             status=Status.ERROR if by_user else Status.CANCELLED,
             error=ev.ErrorInfo(type=kind, code=code),
+            approvals=call.notes.get("approvals", ()),
         )
 
     def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:

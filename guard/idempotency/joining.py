@@ -157,6 +157,20 @@ class Joiner:
             if ended is not None:
                 return ended
 
+    async def claim_once(self, key: str, call: Call, lease_ms: int) -> bool:
+        """Take a key for as long as given; False where another call has it, or the store cannot say."""
+        if not self._store.in_process and not self._store_is_here():
+            return False
+        holder = new_id(self._clock.now_ms())
+        record = DedupeRecord(
+            key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=holder, params_digest="", request_id=""
+        )
+        try:
+            return (await self._store.claim(record, lease_ms)).mine
+        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+            self._complain(call, "claim", error)
+            return False
+
     async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
         """Wait for the twin; its end, or None where the key has become free."""
         began = self._clock.monotonic_ms()

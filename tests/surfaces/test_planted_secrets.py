@@ -87,6 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_the_store_and_the_history_hold_no_secret(place: Path) -> None:
     """SQLite file, its log beside it, and every row of every Parquet file."""
     everything = b"".join(path.read_bytes() for path in (place / "kept").glob("store*"))

@@ -1,11 +1,13 @@
-"""A backlog is folded in the order of time: what a worker decides after an outage is what it would have decided live."""
+"""A backlog is folded in the order of time: a worker decides after an outage what it would have decided live."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import os
+import socket
 import time
+import urllib.request
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from broker_kit import Broker
 from kafka_run import consumer, settings_for, start_worker, stop_worker
+from prometheus_client.parser import text_string_to_metric_families
 from trustfold.projections.local import LocalTopology
 from trustfold.schemas.rules import Rules
 from trustfold.streams.kafka.lag import lag_of
@@ -29,6 +32,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.durable_broker]
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES") or Path(__file__).parents[4] / "shared" / "traces")
 TOOL_TOPICS = ("breakers", "escalations", "state")
 """Topics on which the tool stage tells its decisions."""
+
+COUNT = int(os.environ.get("TRUSTFOLD_BACKLOG", "30000"))
+"""Events of the dense backlog; 200,000 show the same and take minutes."""
 
 Event = tuple[int, str, bytes]
 """Milliseconds, session and value."""
@@ -85,9 +91,10 @@ async def publish(settings: KafkaSettings, events: list[Event]) -> None:
 async def folded(settings: KafkaSettings, patience: float) -> None:
     """Wait until the group has committed all it has to read."""
     deadline, topics = time.monotonic() + patience, [settings.topic(name) for name in ("events", "outcomes")]
-    while any(
-        lag.records or lag.committed is None and lag.end for lag in await lag_of(settings, settings.app_id, topics)
-    ):
+    while True:
+        lags = await lag_of(settings, settings.app_id, topics)
+        if not any(lag.records or (lag.committed is None and lag.end) for lag in lags):
+            return
         assert time.monotonic() < deadline, "the backlog was not folded in time"
         await asyncio.sleep(0.5)
 
@@ -107,7 +114,7 @@ async def values_of(settings: KafkaSettings, topics: tuple[str, ...]) -> list[by
 
 @pytest.mark.parametrize("partitions", [1, 6, 12])
 def test_a_backlog_gives_the_decisions_of_a_replay(broker: Broker, topic_prefix: str, partitions: int) -> None:
-    """Forty days of recorded work, folded by one worker as fast as it can: the decisions of a replay, at their times."""
+    """Forty days of recorded work, folded by one worker as fast as it can, give the same at the same times."""
     events = recorded("entire_claude_code")
     settings = settings_for(broker.bootstrap, topic_prefix, partitions=partitions)
     wanted = replayed(events)
@@ -123,5 +130,51 @@ def test_a_backlog_gives_the_decisions_of_a_replay(broker: Broker, topic_prefix:
 
     found = asyncio.run(run())
     same = (wanted & found).total()
-    print(partitions, wanted.total(), found.total(), same)
     assert same >= 0.98 * max(wanted.total(), found.total()), f"{same} of {wanted.total()}; {found.total()} were made"
+
+
+def dense(count: int, rate: float) -> list[Event]:
+    """So many recorded events, arrived at a steady rate until a moment ago; sessions are told again under new names."""
+    told = recorded("entire_claude_code")
+    begin = time.time() * 1000 - count / rate * 1000
+    events = []
+    for number in range(count):
+        copy, at = divmod(number, len(told))
+        _, session, value = told[at]
+        name = f"{session}-{copy}"
+        events.append((int(begin + number / rate * 1000), name, value.replace(session.encode(), name.encode())))
+    return events
+
+
+def test_the_tool_stage_keeps_up_with_the_session_stage(broker: Broker, topic_prefix: str) -> None:
+    """In a backlog of 3,000 events a second it is never more than two seconds of the log's time behind."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=12)
+    port = free_port()
+
+    async def run() -> dict[str, float]:
+        await publish(settings, dense(COUNT, 3_000))
+        worker = start_worker(settings, TRUSTFOLD_WEB_PORT=str(port))
+        try:
+            await folded(settings, 240)
+            return scraped(port, "trustfold_stream_time_lag_most_seconds")
+        finally:
+            stop_worker(worker)
+
+    most = asyncio.run(run())
+    assert 0 < most["tool"] <= 2, most
+
+
+def scraped(port: int, name: str) -> dict[str, float]:
+    """Values of a worker's metric by its only label."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    print(families[name].samples)
+    return {next(iter(sample.labels.values())): sample.value for sample in families[name].samples}
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

@@ -163,9 +163,9 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     lane.publish([*events(500), (b"bad", b"{"), (b"s", event(9_999, "s", "t"))])
     worker = lane.start(TRUSTFOLD_WEB_PORT=str(port), TRUSTFOLD_LOG_FORMAT="json")
     lane.settled()
-    wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=10, what=lambda: str(status(port, "/readyz")))
+    wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=60, what=lambda: str(status(port, "/readyz")))
     lag = ("trustfold_consumer_lag_records", "0", "events")
-    wait_until(lambda: samples(port).get(lag) == 0, timeout=10, what=lambda: get(port, "/metrics")[1])
+    wait_until(lambda: samples(port).get(lag) == 0, timeout=60, what=lambda: get(port, "/metrics")[1])
     found = samples(port)
     assert found["trustfold_records_total", "events"] == 502
     assert found["trustfold_dead_letters_total", "other"] == 1
@@ -174,7 +174,7 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     assert found["trustfold_fold_seconds_count",] == 502 + 501
     assert found["trustfold_states", "session"] > 100
     assert found["trustfold_event_to_decision_seconds_count",] > 0
-    wait_until(lambda: "records became dead letters" in worker.text(), timeout=10, what=worker.text)
+    wait_until(lambda: "records became dead letters" in worker.text(), timeout=60, what=worker.text)
     text = get(port, "/metrics")[1]
     assert worker.stop() == 0
     assert all(json.loads(line)["level"] for line in worker.text().splitlines())

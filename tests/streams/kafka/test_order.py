@@ -178,7 +178,7 @@ def test_time_of_an_outcome_is_that_of_its_cause() -> None:
 
 
 def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> None:
-    """Its own stages' records flow; what comes from outside waits, for the patience at most, until the skew is small."""
+    """Records of its own stages flow; those from outside wait, until the patience ends or the skew is small again."""
     log = Log(events0=[100_000], outcomes0=[99_900])
     log.skew.learn([commit_note(10_000), commit_note(None), commit_note(50_000)])
     assert log.take() == [(OUTCOMES, [99_900])]
