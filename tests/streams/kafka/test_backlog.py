@@ -27,7 +27,7 @@ from trustfold.streams.kafka.lag import lag_of
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 
-pytestmark = [pytest.mark.slow, pytest.mark.durable_broker]
+pytestmark = [pytest.mark.slow, pytest.mark.durable_broker, pytest.mark.timeout(400)]
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES") or Path(__file__).parents[4] / "shared" / "traces")
 TOOL_TOPICS = ("breakers", "escalations", "state")
@@ -169,7 +169,6 @@ def scraped(port: int, name: str) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    print(families[name].samples)
     return {next(iter(sample.labels.values())): sample.value for sample in families[name].samples}
 
 
