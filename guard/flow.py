@@ -106,6 +106,7 @@ class CallFlow:
                 error = result.error
                 self._tracing.ended(
                     span,
+                    call,
                     str(result.status),
                     code=error.code if error is not None else "",
                     breaker_state=str(error.breaker_state or "") if error is not None else "",
@@ -356,7 +357,7 @@ class CallFlow:
                 self._cut_off(call, made.count)
                 result = self._unfinished(call, made)
             else:
-                made.failure = of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+                made.failure = of_exception(error, call.program, now_ms=self._clock.now_ms())
                 result = self._conclude(call, made, spending, None)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_resolve, over, result)
