@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import faust
 
-from .agents import add_agents
+from .agents import add_agent
 from .engine import Engine
 from .lane import LEAVE_S, BatchConsumer, BatchTransport, bounded
 from .metrics import LaneMetrics
@@ -20,6 +20,7 @@ from .monitor import Monitor
 from .protocols import Topology, default_topology
 from .recovery import LaneTables
 from .settings import KafkaSettings
+from .skew import run_exchange
 from .table import StateTable
 from .ticks import run_ticks
 from .tuning import quieten, tune_collector
@@ -100,7 +101,7 @@ def make_app(
     for table in tables.values():
         app.tables.add(table)
     engine.bind(app, tables)
-    add_agents(app, engine)
+    add_agent(app, engine)
 
     async def outputs() -> None:
         quieten(settings.log_level)
@@ -110,6 +111,7 @@ def make_app(
     app.task(engine.run_checkpoints)
     app.task(outputs)
     app.task(partial(run_ticks, engine))
+    app.task(partial(run_exchange, engine))
     return app
 
 

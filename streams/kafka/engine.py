@@ -27,11 +27,13 @@ from .faults import WorkerFault, describe, is_expected, passes
 from .fencing import Fenced
 from .gate import Batch, Gate, Poll, Tenure
 from .metrics import LaneMetrics
+from .order import Order
 from .outputs import OutputWriter
 from .ownership import Changelogs
 from .protocols import StageSpec, Topology
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
+from .skew import Skew, commit_note
 from .spans import Spans
 from .store import PartitionStore
 from .table import StateTable
@@ -69,6 +71,7 @@ class Engine:
         topology: the stages it runs.
         metrics: counters.
         gate: whether records flow.
+        order: which of them is next.
         tasks: stage partitions owned now.
         writer: sends outputs.
         changelogs: claims and reads them.
@@ -96,6 +99,16 @@ class Engine:
         self.sources: dict[str, tuple[str, StageSpec]] = {
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
+        places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
+        self.order = Order(
+            places,
+            {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal},
+            lead=settings.stage_lead,
+            wait=settings.order_wait,
+            most=settings.poll_records,
+            skew=Skew(lead=settings.worker_lead, wait=settings.order_wait),
+        )
+        self._reached = 0
         self.last_record_at = time.monotonic()
         self._app: Any = None
         self._tables: dict[str, StateTable] = {}
@@ -117,7 +130,13 @@ class Engine:
         self._start_overs = 0
         self.on_failure: Callable[[], None] | None = None
         self._looked_at = time.monotonic()
-        self.writer = OutputWriter(settings, producer=self.producer, internal=topology.sources, metrics=metrics)
+        self.writer = OutputWriter(
+            settings,
+            producer=self.producer,
+            internal=topology.sources,
+            metrics=metrics,
+            underway=self.order.underway,
+        )
         self.changelogs = Changelogs(settings, self.producer, metrics)
         self.checkpointer = Checkpointer(
             settings,
@@ -142,7 +161,7 @@ class Engine:
     # --- processing -------------------------------------------------------------------------------------------------
 
     async def on_poll(self, poll: Poll) -> None:
-        """Fold what one poll gave for a topic and send what that causes. Called by the agents, in order.
+        """Fold a poll and send what that causes. Called by the agent, in order.
 
         Raises:
             LostBatch: a batch does not continue the one before it.
@@ -151,9 +170,11 @@ class Engine:
             await self._steady.wait()
         if poll.tenure != self.gate.tenure:
             return  # from before a rebalance; it is read again
-        topic, stage = self.sources[poll.topic]
         for batch in poll.batches:
+            topic, stage = self.sources[batch.tp.topic]
             self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
+            self.order.underway.folded(batch.tp, batch.next_offset)
+            self._note_lag(stage.name, batch)
         self.last_record_at = time.monotonic()
         self.gate.taken(poll)
         await self.writer.room()
@@ -179,12 +200,43 @@ class Engine:
             for output in outputs:
                 if output.topic == DEAD_LETTERS:
                     self.metrics.dead_letter_reasons[_reason(output.value)] += 1
-            self.writer.put(outputs, task.partition)
+            self.writer.put(outputs, task.partition, batch.reached)
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
         """The log continues beyond the expected offset: retention or compaction removed what was between."""
         self.metrics.offset_jumps += 1
         log.warning("%s/%d continues at offset %d, expected %d", tp.topic, tp.partition, found, expected)
+
+    def note_held(self, reason: str, seconds: float) -> None:
+        """Note that records waited for their turn: it is not silence that ticks may count."""
+        held = self.metrics.held_seconds
+        held[reason] = held.get(reason, 0.0) + seconds
+        self.last_record_at = time.monotonic()
+
+    def _note_lag(self, stage: str, batch: Batch) -> None:
+        """Note how far a batch was behind the newest record folded."""
+        self._reached = max(self._reached, batch.reached)
+        most = self.metrics.stream_lag_most
+        most[stage] = max(most.get(stage, 0.0), (self._reached - batch.first) / 1000)
+
+    def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
+        """What a commit says of each partition (see `skew`)."""
+        return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
+
+    async def learn_skew(self) -> None:
+        """Ask the group what the other workers have come to; nothing where this worker has everything."""
+        tenure = self._tenure
+        if tenure is None or self.watch.waiting:
+            return
+        strangers = [
+            tp
+            for topic in self.sources
+            for tp in (TP(topic, number) for number in range(self.settings.partitions))
+            if tp not in self.gate.expected
+        ]
+        notes = await self._app.consumer.notes(strangers) if strangers else []
+        if self._tenure is tenure:
+            self.order.skew.learn(notes)
 
     def caught_up(self, task: PartitionTask) -> bool:
         """Whether a task has processed everything its source partitions hold, as of the last fetch."""
@@ -203,6 +255,9 @@ class Engine:
                 if place is not None:
                     lag[self.sources[tp.topic][0], tp.partition] = max(place[1] - processed, 0)
         self.metrics.lag = lag
+        for stage in {stage for stage, _ in self.tasks}:
+            oldest = self.order.oldest([name for name, (_, reader) in self.sources.items() if reader.name == stage])
+            self.metrics.stream_lag[stage] = max((self._reached - oldest) / 1000, 0.0)
         states: dict[str, tuple[int, int]] = {}
         for task in self.tasks.values():
             keys, size = states.get(task.stage, (0, 0))
@@ -382,6 +437,8 @@ class Engine:
         if self.rulebook is not None and self.rulebook.begin(self.tasks.values(), self._app.consumer.ends):
             self._steady.clear()
             self._checkpoint_due.set()
+        self._reached = 0
+        self.order.open(offsets)
         self.gate.open(self._tenure, offsets)
 
     def _owned(self, assigned: Iterable[TP]) -> list[tuple[StageSpec, int]]:

@@ -64,6 +64,14 @@ class WorkerCollector(Collector):
         yield _one("trustfold_appended_events", "Events appended because something fell due.", metrics.ticks)
         yield _one("trustfold_offset_jumps", "Deliveries beyond the expected offset: records were lost to retention.",
                    metrics.offset_jumps)  # fmt: skip
+        yield _gauge("trustfold_stream_time_lag_seconds", "How far a stage is behind the newest record folded.",
+                     "stage", metrics.stream_lag)  # fmt: skip
+        yield _gauge("trustfold_stream_time_lag_most_seconds", "The largest such distance of a record when folded.",
+                     "stage", metrics.stream_lag_most)  # fmt: skip
+        yield GaugeMetricFamily("trustfold_worker_skew_seconds", "How far this worker is ahead of the slowest other.",
+                                self._engine.order.skew.seconds)  # fmt: skip
+        yield _counter("trustfold_held_seconds", "Time in which records waited for their turn.", "reason",
+                       metrics.held_seconds)  # fmt: skip
         yield _histogram("trustfold_fold_seconds", "Time of the fold of one record.", metrics.fold_seconds)
         yield _histogram(
             "trustfold_event_to_decision_seconds",

@@ -70,6 +70,10 @@ class LaneMetrics:
         rebalances_lost: tenures that ended before their last checkpoint.
         producer_restarts: producers put in the place of one whose batches had failed.
         rules: name of the rules of this worker's files and environment; empty before the first assignment.
+        stream_lag: seconds of the log's time between the newest folded record of any stage and the oldest one that a
+            stage has still to fold, by stage.
+        stream_lag_most: the largest such distance at which a record was folded, by stage.
+        held_seconds: time in which records waited for their turn, by reason: `fetch`, `stage` or `workers`.
         offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
     """
 
@@ -89,6 +93,9 @@ class LaneMetrics:
     recovery_seconds: float = 0.0
     stale_records: int = 0
     offset_jumps: int = 0
+    stream_lag: dict[str, float] = field(default_factory=dict)
+    stream_lag_most: dict[str, float] = field(default_factory=dict)
+    held_seconds: dict[str, float] = field(default_factory=dict)
     folds: Counter[str] = field(default_factory=Counter)
     recoveries: int = 0
     rebalances_lost: int = 0
