@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ...guard.checking import check_recorded
 from ...guard.request import Call
 from ...guard.tools import Tool
-from ...guard.view import StateView
+from ...guard.view import StateView, Trust
+from ...schemas.event_base import epoch_ms
 from ...schemas.vocabulary import TrustState
 from .dialect import CallBegan
 from .session import Verdict
@@ -25,5 +28,12 @@ def judge(view: StateView, begun: CallBegan, *, session: str, workspace: str, us
     if not decision.ask:
         return FREE
     trust = view.trust(workspace, call.trust_keys, call.user_id)
-    recovers = trust is not None and trust.state is TrustState.RECOVERING and not trust.record.recovery_pending
-    return Verdict(question=decision.message, may_try=recovers)
+    return Verdict(question=decision.message, may_try=trust is not None and _may_recover(trust, now_ms))
+
+
+def _may_recover(trust: Trust, now_ms: int) -> bool:
+    """Whether a call that succeeds now leads back to trust; no order is waited for."""
+    if trust.state is TrustState.RECOVERING:
+        return not trust.record.recovery_pending
+    at = trust.record.recovery_at
+    return trust.state is TrustState.ESCALATED and at is not None and epoch_ms(datetime.fromisoformat(at)) <= now_ms

@@ -46,9 +46,7 @@ MAX_PIECES = 50
 MAX_SPOKEN = 100_000
 """Characters of an incomplete message that are kept."""
 
-PAUSED = (
-    "trustfold has paused this session: {}. Stop calling tools now; say what you were trying to do and ask the user."
-)
+PAUSED = "trustfold: {}. Stop calling tools now; say what you were trying to do, and ask the user."
 
 
 class Verdict(NamedTuple):
@@ -142,7 +140,7 @@ class HookSession:
                     return found
         pause = self.paused if hook.event in self._dialect.takes_pause else ""
         context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
-        return Answer(context=context, pause=pause and f"trustfold paused: {pause}")
+        return Answer(context=context, pause=pause and f"trustfold: {pause}")
 
     def hear(self, nudge: NudgeIssued) -> None:
         """Take a nudge for the next answer that can carry it."""
