@@ -23,6 +23,7 @@ from .dialect import (
     code_in,
     failure,
     session_of,
+    without_process,
     words_of,
 )
 
@@ -63,7 +64,7 @@ def _happened(event: str, payload: Payload) -> tuple[Happening, ...]:
             return (call_of(payload),)
         case "AfterTool":
             response = payload.get("tool_response")
-            return (CallEnded(call_of(payload), _ending(response), response),)
+            return (CallEnded(call_of(payload), _ending(response), without_process(response)),)
         case "AfterAgent":
             return (TurnOver(text_of(payload.get("prompt_response"))),)
         case "SessionEnd":
