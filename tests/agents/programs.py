@@ -92,7 +92,7 @@ PROGRAMS = (
         ("-m", "gemini-2.5-flash", "--yolo", "-p", PROMPT),
         {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": "@model@", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
         "run_shell_command",
-        (".gemini/settings.json", '{\n  // mine\n  "general": {"disableAutoUpdate": true}\n}\n'),
+        (".gemini/settings.json", '{\n  // mine\n  "security": {"auth": {"selectedType": "gemini-api-key"}}\n}\n'),
         stops_at_a_question=True,
     ),
     Program(
