@@ -115,7 +115,7 @@ def test_a_refusal_and_a_question(agent: str, verdict: Verdict, word: str) -> No
     assert len(answers) == 3
     assert all(word in json.dumps(answer) for answer in answers)
     asks = verdict is ASKED and conversation.dialect.can_ask
-    assert conversation.dialect.can_ask == (agent not in {"codex", "opencode", "cursor"})
+    assert conversation.dialect.can_ask == (agent not in {"codex", "gemini", "opencode", "cursor"})
     if agent == "opencode":
         assert all(list(answer) == ["refusal"] for answer in answers)
     else:

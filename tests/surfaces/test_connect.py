@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,11 +24,18 @@ LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trust
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
 """Those that read a file which others write into, too."""
 
-handlers = st.fixed_dictionaries({"type": st.just("command"), "command": st.sampled_from(["true", "lint", "trustfold"])})
+handlers = st.fixed_dictionaries(
+    {"type": st.just("command"), "command": st.sampled_from(["true", "lint", "trustfold"])}
+)
 groups = st.fixed_dictionaries({"hooks": st.lists(handlers, max_size=2)}, optional={"matcher": st.just("Bash")})
 hooks = st.dictionaries(st.sampled_from(["PreToolUse", "Stop", "preToolUse", "Own"]), st.lists(groups, max_size=2))
 existing = st.fixed_dictionaries(
-    {}, optional={"hooks": hooks, "model": st.text(max_size=5), "permissions": st.dictionaries(st.text(max_size=3), st.none())}
+    {},
+    optional={
+        "hooks": hooks,
+        "model": st.text(max_size=5),
+        "permissions": st.dictionaries(st.text(max_size=3), st.none()),
+    },
 )
 layouts = st.sampled_from([None, 2, "\t"])
 comments = st.sampled_from(["", "// mine\n", "/* mine */ ", "\n\n"])
@@ -194,6 +202,23 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert b"stopped" in trustfold("up", "--stop", cwd=place, env=home).stderr
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
+
+
+def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) -> None:
+    """Connected in shadow, an agent in a loop hears nothing; `status` shows the words."""
+    assert trustfold("connect", "codex", "--shadow", cwd=tmp_path, env=home).returncode == 0
+    groups = json.loads((tmp_path / ".codex" / "hooks.json").read_text())["hooks"]
+    command = groups["PostToolUse"][0]["hooks"][0]["command"]
+    base = {"session_id": "s", "cwd": str(tmp_path), "tool_name": "Bash", "tool_input": {"command": "./look"}}
+    for number in range(3):
+        payload = base | {"hook_event_name": "PostToolUse", "tool_use_id": f"t{number}", "tool_response": "same"}
+        done = subprocess.run(
+            ["sh", "-c", command], input=json.dumps(payload).encode(), capture_output=True, check=True
+        )
+        assert (done.stdout, done.stderr) == (b"", b"")
+    shown = trustfold("status", cwd=tmp_path, env=home).stdout.decode()
+    assert "in shadow, codex would have been told (context)" in shown
+    assert "3 times with the same result" in shown
 
 
 def test_orders_need_a_terminal(home: dict[str, str], tmp_path: Path) -> None:

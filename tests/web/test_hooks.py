@@ -269,5 +269,3 @@ def test_the_client_imports_the_standard_library_alone() -> None:
 def test_every_agent_has_a_dialect() -> None:
     """What can be connected is understood."""
     assert set(AGENTS) == set(DIALECTS)
-
-
