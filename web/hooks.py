@@ -35,7 +35,7 @@ from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
 from ..schemas.errors import EventRejected
 from ..schemas.fields import MAX_NAME
-from ..streams.embedded.engine import Request
+from ..streams.embedded.engine import Receipt, Request
 from ..streams.embedded.server import Service
 
 log = logging.getLogger(__name__)
@@ -117,9 +117,8 @@ class Hooks:
         session, workspace = self._session(dialect, hook)
         if events := session.take(hook, now_ms):
             folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+            folded.add_done_callback(self._count)
             await asyncio.wait({folded}, timeout=FOLD_S)
-            if folded.done() and folded.exception() is not None:
-                self._faults[type(folded.exception()).__name__] += 1
 
         def check(call: CallBegan) -> Verdict:
             where = {"session": session.session_id, "workspace": workspace, "user": self._user}
@@ -128,6 +127,10 @@ class Hooks:
         answer = session.answer(hook, check, shadow=shadow)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
+
+    def _count(self, folded: asyncio.Future[Receipt]) -> None:
+        if not folded.cancelled() and (fault := folded.exception()) is not None:
+            self._faults[type(fault).__name__] += 1
 
     def _session(self, dialect: Dialect, hook: Hook) -> tuple[HookSession, str]:
         workspace = workspace_of(hook.folder)
