@@ -49,6 +49,9 @@ MAX_SESSIONS = 1_000
 MAX_SAID = 200
 """Latest answers remembered for `trustfold status`."""
 
+MAX_USED = 100
+"""Approvals remembered by which a call has passed; the folds hear of it when the call has ended."""
+
 FOLD_S = 2.0
 """Seconds that an agent waits for its events to be folded; they are folded all the same if it takes longer."""
 
@@ -71,6 +74,7 @@ class Hooks:
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._faults: Counter[str] = Counter()
+        self._used: deque[str] = deque(maxlen=MAX_USED)
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         for key, value in service.writer.engine.states().items():
             self.view.apply(key, value)
@@ -122,7 +126,10 @@ class Hooks:
 
         def check(call: CallBegan) -> Verdict:
             where = {"session": session.session_id, "workspace": workspace, "user": self._user}
-            return judge(self.view, call, **where, now_ms=now_ms)
+            verdict = judge(self.view, call, **where, now_ms=now_ms, used=self._used)
+            if not shadow:
+                self._used.extend(verdict.approvals)
+            return verdict
 
         answer = session.answer(hook, check, shadow=shadow)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
