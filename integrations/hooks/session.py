@@ -164,8 +164,8 @@ class HookSession:
             return Answer(question=f"trustfold: {verdict.question}")
         if verdict.question and not verdict.may_try:
             return Answer(
-                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here: leave it, and tell the user, who "
-                "can give that order in a terminal."
+                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here: leave it, and tell "
+                "the user, who can give that order in a terminal."
             )
         if verdict.approvals and (twins := self._open.get(_place(call))):
             twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
