@@ -114,6 +114,10 @@ docs: $(VENV)/dev ## Check the documents: links lead somewhere
 bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 	@$(BIN)/python tests/bench $(ARGS)
 
+.PHONY: soak
+soak: $(VENV)/dev ## Run a worker under session churn and see that it stays as small as it is: ARGS="--minutes 40 --rate 3000"
+	@$(BIN)/python tests/bench/soak.py $(ARGS)
+
 .PHONY: quality
 quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, on recorded runs of real agents
 	@$(BIN)/python tests/quality $(ARGS)

@@ -6,14 +6,17 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import TOPICS, Role
 from .doctor import Finding, Status
-from .kafka_log import KafkaSettings, reaching_kafka
+from .kafka_log import KafkaSettings, Stored, reaching_kafka, read
 from .lag import group_lags
 
 try:
@@ -41,6 +44,8 @@ MAX_SKEW_S = 5.0
 EXPIRES_SOON_S = 14 * 86_400
 SHOWN = 5
 
+_RULES = "workers' rules"
+
 _NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
 _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
 """Faults of a broker's refusal or silence; anything else is a fault of ours and may be seen."""
@@ -64,13 +69,13 @@ def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path],
 async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
     found = [one async for one in _brokers(settings)]
     if not any(one.status in {Status.OK, Status.NOTE} for one in found):
-        skipped = "topics, rights, clock, groups and lag"
+        skipped = "topics, rights, clock, groups, lag and workers' rules"
         return [*found, Finding("kafka", Status.SKIPPED, f"{skipped} were not checked: no broker can be used")]
     admin = AIOKafkaAdminClient(**settings.client_arguments(), request_timeout_ms=int(PATIENCE_S * 1000))
     try:
         async with asyncio.timeout(PATIENCE_S):
             await admin.start()
-        for check in (_cluster, _topics, _rights, _clock, _groups, _lag):
+        for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
         found.append(Finding("kafka", Status.FIX, _told(error), "look at the brokers' log, and run this again"))
@@ -303,6 +308,36 @@ async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterat
             yield Finding("lag", Status.FIX, f"{told}; {lost:,} were deleted before they were taken", advice)
         else:
             yield Finding("lag", Status.OK, told)
+
+
+async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    try:
+        records, _ = await read(settings, settings.topic(RULES_TOPIC))
+    except _REFUSED as error:
+        yield Finding(_RULES, Status.SKIPPED, f"it is not known what they go by: {_told(error)}")
+        return
+    yield rules_finding(records)
+
+
+def rules_finding(records: Iterable[Stored]) -> Finding:
+    """Whether all partitions are folded by the same rules, as the records of `rules` tell, the latest of a key last."""
+    latest = {record.key: record.value for record in records if record.value is not None}
+    if not latest:
+        return Finding(_RULES, Status.SKIPPED, "no worker has folded anything yet")
+    try:
+        names = {place: fingerprint(rules_in_force(value)) for place, value in latest.items()}
+    except msgspec.ValidationError as error:
+        return Finding(_RULES, Status.SKIPPED, f"another version wrote them: {_told(error)}")
+    by_name: dict[str, list[str]] = {}
+    for place, name in sorted(names.items()):
+        by_name.setdefault(name, []).append(place)
+    if len(by_name) == 1:
+        return Finding(_RULES, Status.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})")
+    told = "; ".join(
+        f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
+    )
+    advice = "give every worker the same files and TRUSTFOLD_* variables, and start those that have others again"
+    return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({told})", advice)
 
 
 def _told(error: BaseException) -> str:

@@ -82,16 +82,17 @@ class HookSession:
 
     Attributes:
         session_id: id in the events.
+        workspace: where its tools live; empty where that is not known yet.
         inbox: nudges for it.
         paused: why it waits for its user; empty when it does not.
     """
 
-    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str, user: str = "") -> None:
-        """Begin with the first hook heard of it; `workspace` is where its tools live."""
+    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
+        """Begin with the first hook heard of it."""
         self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
         self.inbox = NudgeInbox()
         self._dialect = dialect
-        self._workspace = workspace
+        self.workspace = workspace
         self._user = user
         self._subagent = hook.subagent
         self._model = ""
@@ -312,7 +313,7 @@ class HookSession:
             "type": kind,
             "time": rfc3339(self._at if at_ms is None else at_ms),
             "session_id": self.session_id,
-            "workspace_id": self._workspace or None,
+            "workspace_id": self.workspace or None,
             "user_id": self._user or None,
             "agent_id": self._subagent or None,
             "model": self._model or None,

@@ -84,16 +84,20 @@ def test_faust_own_command_finds_the_app(lane: LaneHarness) -> None:
 
 
 @pytest.mark.durable_broker
-def test_a_topic_created_anew_is_refused(lane: LaneHarness) -> None:
-    """When the committed offset lies beyond the log's end the worker says so and stops, instead of losing records."""
+@pytest.mark.parametrize("more", [0, 120], ids=["shorter", "longer"])
+def test_a_topic_created_anew_is_refused(lane: LaneHarness, more: int) -> None:
+    """However long the new log is, the worker says so and stops, instead of passing its records over."""
     lane.publish([(b"s", event(n, "s", "t")) for n in range(50)])
     worker = lane.start()
     lane.settled()
     assert worker.stop() == 0, worker.text()
     lane.recreate("events")
+    lane.publish([(b"s", event(n, "s", "t")) for n in range(more)])
     again = lane.start()
     assert again.process.wait(30) == 1, again.text()
-    assert "the topic was deleted and created again" in again.text()
+    last = again.text().splitlines()[-1]
+    assert f"{lane.settings.topic('events')} was deleted and created again while no worker ran" in last
+    assert "TRUSTFOLD_APP_ID" in last
 
 
 def test_the_package_does_not_start_an_app_by_being_imported() -> None:
