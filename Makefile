@@ -120,6 +120,10 @@ quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, o
 fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)
 	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/surfaces/test_fuzz.py --timeout 0 $(ARGS)
 
+.PHONY: chaos
+chaos: $(VENV)/dev ## Kill, pause and restart workers, brokers and the recorder under load: 10 minutes (ARGS="--seed 7 --kills 20 --minutes 5")
+	@$(BIN)/python tests/chaos $(ARGS)
+
 .PHONY: peers
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)
