@@ -36,7 +36,7 @@ from trustfold.history.parquet import RECORDED_TOPICS
 from undisturbed import Undisturbed, assert_as_undisturbed
 from waiting import wait_until
 
-WORKERS = 3
+WORKERS = 4
 PARTITIONS = 4
 SESSION_S = 4.0
 """Session timeout of workers and recorder."""
@@ -44,7 +44,7 @@ SESSION_S = 4.0
 RATE = 400
 """Events a second."""
 
-PAUSES_S = (0.4, 2.5)
+PAUSES_S = (0.3, 2.0)
 """Seconds between two blows."""
 
 WARM_UP_S = 6.0
@@ -147,12 +147,12 @@ class Campaign:
         """Deal blows, heal, compare; what is wrong is in the report."""
         self._live_on(WARM_UP_S)
         began = time.monotonic()
-        blows: list[tuple[int, str, Callable[[], None]]] = [
+        blows: list[tuple[int, str, Callable[[], int]]] = [
             (40, "workers killed with -9", self._kill_worker),
             (3, "all workers killed with -9 at once", self._kill_workers),
             (8, "workers paused for longer than the session", self._pause_worker),
             (14, "workers stopped and started again", self._restart_worker),
-            (6, "recorders killed with -9", self._recorder.kill),
+            (6, "recorders killed with -9", self._kill_recorder),
             (10, "brokers killed with -9", self._kill_broker),
             (4, "brokers restarted in order", self._restart_broker),
             (6, "brokers paused", self._pause_broker),
@@ -165,8 +165,7 @@ class Campaign:
             _, name, blow = self._chance.choices(blows, weights)[0]
             if name.startswith(("brokers", "all brokers")) and not self._brokers_well():
                 name, blow = blows[0][1:]
-            blow()
-            self.report.blows[name] += 1
+            self.report.blows[name] += blow()
             self._live_on(self._chance.uniform(*PAUSES_S))
         self.report.figures["seconds of blows"] = round(time.monotonic() - began)
         if self.options.outage:
@@ -195,18 +194,32 @@ class Campaign:
     def _later(self, seconds: float, act: Callable[[], object]) -> None:
         self._timed.append((time.monotonic() + seconds, act))
 
-    def _kill_worker(self) -> None:
-        self._chance.choice(self._workers).kill()
+    def _struck(self) -> list[Kept]:
+        """One of the workers that hold partitions; none while none does."""
+        working = [worker for worker in self._workers if worker.works]
+        return [self._chance.choice(working)] if working else []
 
-    def _kill_workers(self) -> None:
-        for worker in self._workers:
+    def _kill_worker(self) -> int:
+        struck = self._struck()
+        for worker in struck:
             worker.kill()
-            self.report.blows["workers killed with -9"] += 1
+        return len(struck)
 
-    def _pause_worker(self) -> None:
-        worker = self._chance.choice(self._workers)
-        if not worker.lives or worker.paused:
-            return
+    def _kill_workers(self) -> int:
+        for worker in self._workers:
+            self.report.blows["workers killed with -9"] += worker.works
+            worker.kill()
+        return 1
+
+    def _kill_recorder(self) -> int:
+        self._recorder.kill()
+        return 1
+
+    def _pause_worker(self) -> int:
+        struck = self._struck()
+        if not struck:
+            return 0
+        worker = struck[0]
         paused = worker.process.process
         paused.send_signal(signal.SIGSTOP)
         worker.paused = True
@@ -216,13 +229,15 @@ class Campaign:
             worker.paused = False
 
         self._later(SESSION_S * self._chance.uniform(1.2, 2.0), resume)
+        return 1
 
-    def _restart_worker(self) -> None:
+    def _restart_worker(self) -> int:
         """A member leaves in order and comes back: two rebalances."""
-        worker = self._chance.choice(self._workers)
-        if worker.lives and not worker.paused:
+        struck = self._struck()
+        for worker in struck:
             worker.stop()
             self._later(self._chance.uniform(0.2, 4.0), worker.come_back)
+        return len(struck)
 
     def _brokers_well(self) -> bool:
         """Whether every broker runs and nothing is planned for one: a second loss would only be an outage of all."""
@@ -242,23 +257,26 @@ class Campaign:
         finally:
             self._starting.discard(node)
 
-    def _kill_broker(self) -> None:
+    def _kill_broker(self) -> int:
         node = self._chance.choice(self._nodes)
         node.kill()
         self._bring_back([node], self._chance.choice([0.1, 2.0, 8.0, 14.0]))
+        return 1
 
-    def _kill_brokers(self) -> None:
+    def _kill_brokers(self) -> int:
         for node in self._nodes:
             node.kill()
             self.report.blows["brokers killed with -9"] += 1
         self._bring_back(self._nodes, self._chance.uniform(1.0, 8.0))
+        return 1
 
-    def _restart_broker(self) -> None:
+    def _restart_broker(self) -> int:
         node = self._chance.choice(self._nodes)
         node.stop()
         self._bring_back([node], 0.1)
+        return 1
 
-    def _pause_broker(self) -> None:
+    def _pause_broker(self) -> int:
         """A broker that keeps its connections and says nothing: a stuck disk, a long collection of garbage."""
         node = self._chance.choice(self._nodes)
         number = node.process_id
@@ -270,6 +288,7 @@ class Campaign:
             self._starting.discard(node)
 
         self._later(self._chance.choice([0.3, 1.0, 3.0, 9.0]), resume)
+        return 1
 
     def _long_outage(self) -> None:
         """Every broker away for minutes: workers wait and say so, none ends."""

@@ -43,6 +43,11 @@ class Kept:
         """Whether its process runs."""
         return self.process.process.poll() is None
 
+    @property
+    def works(self) -> bool:
+        """Whether its process runs and has taken partitions."""
+        return self.lives and not self.paused and "ready in generation" in self.process.text()
+
     def tend(self) -> None:
         """Notice that it has ended by itself; start it again."""
         if self.lives or not self.wanted:
