@@ -47,7 +47,7 @@ class LocalCluster:
     ) -> None:
         self._say = say
         ports: list[int] = []
-        while len(ports) < 6:  # noqa: PLR2004 - two for each node
+        while len(ports) < 6:
             ports.append(free_port(*ports))
         cluster = new_cluster_id()
         self.nodes = [

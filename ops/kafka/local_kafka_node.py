@@ -69,7 +69,6 @@ def new_cluster_id() -> str:
 class LocalKafka:
     """A real, durable Kafka node that lives no longer than the process that started it; a cluster of its own.
 
-
     `with LocalKafka() as kafka: connect(kafka.bootstrap)`. Without `port` it listens on a free one of
     127.0.0.1, which it keeps over restarts; without `data` it writes to a folder under the temporary
     directory, deleted in the end. `settings` are broker settings that override ours. `listeners` are ports
@@ -279,9 +278,7 @@ class LocalKafka:
         return {
             "process.roles": "broker,controller",
             "node.id": str(number),
-            "controller.quorum.voters": ",".join(
-                f"{node}@{LOCAL}:{port}" for node, port in enumerate(controllers, 1)
-            ),
+            "controller.quorum.voters": ",".join(f"{node}@{LOCAL}:{port}" for node, port in enumerate(controllers, 1)),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{clients},CONTROLLER://{LOCAL}:{self._controller_port}",
             "advertised.listeners": clients,

@@ -140,7 +140,9 @@ def _checked(checking: asyncio.Task[list[Difference]], settings: KafkaSettings) 
         raise lacking(settings, error) from error
     except (KafkaError, OSError, TimeoutError) as error:
         told = " ".join(str(error).split()) or type(error).__name__
-        raise WorkerFault(f"the brokers went away while the topics were checked ({told}): start the worker again") from error
+        raise WorkerFault(
+            f"the brokers went away while the topics were checked ({told}): start the worker again"
+        ) from error
 
 
 async def _stop(app: TrustfoldApp, watchdog: Watchdog, failing: asyncio.Future[None]) -> bool:

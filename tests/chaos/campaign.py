@@ -27,8 +27,8 @@ from chaos_load import Load
 from chaos_processes import STOP_S, Kept, KeptWorker, Recorder
 from chaos_report import Report
 from lane_harness import LaneHarness, events
-from local_kafka_jars import KafkaUnavailable
 from local_kafka_cluster import LocalCluster
+from local_kafka_jars import KafkaUnavailable
 from local_kafka_node import LocalKafka
 from outage_kit import administer, last_line
 from trustfold.history.files import data_files

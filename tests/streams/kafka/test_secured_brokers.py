@@ -1,4 +1,4 @@
-"""Brokers with TLS, SASL/SCRAM and ACLs: every role works with the rights that trustfold prints, and with nothing less."""
+"""Brokers with TLS, SASL/SCRAM and ACLs: every role works with the rights that trustfold prints."""
 
 from __future__ import annotations
 

@@ -102,10 +102,15 @@ def session_timeout(kind: str) -> str:
 class LaneHarness:
     """Topics, workers and readers of one test."""
 
-    def __init__(self, bootstrap: str, prefix: str, path: Path, *, partitions: int = 4, replication: int = 0, **environ: str
+    def __init__(
+        self, bootstrap: str, prefix: str, path: Path, *, partitions: int = 4, replication: int = 0, **environ: str
     ) -> None:
         self.settings = KafkaSettings(
-            bootstrap=bootstrap, topic_prefix=prefix, app_id=f"{prefix}app", partitions=partitions, replication=replication
+            bootstrap=bootstrap,
+            topic_prefix=prefix,
+            app_id=f"{prefix}app",
+            partitions=partitions,
+            replication=replication,
         )
         self.path = path
         self.workers: list[Worker] = []

@@ -59,7 +59,10 @@ class SlowNetwork:
         except OSError:
             writer.close()
             return
-        ways = [asyncio.ensure_future(self._pass(reader, far_writer)), asyncio.ensure_future(self._pass(far_reader, writer))]
+        ways = [
+            asyncio.ensure_future(self._pass(reader, far_writer)),
+            asyncio.ensure_future(self._pass(far_reader, writer)),
+        ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -75,7 +78,7 @@ class SlowNetwork:
                 return
             if self.delay_s or self.jitter_s:
                 await asyncio.sleep(self.delay_s + self._chance.random() * self.jitter_s)
-            while self.swallow:
+            while self.swallow:  # noqa: ASYNC110 - set from another thread
                 await asyncio.sleep(0.05)
             writer.write(chunk)
             await writer.drain()
