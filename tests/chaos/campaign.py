@@ -1,7 +1,7 @@
 """A campaign: seeded blows against workers, brokers and the recorder under load, then proof that nothing is wrong.
 
 Workers run the engine's counting stages, so that a lost or doubled record shows as a wrong number. When the blows are
-over, everything is healed and drained, and the states, the outputs, the dead letters and the recorded files are compared
+over, everything is healed and drained, and the states, the outputs, the dead letters and the files are compared
 with the log.
 """
 
@@ -49,6 +49,9 @@ PAUSES_S = (0.3, 2.0)
 
 WARM_UP_S = 6.0
 """Seconds before the first blow, so that there is something to strike."""
+
+STARTS = 3
+"""Times that a broker's start is tried."""
 
 HEALING_S = 180.0
 """Longest time from the end of the blows to everything folded and committed."""
@@ -250,12 +253,16 @@ class Campaign:
             self._later(seconds, threading.Thread(target=self._start_node, args=(node,), daemon=True).start)
 
     def _start_node(self, node: LocalKafka) -> None:
-        try:
-            node.start()
-        except KafkaUnavailable as error:
-            self.report.problems.append(f"a broker did not come back: {error}")
-        finally:
-            self._starting.discard(node)
+        trouble = ""
+        for _ in range(STARTS):  # a busy machine may need longer than the start of a node waits
+            try:
+                node.start()
+                break
+            except KafkaUnavailable as error:
+                trouble = str(error)
+        else:
+            self.report.problems.append(f"a broker did not come back: {trouble}")
+        self._starting.discard(node)
 
     def _kill_broker(self) -> int:
         node = self._chance.choice(self._nodes)

@@ -30,7 +30,7 @@ class Kept:
         paused: whether it is stopped by a signal now.
     """
 
-    def __init__(self, name: str, start: Callable[[], Worker | Recorder], report: Report, again_s: float = 1.0) -> None:
+    def __init__(self, name: str, start: Callable[[], Worker | Recorder], report: Report, again_s: float = 4.0) -> None:
         """Start it."""
         self.name, self._start, self._report, self._again_s = name, start, report, again_s
         self.process = start()
