@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
     "status": ("status:status", "Show what is not trusted, and which circuits are open."),
     "reset": ("operate:reset", "Give a tool clean trust again and close its circuit."),
+    "approve": ("operate:approve", "Let one call of an escalated tool pass."),
     "recover": ("operate:recover", "Restore the trust of an escalated tool."),
     "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
     "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
@@ -54,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name: where it lives in `surfaces`, and its line in the list."""
 
 SEED_SPELLING = (
-    *("status", "reset", "recover", "remove", "restore", "behavior", "patterns", "stalls"),
+    *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
     *("settings", "recovery", "nudge", "model", "config", "policies"),
 )
 """Commands that the seed spells `reliability ...`."""

@@ -168,7 +168,7 @@ class Executor:
         if outcome.error is not None:
             if steers(outcome.error, (*self._passthrough, *call.tool.passthrough)):
                 raise outcome.error
-            return None, of_exception(outcome.error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+            return None, of_exception(outcome.error, call.program, now_ms=self._clock.now_ms())
         return outcome.output, _reported(call, outcome.output, self._clock.now_ms())
 
     def _tell(self, call: Call, failure: CallFailure, attempt: int, wait: float) -> None:
@@ -200,17 +200,15 @@ def failure_of_thread(call: Call, outcome: Outcome, now_ms: int) -> CallFailure 
     """Failure of a function that ended after its call had been given up; None where it did not fail."""
     if outcome.error is None:
         return _reported(call, outcome.output, now_ms)
-    return of_exception(outcome.error, dangerous=call.dangerous, now_ms=now_ms)
+    return of_exception(outcome.error, call.program, now_ms=now_ms)
 
 
 def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
     """The failure that a returned value reports."""
     if is_stream(output):
         return None
-    failure = of_result(output, now_ms=now_ms)
-    if failure is not None and call.dangerous:
-        failure = of_result(output, dangerous=True, now_ms=now_ms)
-    return failure
+    failure = of_result(output, now_ms=now_ms)  # most report none, whatever was run
+    return failure if failure is None else of_result(output, call.program, now_ms=now_ms)
 
 
 async def _invoke(call: Call, function: Function, runner: Runner | None) -> Outcome:

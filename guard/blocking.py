@@ -12,6 +12,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .tool_threads import Outcome
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from .result import ToolResult
 
 T = TypeVar("T")
+
+BLOCKED: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("trustfold_blocked_loop", default=None)
+"""Event loop that stands still until the call is over, as it is made there without `await`."""
+
 _Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome]"]
 
 
@@ -75,7 +80,7 @@ class BlockingCalls:
 
         if home is None or not home.is_running():
             return serve(self._own_loop(), make)
-        if _runs_here(home):
+        if _running_loop() is home:
             # It stands still as long as this call takes; other threads that the tool waits for must not wait for it.
             self._blocked += 1
             try:
@@ -84,10 +89,11 @@ class BlockingCalls:
                 self._blocked -= 1
         return serve(self._own_loop() if self._blocked else home, make)
 
-    def close(self) -> None:
-        """End the loop, if it is of its own."""
+    def close(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """End the loop, if it is of its own; `leave` lets go of what is held open there."""
         own, self._own = self._own, None
         if own is not None:
+            own.wait_for(leave())
             own.stop()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
@@ -97,11 +103,12 @@ class BlockingCalls:
             return self._own.loop
 
 
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread."""
     try:
-        return asyncio.get_running_loop() is loop
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
+        return None
 
 
 def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[Any, Any, T]]) -> T:
@@ -124,6 +131,8 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
             work.put(None)
 
     context = contextvars.copy_context()
+    if (blocked := _running_loop()) is not None:
+        context.run(BLOCKED.set, blocked)
     loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(on_the_loop(), context=context)))
     try:
         while (item := work.get()) is not None:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..schemas.vocabulary import TrustState
 from .breaker import Refused, standing_in
 from .clock import Clock
+from .errors import EnvelopeRejected
+from .json_view import sent_form
 from .permission import is_refused, must_ask, refusal_message
-from .request import NO_SESSION, Call, safe_key, scopes_of, trust_keys
+from .request import NO_SESSION, Call, check_call, is_name, named, safe_key, scopes_of, trust_keys
+from .session import CURRENT
 from .settings import GuardSettings
 from .tools import ToolBook
-from .view import StateView, Trust
+from .view import SESSION_SCOPE, StateView, Trust
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -28,7 +31,8 @@ class Decision(NamedTuple):
     Attributes:
         allowed: nothing refuses it; it may still have to be approved.
         ask: a person must approve it.
-        code: `allowed`, `approval_required`, `blocked`, `removed` or `circuit_open`.
+        code: `allowed`, `approved` (an operator lets one call pass), `approval_required`, `blocked`, `removed`,
+            `circuit_open`; `unknown_tool` or `invalid_input` where the call would make no sense.
         message: why, in words; empty where it is allowed.
     """
 
@@ -86,21 +90,36 @@ class Checking:
         session_id: str | None = None,
         workspace_id: str | None = None,
     ) -> Decision:
-        """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds."""
+        """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds.
+
+        The session is by default the surrounding one, as for the call itself.
+        """
         if not self.settings.enabled:
             return ALLOWED
+        if args is None:
+            args = {}
         view, settings = self.backend.view, self.settings
-        session = self.sessions.get(session_id) if session_id is not None else None
+        try:
+            check_call(tool_name, args, NO_SESSION if session_id is None else session_id)
+        except EnvelopeRejected as rejected:
+            return Decision(allowed=False, code=rejected.code, message=str(rejected))
+        session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
         if view.untroubled and session is None:
             return ALLOWED
         workspace = workspace_id or (session or settings).workspace_id
-        key = safe_key(tool_name, args or {}, self.tools.get(tool_name).service or "")
+        key = safe_key(tool_name, sent_form(named(args)), self.tools.get(tool_name).service or "", settings.families)
+        keys = trust_keys(tool_name, key)
         if session is None:
-            trust = view.trust(workspace, trust_keys(tool_name, key), settings.user_id)
+            trust = view.trust(workspace, keys, settings.user_id)
         else:
             trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
         scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        return decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
+        found = decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
+        if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
+            user = (session or settings).user_id
+            if view.approvals(workspace, keys, user, self.clock.now_ms()):
+                return Decision(allowed=True, code="approved")
+        return found
 
     def trust_of(
         self,
@@ -110,13 +129,16 @@ class Checking:
         session_id: str = "",
         workspace_id: str | None = None,
     ) -> Trust | None:
-        """The strictest trust of a call's keys; None where it is trusted.
+        """The strictest trust of a call's keys; None where it is trusted, or where the name is none.
 
         Workspace and user are those of the session, else the guard's, as they are for the call itself.
         """
+        if not is_name(tool_name):
+            return None
         who = self.sessions.get(session_id) or self.settings
         call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or who.workspace_id)
         call.user_id = who.user_id
+        call.families = self.settings.families
         return self._trust(call)
 
     def _trust(self, call: Call) -> Trust | None:

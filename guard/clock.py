@@ -45,8 +45,29 @@ class SystemClock:
         return future.done()
 
 
+_DRAWN = 256
+
+_drawn: list[int] = []
+"""Random numbers of 80 bits, drawn together: asking the system costs more than all else about an id."""
+
+
+def _draw() -> int:
+    """Draw anew; gives one of them."""
+    raw = os.urandom(10 * _DRAWN)
+    fresh = [int.from_bytes(raw[at : at + 10], "big") for at in range(0, len(raw), 10)]
+    last = fresh.pop()
+    _drawn.extend(fresh)
+    return last
+
+
+os.register_at_fork(after_in_child=_drawn.clear)
+
+
 def new_id(now_ms: int) -> str:
     """A UUIDv7: ordered by time, unique by 74 random bits."""
-    chance = int.from_bytes(os.urandom(10), "big")
+    try:
+        chance = _drawn.pop()
+    except IndexError:
+        chance = _draw()
     text = f"{now_ms & 0xFFFF_FFFF_FFFF:012x}7{chance >> 68:03x}{0x8 | chance >> 64 & 0x3:x}{chance >> 4 & 0xFFF:03x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{chance >> 16 & 0xFFFF_FFFF_FFFF:012x}"

@@ -12,7 +12,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-from ..projections.calls.classify import Failure, classify, failure_in_result
+from ..projections.calls.classify import (
+    Failure,
+    Runs,
+    classify,
+    failure_in_result,
+    is_exception,
+    speaks_of_security,
+)
 from ..projections.calls.errors import neutral_reason
 from ..schemas.vocabulary import Severity
 from .json_view import kind_of, text_of
@@ -23,6 +30,30 @@ RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RETRIABLE_SEVERITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT})
 _HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
+
+MAX_BLOCKS = 16
+"""Content blocks of a result that are read."""
+
+
+class Program(NamedTuple):
+    """What a call was made to run, as far as it decides how its failure is read.
+
+    Attributes:
+        runs: `shell`, `code`, or empty: command lines, programs, or none.
+        command: command word of a shell call.
+        dangerous: it tries what no agent should.
+        suspect: it does if its failure says so.
+        of_server: an MCP server runs it.
+    """
+
+    runs: Runs = ""
+    command: str = ""
+    dangerous: bool = False
+    suspect: bool = False
+    of_server: bool = False
+
+
+NO_PROGRAM = Program()
 
 
 class CallFailure(NamedTuple):
@@ -53,47 +84,48 @@ class CallFailure(NamedTuple):
     neutral: str = ""
 
 
-def of_exception(error: BaseException, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure:
+def of_exception(error: BaseException, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure:
     """Read the failure of a raised error; of an error that raises when it is read only its type is taken."""
     try:
-        return _of_exception(error, dangerous=dangerous, now_ms=now_ms)
+        return _of_exception(error, program, now_ms)
     except Exception:  # noqa: BLE001 - its own properties, or a subclass of a number or text
         failure = Failure(type=kind_of(error), message=text_of(error))
-        return _failure(failure, hint=None, retry_after_ms=0.0, exception=error, dangerous=dangerous)
+        return _failure(failure, program, hint=None, retry_after_ms=0.0, exception=error)
 
 
-def _of_exception(error: BaseException, *, dangerous: bool, now_ms: int) -> CallFailure:
+def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFailure:
     response = _get(error, "response")
     status = _status_of(error) or _status_of(response)
     kind = kind_of(error)
     raw_code = _get(error, "code") or _get(error, "errno")
     code = _errno_name(error) or (text_of(raw_code)[:120] if isinstance(raw_code, str | int) else "")
-    timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) or "timeout" in kind.lower()
+    # A class that says so by its name is read by that, as the folds read it.
+    timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) and "timeout" not in kind.lower()
     failure = Failure(type=kind, message=text_of(error), http_status=status, code=code if code != str(status) else "")
     hint = next((said for name in _HINTS if isinstance(said := _get(error, name), bool)), None)
     return _failure(
         failure,
+        program,
         timed_out=timed_out and status is None,
         hint=hint,
         retry_after_ms=_retry_after(error, response, now_ms),
         exception=error,
-        dangerous=dangerous,
     )
 
 
-def of_result(result: Any, *, dangerous: bool = False, now_ms: int = 0) -> CallFailure | None:
+def of_result(result: Any, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure | None:
     """Read the failure that a returned value reports; None where it reports none, or raises when it is read.
 
     Read are objects in the shapes the folds know, MCP results (`isError`), HTTP responses (`status_code`) and chat
     messages of tools (`status`).
     """
     try:
-        return _of_result(result, dangerous=dangerous, now_ms=now_ms)
+        return _of_result(result, program, now_ms)
     except Exception:  # noqa: BLE001 - its own properties, comparisons or truth
         return None
 
 
-def _of_result(result: Any, *, dangerous: bool, now_ms: int) -> CallFailure | None:
+def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None:
     shape = result if isinstance(result, dict) else _shape_of(result)
     if shape is None:
         return None
@@ -111,7 +143,7 @@ def _of_result(result: Any, *, dangerous: bool, now_ms: int) -> CallFailure | No
         ),
         None,
     )
-    return _failure(failure, hint=hint, retry_after_ms=_retry_after(result, shape, now_ms), dangerous=dangerous)
+    return _failure(failure, program, hint=hint, retry_after_ms=_retry_after(result, shape, now_ms))
 
 
 def cut_off(limit_ms: float) -> CallFailure:
@@ -124,14 +156,24 @@ def cut_off(limit_ms: float) -> CallFailure:
 
 def _failure(
     failure: Failure,
+    program: Program,
     *,
     hint: bool | None,
     retry_after_ms: float,
-    dangerous: bool,
     timed_out: bool = False,
     exception: BaseException | None = None,
 ) -> CallFailure:
-    severity = classify(failure, status="timeout" if timed_out else "error", dangerous=dangerous)
+    runs = program.runs
+    if runs == "code" and program.of_server and is_exception(failure.type):
+        runs = ""  # the client names it: the server broke, not the program that it ran
+    severity = classify(
+        failure,
+        status="timeout" if timed_out else "error",
+        dangerous=program.dangerous or (program.suspect and speaks_of_security(failure.message)),
+        runs=runs,
+        command=program.command,
+    )
+    timed_out = timed_out or (severity is Severity.TIMEOUT and "timeout" in failure.type.lower())
     status = failure.http_status
     if hint is not None:
         retriable = hint
@@ -150,7 +192,7 @@ def _failure(
         timed_out or severity is Severity.TIMEOUT,
         retry_after_ms,
         exception,
-        neutral_reason(failure.type),
+        neutral_reason(failure.type, failure.message),
     )
 
 
@@ -160,20 +202,29 @@ def _shape_of(result: Any) -> dict[str, Any] | None:
         return None
     message_failed = _get(result, "status") == "error" and isinstance(_get(result, "tool_call_id"), str)
     if _get(result, "isError") is True or _get(result, "is_error") is True or message_failed:
-        return {"isError": True, "content": _text_of(_get(result, "content"))}
+        return {"isError": True, "content": _content_of(result), "structuredContent": _structured(result)}
     status = _status_of(result)
     if status is not None and status >= 400:
         return {"status_code": status, "body": text_of(_get(result, "text") or "")[:500]}
     return None
 
 
-def _text_of(content: Any) -> str:
-    """Text of an MCP result's content blocks."""
+def _content_of(result: Any) -> str | list[dict[str, str]]:
+    """Content of an MCP result, or of a chat message, with its blocks as JSON would have them."""
+    content = _get(result, "content")
     if isinstance(content, str):
         return content
     if isinstance(content, list | tuple):
-        return " ".join(text_of(_get(block, "text") or "") for block in content)[:2000]
+        return [{"text": text_of(_field(block, "text") or "")} for block in content[:MAX_BLOCKS]]
     return ""
+
+
+def _structured(result: Any) -> dict[str, Any] | None:
+    """Structured content of an MCP result."""
+    for name in ("structuredContent", "structured_content"):
+        if isinstance(found := _get(result, name), dict):
+            return found
+    return None
 
 
 def _status_of(thing: Any) -> int | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..projections.calls.keys import in_quotes
 from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import BreakerState, Status
@@ -35,7 +36,7 @@ from .result import ToolResult, refusal
 from .settings import GuardSettings, RetryPolicy
 from .streams import is_stream, relay
 from .tracing import Tracing
-from .view import Trust
+from .view import SESSION_SCOPE, Trust
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -105,6 +106,7 @@ class CallFlow:
                 error = result.error
                 self._tracing.ended(
                     span,
+                    call,
                     str(result.status),
                     code=error.code if error is not None else "",
                     breaker_state=str(error.breaker_state or "") if error is not None else "",
@@ -193,6 +195,8 @@ class CallFlow:
             if self._shadowed(call, code):
                 return None
             return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
+        if trust is not None and await self._approved(call, trust):
+            return None
         if self.permission is None:
             return self._unattended(call, trust)
         if self._settings.shadow:
@@ -218,6 +222,24 @@ class CallFlow:
         why = str(answer.info.get("reason") or "the user or a policy said no")
         return msgspec.structs.replace(refusal("denied", f"'{call.name}' was not permitted: {why}"), terminal=True)
 
+    async def _approved(self, call: Call, trust: Trust) -> bool:
+        """Whether an operator has let this one call pass (`trust.approve`); that approval is then used up.
+
+        A call that a circuit refuses uses none. Guards with a shared store use each approval once among them.
+        """
+        if self._settings.shadow or not must_ask(trust) or trust.record.scope == SESSION_SCOPE:
+            return False
+        now = self._clock.now_ms()
+        given = self._backend.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now)
+        if not given or self._gate.standing(call) is not None:
+            return False
+        for approval in given:
+            if not await self._joiner.claim_once(f"approval:{approval.id}", call, approval.until_ms - now):
+                return False
+        call.notes["approval"] = {"needed": True, "granted": True, "by": "operator"}
+        call.notes["approvals"] = tuple(approval.id for approval in given)
+        return True
+
     def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Decide about a call that must be approved where nobody can be asked."""
         if trust is None or not must_ask(trust):
@@ -225,7 +247,9 @@ class CallFlow:
         call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
         if self._settings.unattended == "allow" or self._shadowed(call, "approval_required"):
             return None
-        return refusal("approval_required", refusal_message(call.name, trust) + "; nobody is here to approve it")
+        approve = " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+        way = f"; one call passes by {approve}" if approve else ""
+        return refusal("approval_required", f"{refusal_message(call.name, trust)}; nobody is here to approve it{way}")
 
     def _publish_permission(
         self, kind: type[PermissionRequested | PermissionResolved], call: Call, **fields: Any
@@ -333,7 +357,7 @@ class CallFlow:
                 self._cut_off(call, made.count)
                 result = self._unfinished(call, made)
             else:
-                made.failure = of_exception(error, dangerous=call.dangerous, now_ms=self._clock.now_ms())
+                made.failure = of_exception(error, call.program, now_ms=self._clock.now_ms())
                 result = self._conclude(call, made, spending, None)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_resolve, over, result)

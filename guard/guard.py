@@ -159,6 +159,8 @@ class ToolGuard(Checking, Reporting):
         """
         from .backends.memory import MemoryBackend  # only this way needs the folds
 
+        if rules is not None:
+            settings = {"families": rules.tools.families, **settings}
         chosen = GuardSettings.from_env(**settings)
         clock, metrics = clock or SystemClock(), Metrics()
         backend = MemoryBackend(clock, metrics, rules)
@@ -192,8 +194,7 @@ class ToolGuard(Checking, Reporting):
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
         backend = HttpBackend(engine.url, metrics, chosen.buffer_events, token=token, engine=engine)
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
-        guard.home = asyncio.get_running_loop()
-        await backend.start(wait_s)
+        await guard._start(wait_s)
         return guard
 
     @classmethod
@@ -235,12 +236,18 @@ class ToolGuard(Checking, Reporting):
             address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
         )
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
-        guard.home = asyncio.get_running_loop()
-        await backend.start(wait_s)
+        await guard._start(wait_s)
         if strict and not backend.connected:
             await guard.close()
             raise ConfigError(f"nobody answers at {address}; is it running, is the address right?")
         return guard
+
+    async def _start(self, wait_s: float) -> None:
+        """Connect the backend and a shared dedupe store, and live on this loop."""
+        self.home = asyncio.get_running_loop()
+        if isinstance(self.store, FallbackDedupeStore):
+            await self.store.connect()
+        await self.backend.start(wait_s)
 
     # --- what it knows --------------------------------------------------------------------------------------------
 
@@ -371,15 +378,12 @@ class ToolGuard(Checking, Reporting):
         Raises:
             EnvelopeRejected: it makes no sense; the code is `unknown_tool` or `invalid_input`.
         """
-        if not is_name(tool_name):
-            shown = text_of(tool_name)[:40]
-            raise EnvelopeRejected(f"tool_name must be a name of 1 to 256 characters, not {shown!r}", UNKNOWN_TOOL)
+        check_call(tool_name, args, session_id)
         if function is None:
             message = f"no function for {tool_name!r}; give one, or register the tool with one"
             raise EnvelopeRejected(message, UNKNOWN_TOOL)
         if not callable(function):
             raise EnvelopeRejected(f"the function of {tool_name!r} is no function, but {kind_of(function)}")
-        check_call(tool_name, args, session_id)
         try:
             call = prepare(
                 self.tools.get(tool_name),
@@ -470,11 +474,13 @@ class ToolGuard(Checking, Reporting):
             return
         self._closed = True
         if self._blocking is not None:
-            self._blocking.close()
+            self._blocking.close(self._joiner.leave_loop)
         await self.backend.close()
         await self.store.close()
 
     async def __aenter__(self) -> Self:
+        if isinstance(self.store, FallbackDedupeStore):
+            await self.store.connect()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import decimal
+import enum
 import math
 import pathlib
 import uuid
@@ -52,6 +53,21 @@ def json_form(value: Any) -> tuple[Any, bytes]:
     except Exception:  # noqa: BLE001 - orjson's own error, or one of an object that it looked at
         plain = json_view(value)
     return plain, orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+
+
+def sent_form(args: dict[str, Any], form: tuple[Any, bytes] | None = None) -> dict[str, Any]:
+    """Arguments as a reader of the event gets them that sends them: objects and bytes are described by kind and size.
+
+    `form` is their `json_form`, where that is known.
+    """
+    plain, raw = form or json_form(args)
+    if plain is not args:
+        sent: dict[str, Any] = json_view(args, open_objects=False)
+        return sent
+    if _PLAIN.issuperset(map(type, args.values())):
+        return args
+    read: dict[str, Any] = orjson.loads(raw)
+    return read
 
 
 def json_view(value: Any, *, open_objects: bool = True) -> Any:
@@ -123,6 +139,7 @@ def is_big(value: Any) -> bool:
     return False
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _SCALARS = frozenset({int, float, bool, type(None)})
 
 
@@ -166,6 +183,8 @@ class _View:
             return number if math.isfinite(number) else repr(number)
         if issubclass(kind, _BYTES):
             return self._bytes(value)
+        if issubclass(kind, enum.Enum):
+            return self.of(object.__getattribute__(value, "_value_"), depth + 1)
         if issubclass(kind, _TEXTUAL):
             return clean_text(str(value))
         if depth >= MAX_DEPTH or self._left <= 0 or id(value) in self._path:

@@ -6,7 +6,7 @@ from ..schemas.codec import rfc3339
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import StateKind, TrustState
 from .request import Call
-from .view import Trust
+from .view import SESSION_SCOPE, Trust
 
 
 def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
@@ -18,7 +18,7 @@ def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
         workspace_id=call.workspace_id,
         kind=StateKind.TRUST,
         key=call.name,
-        scope="session",
+        scope=SESSION_SCOPE,
         state=str(state),
         reason="set for this session",
     )

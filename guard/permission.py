@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.keys import in_quotes
 from ..schemas.vocabulary import TrustState
-from .view import Trust
+from .view import ASKING, Trust
 
 if TYPE_CHECKING:
     from .guard import ToolGuard
 
 CONTEXT_KEY = "_reliability_escalation"
 """Under this name the escalation stands in the context that a permission plugin is given."""
-
-_ASK = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
 
 
 class PermissionPlugin(Protocol):
@@ -61,7 +59,7 @@ class DisplayInfo(NamedTuple):
 
 def must_ask(trust: Trust | None) -> bool:
     """Whether a person must approve the call."""
-    return trust is not None and trust.state in _ASK
+    return trust is not None and trust.state in ASKING
 
 
 def is_refused(trust: Trust | None) -> bool:

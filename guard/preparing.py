@@ -42,6 +42,7 @@ def prepare(
     given = {name: _name(value) if name in _NAMES else value for name, value in options.items() if value is not None}
     workspace = given.pop("workspace_id", None) or settings.workspace_id
     call = Call(tool, args, session_id, workspace)
+    call.families = settings.families
     call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
     call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))
     call.call_id = _id_or(given.pop("call_id", None), call.request_id)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..projections.calls.errors import neutral_reason
 from ..schemas import events as ev
 from ..schemas.vocabulary import Severity, Status, ToolClass
 from .clock import Clock, new_id
 from .failure import CallFailure
-from .json_view import clean_text, json_form, json_view, text_of
+from .json_view import clean_text, json_form, text_of
 from .log import say
 from .privacy import Privacy
 from .redaction import redact_text
@@ -35,6 +36,8 @@ MAX_TEXT = 65_536
 
 MAX_ARGS_BYTES = 262_144
 """Larger arguments are sent as a digest; a record holds 1 MiB at most."""
+
+_NEUTRAL_TYPES = {"denied": "DeniedByUser", "cancelled": "CancelledError"}
 
 Digest = tuple[str, int]
 """Digest and size in bytes of a result."""
@@ -115,9 +118,7 @@ class Publisher:
         tool = call.tool
         private: dict[str, Any]
         if self.privacy.send_args and len(call.canonical_args) <= MAX_ARGS_BYTES:
-            plain = call.plain_args
-            shown = plain if plain is call.args else json_view(call.args, open_objects=False)
-            private = {"args": self.privacy.args(shown)}
+            private = {"args": self.privacy.args(call.sent_args)}
         else:
             guess = call.tool_class
             private = {
@@ -137,6 +138,7 @@ class Publisher:
             idempotency_key=call.notes.get("key_fingerprint"),
             scenario=redact_text(call.scenario) if call.scenario else None,
             recursion_depth=call.recursion_depth or None,
+            approvals=call.notes.get("approvals", ()),
             annotations=tool.hints,
             **private,
         )
@@ -174,6 +176,7 @@ class Publisher:
             duration_ms=duration_ms,
             attempts=attempts or None,
             from_cache=from_cache or None,
+            approvals=call.notes.get("approvals", ()),
             cost_usd=cost_usd,
             **fields,
         )
@@ -194,6 +197,7 @@ class Publisher:
             service=call.tool.service,
             status=Status.ERROR if by_user else Status.CANCELLED,
             error=ev.ErrorInfo(type=kind, code=code),
+            approvals=call.notes.get("approvals", ()),
         )
 
     def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:
@@ -212,8 +216,11 @@ class Publisher:
         private = self.privacy
         # The folds would classify a message that they are not shown; so they are told what it is.
         told = not private.send_errors or failure.severity is Severity.SECURITY
+        kind = failure.type
+        if failure.neutral and not private.send_errors and not neutral_reason(kind):
+            kind = _NEUTRAL_TYPES[failure.neutral]  # only the message says so, and that stays here
         return ev.ErrorInfo(
-            type=private.word(failure.type, call.plain_args) or None,
+            type=private.word(kind, call.plain_args) or None,
             message=private.message(failure.message, call.plain_args) or None,
             http_status=failure.http_status,
             code=private.word(failure.code, call.plain_args) or None,

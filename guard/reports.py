@@ -5,6 +5,7 @@ Reports are failures and successes that a plugin tells of (seed 1, Cross-Plugin 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +16,11 @@ from ..schemas import commands as cmd
 from ..schemas import events as ev
 from ..schemas.vocabulary import QualitySeverity, Severity
 from .clock import Clock, new_id
+from .errors import EnvelopeRejected
 from .failure import of_exception, of_result
 from .json_view import json_form, json_view, text_of
+from .log import say
+from .metrics import EVENTS, Metrics
 from .privacy import Privacy
 from .publisher import Publisher
 from .redaction import redact, redact_text
@@ -31,6 +35,7 @@ class Reporting:
 
     settings: GuardSettings
     clock: Clock
+    metrics: Metrics
     tools: ToolBook
     privacy: Privacy
     publisher: Publisher
@@ -47,8 +52,11 @@ class Reporting:
         service: str | None = None,
         context: dict[str, Any] | None = None,
         recoverable: bool = True,
-    ) -> None:
+    ) -> bool:
         """Report a failure without a call of its own (seed 1, Cross-Plugin Failure Reporting API).
+
+        Returns:
+            False where nothing is published: the names are none, which is logged and counted, or the guard is off.
 
         Raises:
             ValueError: there is no such severity.
@@ -56,24 +64,30 @@ class Reporting:
         fields = {"error": error_info(error, self.privacy), "severity": severity_of(severity)}
         if (shown := context_of(context)) is not None:
             fields["context"] = shown  # type: ignore[assignment]
-        self._report(
+        return self._report(
             ev.FailureReported, tool_name, session_id, domain=domain, service=service, recoverable=recoverable, **fields
         )
 
     def report_success(
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None
-    ) -> None:
-        """Report that a tool worked, so that it can recover."""
-        self._report(ev.SuccessReported, tool_name, session_id, domain=domain, service=service)
+    ) -> bool:
+        """Report that a tool worked, so that it can recover; False as in `report_failure`."""
+        return self._report(ev.SuccessReported, tool_name, session_id, domain=domain, service=service)
 
-    def _report(self, kind: type[ev.EventBase], tool_name: str, session_id: str | None, **fields: Any) -> None:
+    def _report(self, kind: type[ev.EventBase], tool_name: str, session_id: str | None, **fields: Any) -> bool:
         if not self.settings.enabled:
-            return
+            return False
         chosen = _session_or(session_id)
-        check_call(tool_name, {}, chosen)
+        try:
+            check_call(tool_name, {}, chosen)
+        except EnvelopeRejected as rejected:
+            self.metrics.add(EVENTS, "refused")
+            say(logging.WARNING, "report_refused", errorCode=rejected.code, why=str(rejected))
+            return False
         tool = self.tools.get(tool_name)
         fields["service"] = fields["service"] or tool.service
         self.publisher.event(kind, chosen, tool_name=tool_name, plugin_name=tool.plugin_name, **fields)
+        return True
 
     def mark_tool_failure(
         self, tool_id: str, scenario: str, error_message: str = "", severity: QualitySeverity | str = "medium"
@@ -129,8 +143,10 @@ class Reporting:
 
 def _session_or(session_id: str | None) -> str:
     """The session named, else the surrounding one, else none."""
+    if session_id is not None and not (type(session_id) is str and not session_id):
+        return session_id
     session = CURRENT.get()
-    return session_id or (session.session_id if session is not None else NO_SESSION)
+    return session.session_id if session is not None else NO_SESSION
 
 
 def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) -> ev.ErrorInfo:
@@ -141,7 +157,7 @@ def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) ->
     if isinstance(error, BaseException):
         failure = of_exception(error)
     else:
-        shape = error if isinstance(error, dict) else {"error": error or "error"}
+        shape = error if isinstance(error, dict) else {"error": text_of(error) or "error"}
         found = of_result(shape if "error" in shape else {"error": text_of(shape)})
         failure = found if found is not None else of_exception(RuntimeError(text_of(error)))
     return ev.ErrorInfo(

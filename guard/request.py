@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 
-from ..projections.calls.keys import CallKey, call_key, given_key, read_command, runs, tool_key
+from ..projections.calls.keys import NO_FAMILIES, CallKey, call_key, given_key, read_command, runs, tool_key
 from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..schemas.events import ToolCallStarted
@@ -23,8 +23,9 @@ from ..schemas.tool_envelopes import (
     ToolCallEnvelope,
 )
 from ..schemas.vocabulary import ToolClass
-from .errors import EnvelopeRejected
-from .json_view import json_form, text_of
+from .errors import INVALID_INPUT, UNKNOWN_TOOL, EnvelopeRejected
+from .failure import Program
+from .json_view import json_form, kind_of, sent_form, text_of
 from .privacy import is_private_key_of
 from .tools import Tool
 
@@ -49,6 +50,7 @@ class Call:
         args: its arguments; never changed.
         session_id: the conversation.
         workspace_id: where the tool lives.
+        families: configured families of tools.
         call_id: pairs its events; the model's id where it gave one.
         request_id: unique per request.
         started_ms: when it came, since the epoch.
@@ -63,9 +65,10 @@ class Call:
     """
 
     __slots__ = (
-        "_danger",
         "_form",
         "_key",
+        "_program",
+        "_sent",
         "actor_id",
         "agent_id",
         "args",
@@ -76,6 +79,7 @@ class Call:
         "deadline_ms",
         "dedupe_mode",
         "ended",
+        "families",
         "given_key",
         "hints",
         "max_attempts",
@@ -107,7 +111,7 @@ class Call:
     ) -> None:
         """Begin with what every call has; the guard fills in the rest. `key`: where it is known already."""
         self.tool = tool
-        self.args: dict[str, Any] = args if isinstance(args, dict) else dict(args)
+        self.args = named(args)
         self.session_id = session_id
         self.workspace_id = workspace_id
         self.call_id = self.request_id = self.namespace = self.actor_id = ""
@@ -139,7 +143,9 @@ class Call:
         self.stream: asyncio.Future[ToolResult] | None = None
         self._form: tuple[dict[str, Any], bytes] | None = None
         self._key = key
-        self._danger: bool | None = None
+        self._program: Program | None = None
+        self._sent: dict[str, Any] | None = None
+        self.families = NO_FAMILIES
 
     @property
     def name(self) -> str:
@@ -150,13 +156,20 @@ class Call:
     def key(self) -> CallKey:
         """Where the call counts; a key that would show a secret is the tool's own."""
         if self._key is None:
-            self._key = safe_key(self.tool.name, self.plain_args, self.tool.service or "")
+            self._key = safe_key(self.tool.name, self.sent_args, self.tool.service or "", self.families)
         return self._key
 
     @property
     def plain_args(self) -> dict[str, Any]:
         """The arguments as JSON data, for everything but the tool itself."""
         return self._json_form()[0]
+
+    @property
+    def sent_args(self) -> dict[str, Any]:
+        """The arguments as a worker reads them where they are sent; key and class are made of them in any case."""
+        if self._sent is None:
+            self._sent = sent_form(self.args, self._json_form())
+        return self._sent
 
     @property
     def canonical_args(self) -> bytes:
@@ -185,23 +198,27 @@ class Call:
     def tool_class(self) -> ToolClass:
         """What its arguments show of its class; a guess, for behaviour only."""
         name = self.tool.name
-        if runs(name, self.plain_args) == "shell":
-            return read_command(name, self.plain_args).tool_class
+        if runs(name, self.sent_args, self.families) == "shell":
+            return read_command(name, self.sent_args).tool_class
         named = class_by_name(name)
-        return class_by_args(self.plain_args) if named is ToolClass.UNKNOWN and self.args else named
+        return class_by_args(self.sent_args) if named is ToolClass.UNKNOWN and self.args else named
 
     @property
-    def dangerous(self) -> bool:
-        """Whether it tries what no agent should, by the shipped rules of the folds; what is only risky is not."""
-        if self._danger is None:
-            name = self.tool.name
-            path = self.plain_args.get("path") or self.plain_args.get("file_path")
-            if runs(name, self.plain_args) == "shell":
-                self._danger = bool(read_command(name, self.plain_args).danger)
-            else:
-                acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
-                self._danger = acts and writes_credentials(str(path))
-        return self._danger
+    def program(self) -> Program:
+        """What it runs and whether that is dangerous, by the shipped rules of the folds; what is only risky is not."""
+        if self._program is None:
+            self._program = self._read_program()
+        return self._program
+
+    def _read_program(self) -> Program:
+        name, args = self.tool.name, self.sent_args
+        kind, of_server = runs(name, args, self.families), self.key.kind == "mcp"
+        if kind == "shell":
+            line = read_command(name, args)
+            return Program(kind, line.word, bool(line.danger), line.suspect, of_server)
+        path = args.get("path") or args.get("file_path")
+        acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
+        return Program(kind, dangerous=acts and writes_credentials(str(path)), of_server=of_server)
 
     @property
     def may_repeat(self) -> bool:
@@ -245,9 +262,11 @@ def _is_private(fine_key: str) -> bool:
     return is_private_key_of(fine_key)
 
 
-def safe_key(tool_name: str, args: Mapping[str, Any], service: str) -> CallKey:
+def safe_key(
+    tool_name: str, args: Mapping[str, Any], service: str, families: Mapping[str, str] = NO_FAMILIES
+) -> CallKey:
     """Key of a call; one that would show a secret is the tool's own."""
-    key = call_key(tool_name, args, service)
+    key = call_key(tool_name, args, service, families=families)
     fine = key.fine
     return key._replace(fine=_own_key(tool_name)) if fine != tool_name and _is_private(fine) else key
 
@@ -265,12 +284,19 @@ def scopes_of(tool_name: str, key: CallKey) -> list[str]:
     return [f"tool:{tool_name}", f"service:{key.service}"] if key.service else [f"tool:{tool_name}"]
 
 
-def recorded_call(event: ToolCallStarted, args: Mapping[str, Any], workspace_id: str, user_id: str | None) -> Call:
+def recorded_call(
+    event: ToolCallStarted,
+    args: Mapping[str, Any],
+    workspace_id: str,
+    user_id: str | None,
+    families: Mapping[str, str] = NO_FAMILIES,
+) -> Call:
     """The call that a started event reports, with the keys and circuits it had; private args by their failure key."""
-    key = safe_key(event.tool_name, args, event.service or "")
+    key = safe_key(event.tool_name, args, event.service or "", families)
     if event.failure_key:
         key = given_key(event.tool_name, event.failure_key, key)
     call = Call(Tool(name=event.tool_name, service=event.service), args, event.session_id, workspace_id, key)
+    call.families = families
     call.call_id = event.call_id
     call.user_id = user_id
     call.model_tier = event.model_tier
@@ -309,10 +335,16 @@ def check_call(tool_name: object, args: object, session_id: object) -> None:
     """Refuse what is no call.
 
     Raises:
-        EnvelopeRejected: naming the argument.
+        EnvelopeRejected: naming the argument; the code is `unknown_tool` or `invalid_input`.
     """
-    for what, value in (("tool_name", tool_name), ("session_id", session_id)):
+    for what, value, code in (("tool_name", tool_name, UNKNOWN_TOOL), ("session_id", session_id, INVALID_INPUT)):
         if not is_name(value):
-            raise EnvelopeRejected(f"{what} must be a name of 1 to 256 characters, not {text_of(value)[:40]!r}")
-    if not isinstance(args, Mapping):
-        raise EnvelopeRejected(f"args must be an object of named arguments, not {type(args).__name__}")
+            message = f"{what} must be a name of 1 to 256 characters, not {text_of(value)[:40]!r}"
+            raise EnvelopeRejected(message, code)
+    if not issubclass(type(args), Mapping):
+        raise EnvelopeRejected(f"args must be an object of named arguments, not {kind_of(args)}")
+
+
+def named(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as the dictionary that they are or that is made of them, whatever class they claim to be of."""
+    return args if issubclass(type(args), dict) else dict(args)  # type: ignore[return-value]

@@ -21,7 +21,6 @@ REFUSALS = frozenset(
         "key_conflict",
         "in_flight",
         "result_unavailable",
-        "wrong_loop",
     }
 )
 """Error codes of calls that the guard did not make."""

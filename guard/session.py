@@ -261,9 +261,9 @@ class GuardSession:
         service: str | None = None,
         context: dict[str, Any] | None = None,
         recoverable: bool = True,
-    ) -> None:
-        """Report a failure without a call of its own (seed 1, Cross-Plugin Failure Reporting API)."""
-        self._guard.report_failure(
+    ) -> bool:
+        """Report a failure without a call of its own; see `ToolGuard.report_failure`."""
+        return self._guard.report_failure(
             tool_name,
             error,
             session_id=self.session_id,
@@ -274,9 +274,9 @@ class GuardSession:
             recoverable=recoverable,
         )
 
-    def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> None:
+    def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> bool:
         """Report that a tool worked."""
-        self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
+        return self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
 
     def _tell_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
         told = published_limits({name: getattr(limits, name) for name in LIMITS})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from ..schemas.errors import ConfigError
 from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..schemas.rules_calls import Family
 from ..schemas.tool_envelopes import DedupeMode
 from .control_flow import Passthrough
 
@@ -102,6 +103,8 @@ class GuardSettings:
         model_tier: its class; recursive calls have a circuit per tier.
         retry: how often and how soon a call is tried again.
         dedupe: how calls with the same key are joined.
+        families: tool name or glob → family, as `tools.families` of the workers' rules; by default those of the file
+            that `TRUSTFOLD_RULES` names.
         passthrough: further exceptions that steer the program and are no failures: classes, or `package.Class` as text.
         unattended: what becomes of a call that needs approval where there is nobody to ask: `allow` or `deny`.
         digest_key: secret of the deployment; digests of arguments are keyed with it.
@@ -125,6 +128,7 @@ class GuardSettings:
     model_tier: str | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dedupe: DedupePolicy = field(default_factory=DedupePolicy)
+    families: Mapping[str, str] = field(default_factory=dict)
     passthrough: Passthrough = ()
     unattended: str = "allow"
     digest_key: bytes = field(default=b"", repr=False)
@@ -144,6 +148,9 @@ class GuardSettings:
             raise ConfigError(f"unattended is {self.unattended!r}; use {' or '.join(UNATTENDED)}")
         if self.buffer_events < 1:
             raise ConfigError(f"buffer_events is {self.buffer_events}; use at least 1")
+        for pattern, family in self.families.items():
+            if family not in get_args(Family):
+                raise ConfigError(f"families: {pattern!r} is {family!r}; use {', '.join(get_args(Family))}")
         if not self.workspace_id:
             raise ConfigError("workspace_id is empty; leave it out for the default workspace")
 
@@ -160,10 +167,12 @@ class GuardSettings:
             raise ConfigError(f"{unknown[0]!r} is no setting of the guard; there are {', '.join(sorted(known))}")
         values: dict[str, Any] = {}
         for variable, (name, parse) in _VARIABLES.items():
+            if name == "families" and (overrides.get(name) is not None or values.get("enabled") is False):
+                continue  # the file is not needed, and a fault in it must not stand in the way
             if text := environ.get(variable):
                 try:
                     values[name] = parse(text)
-                except ValueError as error:
+                except (ValueError, ConfigError) as error:
                     shown = "***" if parse is str.encode else repr(text)
                     raise ConfigError(f"{variable} is {shown}: {error}") from error
         killed = values.get("enabled") is False
@@ -183,6 +192,12 @@ def _boolean(text: str) -> bool:
     return _WORDS[word]
 
 
+def _families_in(file: str) -> Mapping[str, str]:
+    from ..config import load_rules  # few have a file of rules
+
+    return load_rules(file).tools.families
+
+
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "enforce": True} | dict.fromkeys(
     ("0", "false", "no", "off"), False
 )
@@ -199,6 +214,7 @@ _VARIABLES: dict[str, tuple[str, Any]] = {
     "TRUSTFOLD_SEND_ERRORS": ("send_errors", _boolean),
     "TRUSTFOLD_BUFFER_EVENTS": ("buffer_events", int),
     "TRUSTFOLD_TRACING": ("tracing", _boolean),
+    "TRUSTFOLD_RULES": ("families", _families_in),
 }
 
 ENVIRONMENT: tuple[str, ...] = tuple(_VARIABLES)

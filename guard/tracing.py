@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from .redaction import redact_text
+from .redaction import redact_text, secrets_in
 from .request import Call
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
@@ -32,9 +32,9 @@ class Tracing:
             return _NOTHING
         attributes = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": redact_text(call.name),
-            "gen_ai.tool.call.id": redact_text(call.call_id),
-            "gen_ai.conversation.id": redact_text(call.session_id),
+            "gen_ai.tool.name": _shown(call, call.name),
+            "gen_ai.tool.call.id": _shown(call, call.call_id),
+            "gen_ai.conversation.id": _shown(call, call.session_id),
             "trustfold.guard": True,
         }
         if call.notes.get("key_fingerprint"):
@@ -51,20 +51,29 @@ class Tracing:
         span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
             "retry_delay",
             attributes={
-                "gen_ai.tool.name": redact_text(call.name),
+                "gen_ai.tool.name": _shown(call, call.name),
                 "retry.attempt": attempt,
                 "retry.delay_ms": wait_ms,
             },
+            record_exception=False,
+            set_status_on_exception=False,
         )
         return span
 
-    def ended(self, span: Any, status: str, *, code: str = "", breaker_state: str = "", attempts: int = 0) -> None:
+    def ended(
+        self, span: Any, call: Call, status: str, *, code: str = "", breaker_state: str = "", attempts: int = 0
+    ) -> None:
         """Note on a call's span how it ended."""
         if span is None:
             return
         span.set_attribute("trustfold.status", status)
         span.set_attribute("trustfold.attempts", attempts)
         if code:
-            span.set_attribute("error.type", redact_text(code))
+            span.set_attribute("error.type", _shown(call, code))
         if breaker_state:
             span.set_attribute("breaker.state", breaker_state)
+
+
+def _shown(call: Call, text: str) -> str:
+    """A name without secrets, those among the call's arguments included."""
+    return redact_text(text, secrets_in(call.plain_args))

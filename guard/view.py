@@ -28,6 +28,12 @@ STRICTNESS = {
 }
 """Of several keys of one call the strictest holds (design 3, Keys)."""
 
+ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
+"""States in which a person must approve a call."""
+
+SESSION_SCOPE = "session"
+"""Scope of what a session itself says about trust; it is on no topic."""
+
 MAX_HISTORY = 500
 """Latest changes remembered, for those who ask what happened."""
 
@@ -38,11 +44,33 @@ class Trust(NamedTuple):
     Attributes:
         resets: keys whose reset makes the call run again, for other keys of the call may not be trusted either; empty
             where it is the record's own.
+        others: records of the other keys of the call that are not trusted.
     """
 
     state: TrustState
     record: StateUpdated
     resets: tuple[str, ...] = ()
+    others: tuple[StateUpdated, ...] = ()
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """Keys whose approval lets one call pass; empty where an operator cannot give it."""
+        records = (self.record, *self.others)
+        if any(record.scope in {SESSION_SCOPE, "user"} or record.state not in ASKING for record in records):
+            return ()
+        return tuple(record.key for record in records)
+
+
+class Approval(NamedTuple):
+    """An operator's approval of one call of a key (`trust.approve`).
+
+    Attributes:
+        id: id of the command; also of the approvals that it has given to other keys.
+        until_ms: when it ends, milliseconds.
+    """
+
+    id: str
+    until_ms: int
 
 
 class Circuit(NamedTuple):
@@ -112,6 +140,27 @@ class StateView:
         What holds for a user in all workspaces holds where the workspace itself has no state. A record of scope `key`
         holds for calls of just that key, also where it is the key of their tool.
         """
+        found = self._not_trusted(workspace, keys, user)
+        if len(found) < 2:
+            return found[0] if found else None
+        strictest = max(found, key=lambda one: STRICTNESS[one.state])
+        # The reset of a tool or a service reaches its fine keys.
+        return strictest._replace(
+            resets=tuple(one.record.key for one in found if one.record.scope != "key"),
+            others=tuple(one.record for one in found if one is not strictest),
+        )
+
+    def approvals(self, workspace: str, keys: Iterable[str], user: str | None, now_ms: int) -> tuple[Approval, ...]:
+        """The approvals by which a call with these keys may pass; empty unless every key that asks has one."""
+        given: set[Approval] = set()
+        for state, record, *_ in self._not_trusted(workspace, keys, user):
+            until = _ms(record.approval_expires_at)
+            if state not in ASKING or not record.approval_id or until <= now_ms:
+                return ()
+            given.add(Approval(record.approval_id, until))
+        return tuple(sorted(given))
+
+    def _not_trusted(self, workspace: str, keys: Iterable[str], user: str | None) -> list[Trust]:
         found: list[Trust] = []
         place = workspace + US
         for wider, key in enumerate(keys):
@@ -124,11 +173,7 @@ class StateView:
                     here = None  # of a workspace that is called like a user
             if here is not None:
                 found.append(here)
-        if len(found) < 2:
-            return found[0] if found else None
-        strictest = max(found, key=lambda one: STRICTNESS[one.state])
-        # The reset of a tool or a service reaches its fine keys.
-        return strictest._replace(resets=tuple(one.record.key for one in found if one.record.scope != "key"))
+        return found
 
     def circuit(self, workspace: str, scope: str, now_ms: int) -> Circuit | None:
         """A circuit that is open or half-open at a time; None where traffic flows."""

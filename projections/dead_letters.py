@@ -1,8 +1,9 @@
-"""Dead letters: what could not be processed, kept whole, with the reason (design 2, Bad input)."""
+"""Dead letters: what could not be processed, kept whole but for secrets, with the reason (design 2, Bad input)."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -10,7 +11,9 @@ import orjson
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
 from ..schemas.errors import EventRejected
+from ..schemas.redaction import redact_record, redact_text
 from .emit import SCHEMA_VERSION, Output
+from .secrets_kept import key_without_secrets
 
 if TYPE_CHECKING:
     from .processor import SourceRecord
@@ -19,7 +22,7 @@ TYPE = "dead_letter"
 
 
 def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: EventRejected) -> Output:
-    """The dead letter of one record: original bytes and place, reason code, JSON path and message.
+    """The dead letter of one record: original bytes, without secrets, and place, reason code, JSON path and message.
 
     Text is kept as text; bytes that are not UTF-8 are kept as base64 under `value_base64`.
     """
@@ -33,17 +36,36 @@ def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: Even
         "partition": partition,
         "offset": record.offset,
         "reason": str(rejected.reason),
-        "path": rejected.path,
-        "message": rejected.message,
+        "path": redact_text(rejected.path),
+        "message": redact_text(rejected.message),
     }
     if time_ms:
         body["time"] = rfc3339(time_ms)
     for name, original in (("key", record.key), ("value", record.value)):
         if original is None:
             continue
+        shown = redact_record(original)
         try:
-            body[name] = original.decode()
+            body[name] = shown.decode()
         except UnicodeDecodeError:
-            body[f"{name}_base64"] = b64encode(original).decode()
-    key = record.key.decode(errors="replace") if record.key else ""
+            body[f"{name}_base64"] = b64encode(shown).decode()
+    key = key_without_secrets(record.key.decode(errors="replace")) if record.key else ""
     return Output("dead-letters", key, orjson.dumps(body), made, TYPE, time_ms)
+
+
+def described_without_secrets(
+    value: bytes, rejected: EventRejected, decode: Callable[[bytes], object]
+) -> EventRejected:
+    """Why a record was refused, in words that hold no part of a secret.
+
+    Messages quote the beginning of a value, and half of a secret is not recognised as one. So a record with a secret is
+    described as it reads without.
+    """
+    shown = redact_record(value)
+    if shown is value:
+        return rejected
+    try:
+        decode(shown)
+    except EventRejected as again:
+        return again
+    return EventRejected(rejected.reason, redact_text(rejected.path), "the record holds a secret where none may stand")

@@ -13,8 +13,12 @@ import msgspec
 
 from ..schemas.codec import encode, rfc3339
 from ..schemas.envelope import output_id
+from .secrets_kept import holds_secret, key_without_secrets, without_secrets
 
 SCHEMA_VERSION = "1.0"
+EVENTS = "events"
+"""Topic of the publishers' own: what is appended there names calls and sessions as their events do."""
+
 MAX_CAUSES = 20
 """Most evidence ids on one output, newest last (design 2)."""
 
@@ -107,19 +111,22 @@ class Emitter:
         output_type = _type_of(decision_type)
         made = self.next_id(output_type)
         value = decision_type(id=made, time=rfc3339(self.at), schema_version=SCHEMA_VERSION, **fields)
-        self.outputs.append(Output(topic, record_key, encode(value), made, output_type, self.at, self.traceparent))
+        self.record(topic, record_key, value, made)
         return made
 
     def record(
         self, topic: str, key: str, value: msgspec.Struct, record_id: str, *, own_partition: bool = False
     ) -> None:
         """Emit a ready-made record (an outcome, an appended event)."""
+        if topic != EVENTS and holds_secret(value):
+            key = key_without_secrets(key)
+            raw, record_id = without_secrets(value)
+        else:
+            raw = encode(value)
         self.outputs.append(
-            Output(
-                topic, key, encode(value), record_id, _type_of(type(value)), self.at, self.traceparent, own_partition
-            )
+            Output(topic, key, raw, record_id, _type_of(type(value)), self.at, self.traceparent, own_partition)
         )
 
     def tombstone(self, topic: str, key: str) -> None:
         """Emit a record without a value: the key is back to its default."""
-        self.outputs.append(Output(topic, key, None, "", "", self.at))
+        self.outputs.append(Output(topic, key_without_secrets(key), None, "", "", self.at))

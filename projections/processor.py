@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from ..schemas.envelope import traceparent_of
 from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.events import epoch_ms
 from ..schemas.rules import Rules
-from .dead_letters import dead_letter
+from .dead_letters import dead_letter, described_without_secrets
 from .emit import Emitter, Output
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, header
@@ -122,7 +123,8 @@ class StageProcessor:
                 key, event_id, at = envelope(event)
             except EventRejected as rejected:
                 self.rejected += 1
-                outputs.append(dead_letter(record, topic, self.partition, rejected))
+                shown = described_without_secrets(value, rejected, partial(decode, topic))
+                outputs.append(dead_letter(record, topic, self.partition, shown))
                 continue
             state = live.get(key) or self._state_of(key)
             if offset <= state.positions[slot]:

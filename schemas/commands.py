@@ -51,6 +51,19 @@ class TrustRecover(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, ta
     """Trust an escalated or recovering key again, as an operator does in recovery mode `ask`."""
 
 
+class TrustApprove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="trust.approve"):
+    """Let one call of an escalated or recovering key pass without being asked about; trust stays as it is.
+
+    The id of the command is the id of the approval. A later approval of the same key takes the place of one that was
+    not used; a change of the key's state ends it.
+
+    Attributes:
+        expires_in_s: seconds until an approval that was not used ends. Absent: one hour.
+    """
+
+    expires_in_s: SpanSeconds | None = None
+
+
 class ToolRemove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="tool.remove"):
     """Take a tool away: every call is refused until it is restored."""
 
@@ -123,6 +136,7 @@ class QualityRestore(ToolCommand, kw_only=True, frozen=True, omit_defaults=True,
 Command = (
     TrustReset
     | TrustRecover
+    | TrustApprove
     | ToolRemove
     | ToolRestore
     | BreakerForceOpen

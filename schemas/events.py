@@ -13,7 +13,20 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from .event_base import ErrorInfo, EventBase, epoch_ms, json_of
-from .fields import Count, DeadlineMs, Depth, LongName, ModelNames, Money, Name, Ratio, ShortText, SpanMs, SpanSeconds
+from .fields import (
+    Approvals,
+    Count,
+    DeadlineMs,
+    Depth,
+    LongName,
+    ModelNames,
+    Money,
+    Name,
+    Ratio,
+    ShortText,
+    SpanMs,
+    SpanSeconds,
+)
 from .settings import SettingsOverrides
 from .vocabulary import Severity, Status, SynthesisStrategy, ToolClass
 
@@ -113,6 +126,7 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
         scenario: what the call is for, in words; tool quality learns from it.
         recursion_depth: 1 and more for a call made by a called model.
         annotations: MCP hints of the tool: `readOnlyHint`, `destructiveHint`, `idempotentHint`.
+        approvals: ids of the operator's approvals (`trust.approve`) that let the call pass; each is used up by it.
     """
 
     call_id: Name
@@ -128,6 +142,7 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
     scenario: str | None = None
     recursion_depth: Depth | None = None
     annotations: dict[str, Any] | None = None
+    approvals: Approvals = ()
 
 
 class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool_call.finished"):
@@ -149,6 +164,7 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
         from_cache: the tool was not called; touches no count.
         cost_usd: US dollars spent.
         expected_failure: a failure that says nothing about the tool (a search without a match).
+        approvals: as in the start; for a finish without one.
     """
 
     call_id: Name
@@ -165,6 +181,7 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
     from_cache: bool | None = None
     cost_usd: Money | None = None
     expected_failure: bool | None = None
+    approvals: Approvals = ()
 
 
 class UserMessage(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="user.message"):

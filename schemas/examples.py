@@ -107,6 +107,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "time.passed": _event(),
     "trust.reset": _command(key=_TRUST_KEY),
     "trust.recover": _command(key="http_request"),
+    "trust.approve": _command(key=_TRUST_KEY, expires_in_s=600.0),
     "tool.remove": _command(key="tool:http_request"),
     "tool.restore": _command(key="tool:http_request"),
     "breaker.force_open": _command(key="tool:http_request", duration_s=600.0),

@@ -52,6 +52,9 @@ DeadlineMs = Annotated[int, Meta(ge=0, le=MAX_SPAN_MS)]
 ShortText = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 """A name that never becomes part of a key: 1 to 256 characters of any kind."""
 
+Approvals = Annotated[tuple[Name, ...], Meta(max_length=16)]
+"""Ids of approvals: a call passes at most its own key, its tool and its service."""
+
 ModelNames = Annotated[tuple[ShortText, ...], Meta(max_length=256)]
 """Names of models, at most 256."""
 

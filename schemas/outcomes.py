@@ -74,6 +74,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
             holds for the key.
         risky: a security failure of the lesser level: escalates its key, never blocks it.
+        approvals: approvals that let the call pass (`trust.approve`): used up.
         answered: a `validation` failure that names no fault: the tool ran and said no. It blames no model, and shows
             nothing of what the tool can do.
     """
@@ -103,6 +104,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     risky: bool = False
     answered: bool = False
     models: tuple[str, ...] | None = None
+    approvals: tuple[str, ...] = ()
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
@@ -144,11 +146,13 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
         tool_name: the tool.
         order: type of the command.
         key: the fine key; empty: every fine key of the tool at the service.
+        until_ms: of an approval: when it ends, milliseconds.
     """
 
     tool_name: str
-    order: Literal["trust.reset", "trust.recover", "tool.remove", "tool.restore"]
+    order: Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
     key: str = ""
+    until_ms: int = 0
 
 
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):

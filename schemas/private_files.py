@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -28,3 +29,14 @@ def make_file(path: Path) -> None:
         OSError: it cannot be made.
     """
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
+
+
+def open_private(path: str | Path) -> BinaryIO:
+    """Open a file to be written from its beginning; one that is made is for the owner alone, whatever the umask.
+
+    One that exists keeps its mode: its owner has decided who reads it.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))

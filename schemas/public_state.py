@@ -70,6 +70,8 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
         last_success_at: when it last succeeded.
         model: model: which one; `key` is the failure key its calls are counted on.
         failed_scenarios: quality: what it was used for when it failed, and when it last did.
+        approval_id: trust: the approval (`trust.approve`) by which one call may pass; absent once it is used.
+        approval_expires_at: trust: when that approval ends.
         unavailable_until: quality: until when the tool ranks behind others, as its latest calls did not reach it.
         failure_history: times of the latest counted failures, oldest first; for sparklines.
         stall_rate: model: stalled turns by turns, 0 to 1; absent before the first turn.
@@ -129,3 +131,5 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
     part_of: str | None = None
     unavailable_until: str | None = None
     nudges_judged: int | None = None
+    approval_id: str | None = None
+    approval_expires_at: str | None = None

@@ -305,14 +305,14 @@ def _redact_fields(record: dict[str, Any]) -> dict[str, Any]:
     return {
         name if name in _KNOWN else redact_text(name): redact(inner)
         if name in _FREE
-        else _identity(inner)
+        else redact_id(inner)
         if name in _IDENTITIES
         else _texts(inner)
         for name, inner in record.items()
     }
 
 
-def _identity(value: Any) -> Any:
+def redact_id(value: Any) -> Any:
     """An id without secrets: one that holds any is replaced by its digest."""
     if not isinstance(value, str) or redact_text(value) == value:
         return value if isinstance(value, str) else _texts(value)

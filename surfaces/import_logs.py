@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..schemas.errors import ConfigError, TrustfoldError
+from ..schemas.private_files import open_private
 from ..streams.embedded.replay import STDIN, open_lines
 from .log_files import lines_of, log_files
 from .output import data, note
@@ -57,7 +58,7 @@ def import_logs(
             if any(file.name != STDIN and Path(output).exists() and Path(output).samefile(file.name) for file in files):
                 raise ConfigError(f"{output}: is a log to be read; name another file to write")
             try:
-                sink = stack.enter_context(Path(output).open("wb"))
+                sink = stack.enter_context(open_private(output))
             except OSError as error:
                 raise ConfigError(f"{output}: cannot be written ({error.strerror})") from error
         events = InOrderOfTime()

@@ -1,4 +1,4 @@
-"""`trustfold reset` and `recover`: orders that give trust back."""
+"""`trustfold reset`, `recover` and `approve`: orders that give trust back, or let one call pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ..config import Settings
 from ..projections.calls.keys import has_scope, in_quotes, tool_key, tool_of_key, unescape
-from ..schemas.commands import BreakerClose, Command, TrustRecover, TrustReset
+from ..schemas.commands import BreakerClose, Command, TrustApprove, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
 from .key_text import ELLIPSIS
 from .orders import ask, envelope, tell
@@ -75,18 +75,57 @@ def recover(
 ) -> None:
     """Restore the trust of KEY, which is escalated or recovering. Does not unblock: that takes `reset`."""
     target = target_of(store, url, bootstrap)
-    states = [
-        one
-        for one in _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
-        if one["kind"] == "trust"
-    ]
-    away = [one for one in states if one["state"] != "trusted"]
+    states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
+    tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
+
+
+@click.command()
+@click.argument("key", shell_complete=stuck_keys_for_completion)
+@target_options
+@click.option("--once", is_flag=True, required=True, expose_value=False, help="Let one call pass.")
+@click.option(
+    "--for",
+    "expires_in_s",
+    type=click.FloatRange(1, 86_400),
+    default=3600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the approval waits for that call.",
+)
+@click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]")
+@click.option("--reason", metavar="TEXT", help="Why; kept in history.")
+@click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
+def approve(
+    *,
+    key: str,
+    expires_in_s: float,
+    workspace: str | None,
+    reason: str | None,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """Let one call of KEY pass, which is escalated or recovering. Its trust stays as it is."""
+    target = target_of(**where)
+    states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
+    orders = _trust_orders(states, key, reason)
+    commands = [TrustApprove(**order, expires_in_s=expires_in_s) for order in orders]
+    tell(target, commands, as_json=as_json, otherwise="one call may pass, if nothing else is held against it")
+
+
+def _asking(states: Sequence[Record]) -> list[Record]:
+    """The states of trust among those that an order is about.
+
+    Raises:
+        TrustfoldError: all that is not trusted is blocked or removed.
+    """
+    trust = [one for one in states if one["kind"] == "trust"]
+    away = [one for one in trust if one["state"] != "trusted"]
     stuck = [one for one in away if one["state"] in {"blocked", "removed"}]
     if stuck and len(stuck) == len(away):
         name, word = stuck[0]["key"], stuck[0]["state"]
         way = f"`trustfold reset {in_quotes(name)}` unblocks it" if word == "blocked" else "it has to be restored first"
         raise TrustfoldError(f"{name} is {word}; {way}")
-    tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
+    return trust
 
 
 def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:

@@ -19,6 +19,7 @@ from ..projections.emit import Output
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError, TrustfoldError
+from ..schemas.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from ..streams.embedded.topology import LogRecord
 from .checks import CHECKS, Checker, Verdict, check_of, summary
@@ -176,7 +177,7 @@ def _open_letters(stack: ExitStack, name: str | None) -> IO[bytes] | None:
     if name == STDIN:
         raise ConfigError("--dead-letters needs a file: standard output is for decisions")
     try:
-        return stack.enter_context(Path(name).open("wb"))
+        return stack.enter_context(open_private(name))
     except OSError as error:
         raise ConfigError(f"{name}: cannot be written ({error.strerror})") from error
 

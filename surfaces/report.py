@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..schemas.errors import ConfigError
+from ..schemas.private_files import open_private
 from .history import MOST_ROWS, history_options, open_history
 from .output import console, note, write_json
 
@@ -38,7 +39,8 @@ def report(*, root: Path | None, since: str | None, html: str | None, limit: int
     if html:
         made = f"made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC" + (f", since {since}" if since else "")
         try:
-            Path(html).write_text(page("What the agents' tools did", made, answers), encoding="utf-8")
+            with open_private(html) as file:
+                file.write(page("What the agents' tools did", made, answers).encode())
         except OSError as error:
             raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
         note(f"{html} written; open it in a browser")

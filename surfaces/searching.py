@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..schemas.errors import ConfigError
+from ..schemas.private_files import open_private
 from ..schemas.settings import SettingsOverrides
 from .comparing import Present, milliseconds
 from .output import note, write_json
@@ -119,7 +120,8 @@ def _show_trials(trials: list[Trial], truth: Truth, html: str | None, *, as_json
         counts = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
         body = f"{counts}{plot}{table(*rows_of(trials))}"
         try:
-            Path(html).write_text(document("Thresholds tried", body), encoding="utf-8")
+            with open_private(html) as file:
+                file.write(document("Thresholds tried", body).encode())
         except OSError as error:
             raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
         note(f"{html} written")

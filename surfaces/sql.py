@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,12 +44,13 @@ def sql(
     """Run QUERY over the history, or read queries from standard input; on a terminal, ask for them.
 
     A QUERY may be several statements, or `.tables`: what views and macros there are. `COPY (...) TO 'x.csv'` writes a
-    file.
+    file for you alone.
     The views read the files as they are while recorders write new ones; nothing is locked. `--save catalogue.duckdb`
     makes a file for other tools: `duckdb -readonly catalogue.duckdb`.
     """
     if sum((bool(query), print_sql, save is not None)) > 1:
         raise ConfigError("give one of QUERY, --print and --save")
+    os.umask(0o077)  # DuckDB makes the files of COPY itself
     with open_history(root, since) as connection:
         from ..history.catalogue import save as save_catalogue
         from ..history.catalogue import statements

@@ -1,3 +1,42 @@
-"""What every test can use: a Kafka broker (tests/support/broker_kit)."""
+"""What every test can use (a Kafka broker, tests/support/broker_kit), and which tests run, and in what order."""
+
+import os
+
+import pytest
+from hypothesis import settings
 
 pytest_plugins = ["broker_kit.plugin"]
+
+# The same inputs in every run, and no limit of time for one: luck and load decide nothing. `make explore` draws anew.
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--slow`."""
+    parser.addoption("--slow", action="store_true", help="run the tests marked `slow` as well")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say that slow tests are left out."""
+    return "slow tests: left out; --slow runs them as well" if _quick(config) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests unless they are asked for; begin with the files that take longest, for a parallel run."""
+    if _quick(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    for name in ("broker", "slow"):
+        first = {item.path for item in items if item.get_closest_marker(name)}
+        items.sort(key=lambda item: item.path not in first)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of `-n auto`: one more than cores, since tests on Kafka wait half of their time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def _quick(config: pytest.Config) -> bool:
+    """Whether slow tests are left out: neither `--slow` nor an expression of marks speaks of them."""
+    return not config.getoption("slow") and "slow" not in config.getoption("markexpr")

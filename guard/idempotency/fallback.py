@@ -1,10 +1,11 @@
 """Dedupe store with a memory store in its place while it is slow or down.
 
 Theory of operation. Calls of this process are claimed in memory as well as in the shared store, so an outage never
-runs a call of this process twice. A store that fails, or answers nobody for `PATIENCE_MS`, opens a circuit of its own:
-from then on only memory is asked, and a task in the background asks the store until it answers. What ended in between
-is then written to it. The time is counted in turns of the event loop, so that a busy loop is not taken for a slow
-store. See docs/guard.md, Idempotency.
+runs a call of this process twice. A call waits for the store for `BUDGET_MS` in all, before it runs and after that, and
+then goes on with memory, however the store behaves; what was asked goes on in the background. A store that fails,
+or answers nobody for `PATIENCE_MS`, opens a circuit of its own: from then on only memory is asked, and a task in the
+background asks the store until it answers. What ended in between is then written to it. The time is counted in turns of
+the event loop, so that a busy loop is not taken for a slow store. See docs/guard.md, What leaves the process.
 """
 
 from __future__ import annotations
@@ -13,19 +14,30 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
 
 from ..clock import Clock
 from ..log import say
 from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
 
+BUDGET_MS = 45.0
+"""Longest that one call waits for the store in all: it may be held up by 50."""
+
+CLAIM_MS = 40.0
+"""Longest that it waits for the answer to its claim; what is left is for its end."""
+
 PATIENCE_MS = 40.0
-"""Longest time without any answer of the shared store: a Redis nearby takes one, and a call may be held up by 50."""
+"""Time without any answer of the shared store after which it counts as down."""
 
 FIRST_PATIENCE_MS = 1_000.0
-"""The same before its first answer: connecting, and loading scripts, takes longer."""
+"""The same before its first answer: connecting takes longer. It is waited for once, see `connect`."""
+
+PULSE_MS = 5.0
+"""Time between two looks whether the store is there while calls wait for other processes' calls."""
 
 _TURN_MS = 5.0
 
@@ -35,6 +47,9 @@ LAST_PROBE_S = 5.0
 
 MAX_PENDING = 10_000
 """Ends of calls that wait to be written to the store; beyond that the oldest leases run out by themselves."""
+
+CLAIM_AGAIN_MS = 10_000
+"""Lease of a key that is claimed only to write its end."""
 
 T = TypeVar("T")
 
@@ -52,56 +67,141 @@ class FallbackDedupeStore:
 
     in_process = False
 
-    def __init__(self, shared: DedupeStore, clock: Clock, patience_ms: float = PATIENCE_MS) -> None:
-        """Use `shared` as long as it answers within `patience_ms`."""
+    def __init__(self, shared: DedupeStore, clock: Clock) -> None:
+        """Use `shared` as long as it answers in time."""
         self.down = False
         self._shared = shared
+        self._clock = clock
         self._memory = InMemoryDedupeStore(clock=clock)
-        self._patience_ms = patience_ms
         self._answers = 0
         self._pending: OrderedDict[str, tuple[DedupeRecord, int]] = OrderedDict()
+        self._claiming: dict[str, asyncio.Future[Claim | None]] = {}
+        self._late: dict[str, asyncio.Task[Claim]] = {}
+        self._left: OrderedDict[str, float] = OrderedDict()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._lost: asyncio.Event = asyncio.Event()
+        self._waiters = 0
         self._probing: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[Any] | None = None
+
+    async def connect(self) -> None:
+        """Wait for the store's first answer, at most `FIRST_PATIENCE_MS`; the first call does so where nobody has.
+
+        A key must not be taken for free because this process is still connecting.
+        """
+        if self._answers or self.down:
+            return
+        if self._connecting is None:
+            self._connecting = self._in_background(self._answer(lambda: self._shared.get("probe")))
+        await asyncio.wait({self._connecting})
+        if not self._connecting.cancelled():
+            self._connecting.exception()
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
         """Take a key if it is free here and, while the store answers, everywhere."""
-        known = await self._memory.get(record.key)
-        if known is not None and known.state is DedupeState.INFLIGHT:
-            return await self._memory.claim(record, lease_ms)
+        key = record.key
+        while True:
+            known = await self._memory.get(key)
+            if known is not None and not known.is_free:  # what ran here holds here, whatever the store has heard of it
+                return await self._memory.claim(record, lease_ms)
+            under_way = self._claiming.get(key)
+            if under_way is None:
+                break
+            other = await asyncio.shield(under_way)
+            if other is not None:
+                return other
+        told: asyncio.Future[Claim | None] = asyncio.get_running_loop().create_future()
+        self._claiming[key] = told
+        elsewhere: Claim | None = None
         try:
-            claim = await self._ask(lambda: self._shared.claim(record, lease_ms))
-        except _Down:
+            claim = await self._claim_there(record, lease_ms)
+            if claim is not None and not claim.mine:
+                elsewhere = claim
+                return claim
             return await self._memory.claim(record, lease_ms)
-        if claim.mine:
-            self._memory.forget(record.key)
-            await self._memory.claim(record, lease_ms)
-        return claim
+        finally:
+            del self._claiming[key]
+            told.set_result(elsewhere)
+
+    async def _claim_there(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
+        """The store's answer to a claim; None where it gives none in time."""
+        await self.connect()
+        if self.down:
+            return None
+        asked = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
+        try:
+            waited = await self._wait_for(asked, CLAIM_MS)
+            self._left[record.holder] = BUDGET_MS - waited
+            if len(self._left) > MAX_PENDING:
+                self._left.popitem(last=False)
+            if not asked.done():
+                self._late[record.holder] = asked
+                asked.add_done_callback(lambda _: self._late.pop(record.holder, None))
+                return None
+        except BaseException:  # the call is given up: nobody will hold the key that it may be about to get
+            self._in_background(self._release(asked, record))
+            raise
+        with contextlib.suppress(_Down):
+            return asked.result()
+        return None
+
+    async def _release(self, asked: asyncio.Task[Claim], record: DedupeRecord) -> None:
+        with contextlib.suppress(_Down):
+            if (await asked).mine:
+                gone = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
+                await self._answer(lambda: self._shared.finish(gone, 1))
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
-        """Push the end of the holder's lease out, here and there."""
+        """Push the end of the holder's lease out, here and there; one that was claimed only here holds here."""
         here = await self._memory.extend(record, lease_ms)
         try:
-            return await self._ask(lambda: self._shared.extend(record, lease_ms))
+            return await self._ask(lambda: self._shared.extend(record, lease_ms), PATIENCE_MS) or here
         except _Down:
             return here
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Leave the call's end here and there; there later, if the store is down."""
+        """Leave the call's end here and there; there later, if the store is slow or down."""
         here = await self._memory.finish(record, ttl_ms)
-        try:
-            return await self._ask(lambda: self._shared.finish(record, ttl_ms))
-        except _Down:
-            self._pending[record.key] = record, ttl_ms
-            if len(self._pending) > MAX_PENDING:
-                self._pending.popitem(last=False)
+        left_ms = self._left.pop(record.holder, BUDGET_MS - CLAIM_MS)
+        if self.down:
+            self._keep(record, ttl_ms)
             return here
+        writing = self._in_background(self._write_or_keep(record, ttl_ms))
+        await self._wait_for(writing, left_ms)
+        return writing.result() if writing.done() else here
+
+    async def _write_or_keep(self, record: DedupeRecord, ttl_ms: int) -> bool:
+        if (late := self._late.get(record.holder)) is not None:
+            await asyncio.wait({late})  # in the order in which they were asked
+        try:
+            return await self._answer(lambda: self._write(record, ttl_ms))
+        except _Down:
+            self._keep(record, ttl_ms)
+            return True
+
+    def _keep(self, record: DedupeRecord, ttl_ms: int) -> None:
+        """Keep an end until it can be written."""
+        self._pending[record.key] = record, ttl_ms
+        if len(self._pending) > MAX_PENDING:
+            self._pending.popitem(last=False)
+
+    async def _write(self, record: DedupeRecord, ttl_ms: int) -> bool:
+        """Write the end of a call to the store; the key is claimed for that where it was claimed only here."""
+        if await self._shared.finish(record, ttl_ms):
+            return True
+        if record.is_free:
+            return False
+        bare = msgspec.structs.replace(record, state=DedupeState.INFLIGHT, payload=None, kept=False, error=None)
+        claim = await self._shared.claim(bare, CLAIM_AGAIN_MS)
+        return claim.mine and await self._shared.finish(record, ttl_ms)
 
     async def get(self, key: str) -> DedupeRecord | None:
         """The record as it stands now."""
         known = await self._memory.get(key)
-        if known is not None and known.state is DedupeState.INFLIGHT:
+        if known is not None and not known.is_free:
             return known
         try:
-            return await self._ask(lambda: self._shared.get(key))
+            return await self._ask(lambda: self._shared.get(key), CLAIM_MS)
         except _Down:
             return known
 
@@ -113,19 +213,29 @@ class FallbackDedupeStore:
         if self.down:
             return None
         waiting = asyncio.ensure_future(self._shared.wait(key, version, timeout_ms))
+        lost = asyncio.ensure_future(self._lost.wait())
+        self._waiters += 1
+        if self._waiters == 1:
+            self._in_background(self._feel_the_pulse())
         try:
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=5 * self._patience_ms / 1000)
-                if not waiting.done():  # the store is asked beside it: a wait may be long and says nothing meanwhile
-                    await self._ask(lambda: self._shared.get(key))
-            return waiting.result()
-        except _Down:
-            return None
+            await asyncio.wait({waiting, lost}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        except asyncio.CancelledError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._lose(error)
             return None
         finally:
+            self._waiters -= 1
             waiting.cancel()
+            lost.cancel()
+
+    async def _feel_the_pulse(self) -> None:
+        """Ask the store again and again while somebody waits: a wait may be long and says nothing meanwhile."""
+        with contextlib.suppress(_Down):
+            while self._waiters:
+                await self._answer(lambda: self._shared.get("probe"))
+                await asyncio.sleep(PULSE_MS / 1000)
 
     async def clear(self, tool: str | None = None) -> int:
         """Forget everything, or everything of one tool."""
@@ -137,24 +247,60 @@ class FallbackDedupeStore:
         return await (self._memory.size() if self.down else self._shared.size())
 
     async def close(self) -> None:
-        """Let go of both."""
+        """Write what is being written, and let go of both."""
         if self._probing is not None:
             self._probing.cancel()
+        if self._tasks and not self.down:
+            await asyncio.wait(self._tasks, timeout=1.0)
+        for task in self._tasks:
+            task.cancel()
         with contextlib.suppress(Exception):  # a store that is down cannot be told good-bye
             async with asyncio.timeout(1.0):
                 await self._shared.close()
 
+    def on_another_loop(self) -> FallbackDedupeStore:
+        """The same keys, and the same memory of those of this process, over connections of their own."""
+        made = FallbackDedupeStore(self._shared.on_another_loop(), self._clock)
+        made._memory = self._memory
+        return made
+
     def after_fork(self) -> None:
-        """Begin anew in a child process, or on another event loop: the look at the store belonged to the old one."""
+        """Begin anew in a child process, or on another event loop: what was asked belonged to the old one."""
         self._shared.after_fork()
         self._memory.after_fork()
-        self._answers, self._probing, self.down = 0, None, False
+        self._claiming, self._late, self._tasks, self._lost = {}, {}, set(), asyncio.Event()
+        self._left.clear()
+        self._answers, self._waiters, self._probing, self._connecting, self.down = 0, 0, None, None, False
 
-    async def _ask(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Return the shared store's answer.
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, operation: Callable[[], Awaitable[T]], within_ms: float) -> T:
+        """Return the shared store's answer; one that is late is taken in the background.
 
         Raises:
             _Down: it did not answer in time, or not at all, now or a moment ago.
+        """
+        if self.down:
+            raise _Down
+        asked = self._in_background(self._answer(operation))
+        await self._wait_for(asked, within_ms)
+        if not asked.done():
+            raise _Down
+        return asked.result()
+
+    async def _wait_for(self, asked: asyncio.Task[Any], most_ms: float) -> float:
+        """Wait until the store has answered or is down, so many milliseconds at most; how many it were."""
+        waited_ms = 0.0
+        while waited_ms < most_ms and not asked.done():
+            await asyncio.wait({asked}, timeout=_TURN_MS / 1000)
+            waited_ms += _TURN_MS
+        return waited_ms
+
+    async def _answer(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Wait for an answer until the store is down.
+
+        Raises:
+            _Down: it is, or was found to be.
         """
         if self.down:
             raise _Down
@@ -167,7 +313,7 @@ class FallbackDedupeStore:
                     raise _Down
                 waited_ms = waited_ms + _TURN_MS if answers == self._answers else 0.0
                 answers = self._answers
-                if waited_ms >= (self._patience_ms if answers else FIRST_PATIENCE_MS) and not asked.done():
+                if waited_ms >= (PATIENCE_MS if answers else FIRST_PATIENCE_MS) and not asked.done():
                     self._lose(TimeoutError())
                     raise _Down
             try:
@@ -180,11 +326,23 @@ class FallbackDedupeStore:
         finally:
             asked.cancel()
 
+    def _in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a late answer that is a failure has been told already
+
     def _lose(self, error: Exception) -> None:
         """Ask the store no more until it answers again; said once."""
         if self.down:
             return
         self.down = True
+        self._lost.set()
         say(logging.WARNING, "dedupe_store_lost", errorCode=type(error).__name__, instead="memory of this process")
         self._probing = asyncio.get_running_loop().create_task(self._probe())
 
@@ -199,10 +357,11 @@ class FallbackDedupeStore:
                 while self._pending:
                     record, ttl_ms = next(iter(self._pending.values()))
                     async with asyncio.timeout(FIRST_PATIENCE_MS / 1000):
-                        await self._shared.finish(record, ttl_ms)
+                        await self._write(record, ttl_ms)
                     self._pending.pop(record.key, None)
             except Exception:  # noqa: BLE001, S112 - it is still down
                 continue
             self.down = False
+            self._lost.clear()
             say(logging.WARNING, "dedupe_store_back")
             return

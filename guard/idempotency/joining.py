@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
 from ..attempts import attempt_limit_ms, failure_of_thread
+from ..blocking import BLOCKED
 from ..clock import Clock, new_id
 from ..control_flow import Passthrough, steers
 from ..json_view import is_big
@@ -35,9 +39,12 @@ if TYPE_CHECKING:
 TRANSIENT_MS = 5_000
 """How long the end of a run that is kept for nobody waits for those who waited for it."""
 
-_WRONG_LOOP = (
-    "calls of this tool are joined through a store whose connections belong to another event loop; "
-    "make the function a coroutine function, or call it in a thread (asyncio.to_thread)"
+_HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
+"""Holders of the calls within which this one is made."""
+
+_WAITS_FOR_THIS = (
+    "the same call is running already and cannot end before this one: it is made within it, or without await on its "
+    "event loop; give this call a key of its own, or call it in a thread (asyncio.to_thread)"
 )
 
 Run = Callable[[], Awaitable[ToolResult]]
@@ -57,7 +64,10 @@ class Joiner:
     ) -> None:
         """Keep keys in `store`; what steers the program, `passthrough` included, leaves them free."""
         self._passthrough = passthrough
-        self._store = store
+        self._own_store = store
+        self._elsewhere: WeakKeyDictionary[asyncio.AbstractEventLoop, DedupeStore] = WeakKeyDictionary()
+        self._held: dict[asyncio.AbstractEventLoop, dict[str, tuple[Call, DedupeRecord]]] = {}
+        self._loops: dict[str, asyncio.AbstractEventLoop] = {}
         self._policy = policy
         self._privacy = privacy
         self._clock = clock
@@ -69,19 +79,33 @@ class Joiner:
     def after_fork(self) -> None:
         """Forget threads and tasks, which stay behind in the parent process."""
         self._loop = None
+        self._elsewhere.clear()
+        self._held, self._loops = {}, {}
         self._threads = {}
         self._tasks = set()
 
-    def _store_is_here(self) -> bool:
-        """Whether the store's connections are this loop's; they become so where the loop they had is gone."""
+    @property
+    def _store(self) -> DedupeStore:
+        """The store over connections of this loop; its own become this loop's where the loop they had is gone."""
+        if self._own_store.in_process:
+            return self._own_store
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None:
-                if self._loop.is_running():
-                    return False
-                self._store.after_fork()
-            self._loop = loop
-        return True
+        if self._loop is loop:
+            return self._own_store
+        if self._loop is not None and self._loop.is_running():
+            if loop not in self._elsewhere:
+                self._elsewhere[loop] = self._own_store.on_another_loop()
+            return self._elsewhere[loop]
+        if self._loop is not None:
+            self._own_store.after_fork()
+        self._loop = loop
+        return self._own_store
+
+    async def leave_loop(self) -> None:
+        """Let go of the connections of a loop beside the store's own that is about to end."""
+        store = self._elsewhere.pop(asyncio.get_running_loop(), None)
+        if store is not None:
+            await store.close()
 
     def key_for(self, call: Call, function: Function) -> str | None:
         """Key under which a call is joined with others; None where it runs by itself.
@@ -120,9 +144,6 @@ class Joiner:
 
         Where the store cannot be reached, the call runs by itself: a lost store must not stop the tools.
         """
-        if not self._store.in_process and not self._store_is_here():
-            error = refusal("wrong_loop", _WRONG_LOOP)
-            return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
         record = DedupeRecord(
             key=key,
             tool=call.name,
@@ -152,10 +173,29 @@ class Joiner:
             if self.mode_of(call) is DedupeMode.BEST_EFFORT:
                 message = "the same call is running already; wait for it (409)"
                 return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", message))
+            if self._waits_for_this(claim.record.holder):
+                return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", _WAITS_FOR_THIS))
             waited = True
             ended = await self._wait(call, claim, run)
             if ended is not None:
                 return ended
+
+    async def claim_once(self, key: str, call: Call, lease_ms: int) -> bool:
+        """Take a key for as long as given; False where another call has it, or the store cannot say."""
+        holder = new_id(self._clock.now_ms())
+        record = DedupeRecord(
+            key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=holder, params_digest="", request_id=""
+        )
+        try:
+            return (await self._store.claim(record, lease_ms)).mine
+        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+            self._complain(call, "claim", error)
+            return False
+
+    def _waits_for_this(self, holder: str) -> bool:
+        """Whether a twin cannot end before this call does: this call is made within it, or blocks its event loop."""
+        blocked = BLOCKED.get()
+        return holder in _HELD.get() or (blocked is not None and self._loops.get(holder) is blocked)
 
     async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
         """Wait for the twin; its end, or None where the key has become free."""
@@ -195,7 +235,9 @@ class Joiner:
 
     async def _hold(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while giving signs of life, and leave its end for the others."""
-        alive = asyncio.create_task(self._give_signs(call, record))
+        self._keep_alive(call, record)
+        self._loops[record.holder] = loop = asyncio.get_running_loop()
+        within = _HELD.set(_HELD.get() | {record.holder})
         try:
             result = await run()
         except GeneratorExit:  # the loop is gone; the lease will end
@@ -205,7 +247,10 @@ class Joiner:
             await self._settle(call, record, call.ended)
             raise
         finally:
-            alive.cancel()
+            self._let_go(loop, record)
+            self._loops.pop(record.holder, None)
+            with contextlib.suppress(ValueError):  # what closes it is in no context of ours
+                _HELD.reset(within)
         await self._settle(call, record, result)
         return result
 
@@ -239,7 +284,6 @@ class Joiner:
     ) -> None:
         """Hold the key until the thread ends; then what it returned is the end of the call."""
         again = msgspec.structs.replace(record, holder=new_id(self._clock.now_ms()))
-        alive: asyncio.Task[None] | None = None
         claimed: Claim | None = None
         try:
             # The end of the attempt that was given up is told first; those who waited for it share it.
@@ -251,7 +295,7 @@ class Joiner:
                         break
                     await self._store.wait(record.key, claimed.record.version, 50.0)
             if claimed.mine:
-                alive = asyncio.create_task(self._give_signs(call, claimed.record))
+                self._keep_alive(call, claimed.record)
             outcome = await asyncio.wrap_future(thread)
             if not claimed.mine:
                 return
@@ -263,8 +307,7 @@ class Joiner:
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._complain(call, "follow", error)
         finally:
-            if alive is not None:
-                alive.cancel()
+            self._let_go(asyncio.get_running_loop(), again)
             if self._threads.get(record.key) is over:
                 del self._threads[record.key]
             if not over.done():
@@ -285,12 +328,12 @@ class Joiner:
 
     async def _follow_stream(self, call: Call, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
         """Hold the key until a generator that was handed over has ended."""
-        alive = asyncio.create_task(self._give_signs(call, record))
+        self._keep_alive(call, record)
         try:
             # What has been read cannot be given again.
             await self._leave(call, record, await stream, keep_output=False)
         finally:
-            alive.cancel()
+            self._let_go(asyncio.get_running_loop(), record)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -298,18 +341,40 @@ class Joiner:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _give_signs(self, call: Call, record: DedupeRecord) -> None:
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        while True:
-            await self._clock.wait(never, self._policy.lease_ms / 3)
-            try:
-                held = await self._store.extend(record, self._policy.lease_ms)
-            except Exception as error:  # noqa: BLE001 - the next sign may get through
-                self._complain(call, "extend", error)
-                continue
-            if not held:
-                say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
-                return
+    def _keep_alive(self, call: Call, record: DedupeRecord) -> None:
+        """Give signs of life for a key until `_let_go`; one task does so for all keys of an event loop."""
+        loop = asyncio.get_running_loop()
+        held = self._held.get(loop)
+        if held is None:
+            held = self._held[loop] = {}
+            self._in_background(self._give_signs(loop, held))
+        held[record.holder] = call, record
+
+    def _let_go(self, loop: asyncio.AbstractEventLoop, record: DedupeRecord) -> None:
+        if (held := self._held.get(loop)) is not None:
+            held.pop(record.holder, None)
+
+    async def _give_signs(self, loop: asyncio.AbstractEventLoop, held: dict[str, tuple[Call, DedupeRecord]]) -> None:
+        never: asyncio.Future[None] = loop.create_future()
+        try:
+            while True:
+                await self._clock.wait(never, self._policy.lease_ms / 3)
+                if not held:
+                    return
+                for call, record in list(held.values()):
+                    await self._give_sign(call, record)
+        finally:
+            self._held.pop(loop, None)
+
+    async def _give_sign(self, call: Call, record: DedupeRecord) -> None:
+        try:
+            still_held = await self._store.extend(record, self._policy.lease_ms)
+        except Exception as error:  # noqa: BLE001 - the next sign may get through
+            self._complain(call, "extend", error)
+            return
+        held = self._held.get(asyncio.get_running_loop(), {})
+        if not still_held and held.pop(record.holder, None) is not None:
+            say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
 
     async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True) -> None:
         error = result.error

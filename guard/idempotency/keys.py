@@ -49,8 +49,10 @@ def store_key(call: Call, key: str, privacy: Privacy, scope: str = "session") ->
     """
     session = call.session_id if scope == "session" else None
     parts = [call.workspace_id, call.tenant_id, call.actor_id, session, call.namespace, call.name, key]
-    # ASCII with escapes: a key may hold half a surrogate pair.
-    return privacy.digest(json.dumps(parts).encode())
+    try:
+        return privacy.digest(orjson.dumps(parts))
+    except orjson.JSONEncodeError:  # a key may hold half a surrogate pair
+        return privacy.digest(json.dumps(parts).encode())
 
 
 def params_digest(call: Call, privacy: Privacy) -> str:

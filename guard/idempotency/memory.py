@@ -24,7 +24,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Bytes of all kept results."""
 
 SWEEP_EVERY = 256
-"""Claims between two looks for what has expired."""
+"""Fewest claims between two looks for what has expired."""
 
 
 class InMemoryDedupeStore:
@@ -58,7 +58,8 @@ class InMemoryDedupeStore:
 
     def _claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
         self._claims += 1
-        if self._claims % SWEEP_EVERY == 0:
+        if self._claims >= max(SWEEP_EVERY, len(self._records)):  # a look costs as much as there are records
+            self._claims = 0
             self.sweep()
         now = self._clock.now_ms()
         known = self._live(record.key)
@@ -141,6 +142,10 @@ class InMemoryDedupeStore:
 
     async def close(self) -> None:
         """Nothing is held open."""
+
+    def on_another_loop(self) -> InMemoryDedupeStore:
+        """This very store, which serves several loops."""
+        return self
 
     def after_fork(self) -> None:
         """Forget the calls that run in the parent process; nobody here would ever finish them."""

@@ -109,6 +109,9 @@ class DedupeStore(Protocol):
     async def close(self) -> None:
         """Let go of what the store holds open."""
 
+    def on_another_loop(self) -> DedupeStore:
+        """The same keys for an event loop that runs beside this store's; only of stores outside of the process."""
+
     def after_fork(self) -> None:
         """Begin anew in a child process: what is held open is the parent's, and so are the calls that run.
 

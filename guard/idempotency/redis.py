@@ -157,10 +157,17 @@ class RedisDedupeStore:
         """Connect anew; the parent's connections are kept, as they would close its own when they go."""
         self._parents.append(self._client)
         self._looking = {}
+        self._client = self._fresh_client()
+        self._claim, self._extend, self._finish = map(self._client.register_script, (_CLAIM, _EXTEND, _FINISH))
+
+    def on_another_loop(self) -> RedisDedupeStore:
+        """The same Redis and prefix, over connections of their own."""
+        return RedisDedupeStore(self._fresh_client(), self._prefix)
+
+    def _fresh_client(self) -> Redis:
         pool = self._client.connection_pool
         fresh = type(pool)(pool.connection_class, pool.max_connections, **pool.connection_kwargs)
-        self._client = type(self._client)(connection_pool=fresh)
-        self._claim, self._extend, self._finish = map(self._client.register_script, (_CLAIM, _EXTEND, _FINISH))
+        return type(self._client)(connection_pool=fresh)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -1,6 +1,11 @@
 """Takes spans from others: OTLP over HTTP, JSON or protobuf (the latter with extra `otel`), as an ASGI application.
 
-    uvicorn.run(otlp_app(guard), host="127.0.0.1", port=4318)
+    uvicorn.run(
+        otlp_app(guard), host="127.0.0.1", port=4318, http="trustfold.streams.http_protocol:ImpatientProtocol"
+    )
+
+The last argument makes uvicorn cut connections on which no whole request arrives within ten seconds; by itself it holds
+them for ever, and an application never sees them. Behind another server, set that server's own limit for headers.
 
 Point `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` at `/v1/traces`, or add it as a second exporter to a collector.
 """
@@ -11,11 +16,11 @@ import asyncio
 import hmac
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ...schemas.hosts import is_foreign, is_loopback, name_of
 from .spans import ToolSpan, both
 
 if TYPE_CHECKING:
@@ -87,16 +92,9 @@ def _check_origin(headers: Mapping[str, str], token: str) -> None:
         _Refused: 403 or 421.
     """
     host = headers.get("host", "")
-    name = (host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host).strip("[]").lower()
-    if not token and name not in {"", "localhost"}:  # no browser leaves it out
-        try:
-            own = ip_address(name).is_loopback
-        except ValueError:
-            own = False
-        if not own:
-            raise _Refused(421, "without a token only this machine's own addresses are answered")
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != host:
+    if not token and host and not is_loopback(name_of(host)):  # no browser leaves it out
+        raise _Refused(421, "without a token only this machine's own addresses are answered")
+    if is_foreign(headers.get("origin"), host):
         raise _Refused(403, "pages of other sites may not use this address")
 
 
@@ -133,13 +131,25 @@ def _span_of(span: Mapping[str, Any]) -> ToolSpan:
         trace_id=str(span["traceId"]).lower(),
         span_id=str(span["spanId"]).lower(),
         name=str(span.get("name", "")),
-        start_ms=int(span.get("startTimeUnixNano", 0)) // 1_000_000,
-        end_ms=int(span.get("endTimeUnixNano", 0)) // 1_000_000,
+        start_ms=_ms_of(span.get("startTimeUnixNano", 0)),
+        end_ms=_ms_of(span.get("endTimeUnixNano", 0)),
         failed=status.get("code") in _FAILED,
         message=str(status.get("message", "")),
         attributes=_attributes(span),
         exception=(str(exception.get("exception.type", "")), str(exception.get("exception.message", ""))),
     )
+
+
+def _ms_of(nanoseconds: Any) -> int:
+    """Milliseconds since the epoch.
+
+    Raises:
+        ValueError: no number, or one that no time is.
+    """
+    number = int(nanoseconds)
+    if not 0 <= number < 1 << 63:
+        raise ValueError("a time is a number of nanoseconds from 0 to 2**63 - 1")
+    return number // 1_000_000
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:

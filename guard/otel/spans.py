@@ -82,6 +82,7 @@ def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.Too
     fields: dict[str, Any] = {}
     if isinstance(args, dict):
         call = Call(Tool(name=tool, service=_service(given)), args, "span", settings.workspace_id)
+        call.families = settings.families
         if privacy.send_args:
             fields["args"] = privacy.args(args)
         else:

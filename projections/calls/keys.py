@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ...schemas.redaction import redact_text
 from . import command_line
 from .classify import Runs
 
@@ -68,6 +69,7 @@ _UNESCAPED = {one: chr(code) for code, one in _LETTERS.items()}
 _CREDENTIALS = re.compile(r"(://)[^/]*@")
 _QUERY = re.compile(r"[?#]")
 _SEGMENT = re.compile(r"(?=[\w.~-]{1,40}$)(?!(?=.*\d)(?=.*[A-Za-z])[\w-]{20,}$)")
+_MIXED = re.compile(r"[0-9A-Z]")
 SCOPES = ("tool:", "service:", "tier:")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
@@ -89,6 +91,7 @@ class CallKey(NamedTuple):
 def escape(value: str) -> str:
     """Make a value safe inside a key: one line, `|` and `=` escaped; a long one is cut off, with its digest behind."""
     if len(value) > MAX_VALUE_CHARS:
+        value = redact_text(value)  # half of a secret would not be recognised later
         digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
         value = f"{value[: MAX_VALUE_CHARS - 9]}~{digest}"
     return value.translate(_ESCAPES)
@@ -202,6 +205,8 @@ def split_url(url: str) -> tuple[str, str]:
         return "", ""
     if not host or any(c.isspace() for c in host):
         return "", ""
+    if _MIXED.search(parts.netloc) and redact_text(own := parts.netloc.rpartition("@")[2]) != own:
+        return "", ""  # a secret, which would not be recognised in lower case
     if port is not None and port != _DEFAULT_PORTS.get(parts.scheme.lower()):
         host = f"{host}:{port}"
     segment = parts.path.lstrip("/").partition("/")[0]

@@ -186,6 +186,7 @@ def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, 
             state.lone_calls.remove(lone)  # its finish came first and has been folded as both
             return None
     call = describe(event, args, at, rules)
+    call.approvals = event.approvals
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None

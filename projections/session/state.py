@@ -68,6 +68,7 @@ class OpenCall(msgspec.Struct, array_like=True):
         risky: the same to a lesser degree: it escalates its key and never blocks it.
         runs: what the tool runs for its caller: `shell`, `code` or nothing of the kind.
         command: command word of a shell call.
+        approvals: approvals by which it may pass without being asked about.
     """
 
     call_id: str
@@ -95,6 +96,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     risky: bool = False
     runs: str = ""
     command: str = ""
+    approvals: tuple[str, ...] = ()
 
 
 class Done(msgspec.Struct, array_like=True):

@@ -188,6 +188,8 @@ def tell_tools(
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
     details = {} if word == "success" and not state.overrides else _details(state, verdict, rules)
+    if approvals := call.approvals or event.approvals:
+        details = details | {"approvals": approvals}
     for kind, name in scopes:
         scope = f"{kind}:{name}"
         outcome = CallOutcome(

@@ -156,6 +156,8 @@ def _publish_trust(state: ToolState, record: TrustRecord, rule: EscalationRule, 
         last_success_at=_when(record.last_success),
         failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),
         part_of=record.part_of or None,
+        approval_id=record.approval or None,
+        approval_expires_at=_when(record.approval_until),
     )
 
 

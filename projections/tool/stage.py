@@ -50,11 +50,15 @@ MAX_BOOKS = 64
 _TRUST_MOVES: dict[str, trust.Move] = {
     "trust.reset": trust.Move.RESET,
     "trust.recover": trust.Move.RECOVER,
+    "trust.approve": trust.Move.APPROVE,
     "tool.remove": trust.Move.REMOVE,
     "tool.restore": trust.Move.RESTORE,
 }
 """Orders about trust, by the type of their command."""
 
+
+APPROVAL_S = 3600.0
+"""Seconds after which an approval that was not used ends, unless its command says otherwise."""
 
 _SEEN_ORDERS = frozenset({trust.Move.REMOVE, trust.Move.RESTORE})
 
@@ -185,19 +189,39 @@ def _note_service(state: ToolState, fine_key: str, service: str, emit: Emitter) 
         emit.tombstone("state", f"trust:{state.workspace_id}{US}{old.key}")
 
 
+class _Order(NamedTuple):
+    """An order about trust.
+
+    Attributes:
+        type: of its command.
+        cause: id of its command.
+        until: of an approval: when it ends, milliseconds.
+    """
+
+    type: str
+    cause: str
+    until: int = 0
+
+    @property
+    def move(self) -> trust.Move:
+        """What it does to a record."""
+        return _TRUST_MOVES[self.type]
+
+
 def _pass_on(
-    state: ToolState, scope: str, tool_name: str, order: str, cause: str, at: int, emit: Emitter, key: str = ""
+    state: ToolState, scope: str, tool_name: str, order: _Order, at: int, emit: Emitter, key: str = ""
 ) -> None:
     """Pass an order on to another scope of the workspace, about a tool's fine keys there or about one of them."""
     passed = TrustOrder(
-        id=f"{cause}/{scope}",
+        id=f"{order.cause}/{scope}",
         time_ms=at,
         workspace_id=state.workspace_id,
         scope=scope,
-        cause=cause,
+        cause=order.cause,
         tool_name=tool_name,
-        order=order,  # type: ignore[arg-type]
+        order=order.type,  # type: ignore[arg-type]
         key=key,
+        until_ms=order.until,
     )
     emit.record("outcomes", passed.key, passed, passed.id)
 
@@ -246,6 +270,8 @@ class ToolStage:
         self._catch_up(state, at, rules, emit)
         if isinstance(event, CallOutcome):
             self._call(state, event, at, rules, emit)
+            if event.approvals:
+                self._use_up(state, event, at, emit)
         elif isinstance(event, ProbeRequest):
             self._probe(state, event, at, rules, emit)
         elif isinstance(event, PatternSeen):
@@ -402,9 +428,12 @@ class ToolStage:
             breaker_state(state, emit)
 
     def _command(self, state: ToolState, event: cmd.Command, at: int, rules: Rules, emit: Emitter) -> None:
-        order = str(type(event).__struct_config__.tag)
-        if order in _TRUST_MOVES:
-            self._trust_command(state, event, order, at, emit)
+        kind = str(type(event).__struct_config__.tag)
+        if kind in _TRUST_MOVES:
+            until = 0
+            if isinstance(event, cmd.TrustApprove):
+                until = at + int((APPROVAL_S if event.expires_in_s is None else event.expires_in_s) * 1000)
+            self._trust_command(state, event.key, _Order(kind, event.id, until), at, emit)
             standing.after_order(state, event.id, rules.fleet, emit)
             return
         if isinstance(event, cmd.QualityMark):
@@ -436,46 +465,50 @@ class ToolStage:
             breaker_changed(state, change, (event.id,), emit)
         breaker_state(state, emit)
 
-    def _trust_command(self, state: ToolState, event: Any, order: str, at: int, emit: Emitter) -> None:
+    def _trust_command(self, state: ToolState, name: str, order: _Order, at: int, emit: Emitter) -> None:
         """Apply an order to the key it names; an order for a scope as a whole reaches its fine keys too."""
-        name, move = event.key, _TRUST_MOVES[order]
         kind, _, own = state.scope.partition(":")
         whole = has_scope(name) or unescape(name) == own
-        if whole and state.trust is None and move is trust.Move.REMOVE:
+        if whole and state.trust is None and order.move is trust.Move.REMOVE:
             state.trust = _own_record(state)
         if not whole and kind == "service" and name not in state.fine:
             tool = tool_of_key(name)
-            _pass_on(state, f"tool:{tool}", tool, order, event.id, at, emit, name)
-        if _is_new_fine_key(state, name) and move is trust.Move.REMOVE:
+            _pass_on(state, f"tool:{tool}", tool, order, at, emit, name)
+        if _is_new_fine_key(state, name) and order.move is trust.Move.REMOVE:
             state.fine[name] = TrustRecord(key=name, scope="key")
         # An order about a key that was never seen, and that it would leave as it is, creates nothing.
         records = [state.fine[name]] if name in state.fine else []
         if whole:
             records = [record for record in (state.trust, *state.fine.values()) if record is not None]
             for service in state.services:
-                _pass_on(state, f"service:{service}", own, order, event.id, at, emit)
-        self._move_all(state, records, move, event.id, at, emit, whole=whole)
+                _pass_on(state, f"service:{service}", own, order, at, emit)
+        self._move_all(state, records, order, at, emit, whole=whole)
 
     def _passed_on(self, state: ToolState, event: TrustOrder, at: int, emit: Emitter) -> None:
         """Apply an order that another state has passed on: for a tool as a whole, or for a key of an older version."""
-        move = _TRUST_MOVES[event.order]
+        order = _Order(event.order, event.cause, event.until_ms)
         if not event.key:
             mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-            self._move_all(state, mine, move, event.cause, at, emit, whole=True)
+            self._move_all(state, mine, order, at, emit, whole=True)
             return
         old = state.fine.pop(event.key, None)
-        if old is None or move is trust.Move.REMOVE:  # the service holds the key from now on, and tells so
+        if old is None or order.move is trust.Move.REMOVE:  # the service holds the key from now on, and tells so
             return
-        self._move_all(state, [old], move, event.cause, at, emit, whole=False)
+        self._move_all(state, [old], order, at, emit, whole=False)
         if old.state is not TrustState.TRUSTED:
             state.fine[event.key] = old
+
+    def _use_up(self, state: ToolState, outcome: CallOutcome, at: int, emit: Emitter) -> None:
+        """End the approvals by which a call has passed, at every key that they were given for."""
+        for record in (state.trust, *state.fine.values()):
+            if record is not None and trust.use_up(record, outcome.approvals):
+                trust_state(state, record, self._rule(record.scope, outcome), at, emit)
 
     def _move_all(
         self,
         state: ToolState,
         records: list[TrustRecord],
-        move: trust.Move,
-        cause: str,
+        order: _Order,
         at: int,
         emit: Emitter,
         *,
@@ -483,6 +516,7 @@ class ToolStage:
     ) -> None:
         """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
         kind, _, own = state.scope.partition(":")
+        move, cause = order.move, order.cause
         for record in records:
             wide = record is state.trust
             if whole and record.state is TrustState.TRUSTED and not wide and move is not trust.Move.RESET:
@@ -504,7 +538,11 @@ class ToolStage:
             )
             rule = self._rule(record.scope, outcome)
             before_publication = record.published
-            changes = trust.command(record, move, rule, at)
+            changes = []
+            if move is trust.Move.APPROVE:
+                trust.approve(record, cause, order.until)
+            else:
+                changes = trust.command(record, move, rule, at)
             if not whole and move is trust.Move.REMOVE:
                 record.part_of = ""  # that this very key is refused from now on is news
             if wide and state.kind == "mcp" and kind == "tool" and not before_publication and move not in _SEEN_ORDERS:

@@ -67,6 +67,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
         last_success: time of the last success, milliseconds.
         since: when the present state began, milliseconds; 0 for a key that was always trusted.
         part_of: key of the wider record that was not trusted when this one was escalated; users were told of that.
+        approval: id of the operator's approval by which one call may pass; empty: none.
+        approval_until: when that approval ends, milliseconds.
     """
 
     key: str
@@ -100,6 +102,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
     last_success: int = 0
     since: int = 0
     part_of: str = ""
+    approval: str = ""
+    approval_until: int = 0
 
 
 class Lease(msgspec.Struct, array_like=True):

@@ -68,6 +68,8 @@ class Move(StrEnum):
     RECOVER = "recover"
     REMOVE = "remove"
     RESTORE = "restore"
+    APPROVE = "approve"
+    """Moves no state: one call passes."""
 
 
 _T, _E, _R, _B, _X = (
@@ -439,6 +441,20 @@ def command(record: TrustRecord, move: Move, rule: EscalationRule, at: int) -> l
     return changes
 
 
+def approve(record: TrustRecord, approval: str, until: int) -> None:
+    """Let one call of a key that must be asked about pass; other keys are left as they are."""
+    if record.state in {_E, _R}:
+        record.approval, record.approval_until = approval, until
+
+
+def use_up(record: TrustRecord, approvals: tuple[str, ...]) -> bool:
+    """End the approval of a record by which a call has passed; returns whether it was one of those."""
+    used = bool(record.approval) and record.approval in approvals
+    if used:
+        record.approval, record.approval_until = "", 0
+    return used
+
+
 def _move(
     record: TrustRecord, move: Move, rule: EscalationRule, at: int, count: float, threshold: float | None
 ) -> list[Change]:
@@ -451,6 +467,7 @@ def _move(
     record.since = at
     record.successes = 0
     record.pending = False
+    record.approval, record.approval_until = "", 0
     record.successes_needed = rule.success_count_to_recover
     if after is _E:
         base = int(rule.escalation_duration_seconds * 1000)

@@ -10,7 +10,6 @@ docs/operating.md, Roles.
 from __future__ import annotations
 
 from hmac import compare_digest
-from ipaddress import ip_address
 from typing import NamedTuple
 
 import orjson
@@ -19,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...schemas.errors import ConfigError
+from ...schemas.hosts import is_foreign, is_loopback, name_of
 
 NO_ORDERS = (
     "this is an order, and orders take the operator's token: Authorization: Bearer ...; trustfold's own commands take "
@@ -53,17 +53,6 @@ class Roles(NamedTuple):
 
 NOBODY = Roles()
 """No tokens: this machine may publish, nobody may give orders."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine and nothing else."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def check_exposure(host: str, token: str) -> None:
@@ -105,10 +94,10 @@ class Access:
 
     def _refusal(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         host = headers.get("host", "")
-        if not self._token and not is_loopback(_name_of(host)):
+        if not self._token and not is_loopback(name_of(host)):
             return 421, f"this is not {host!r}; without a token only this machine's own addresses are answered"
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != host:
+        if is_foreign(origin, host):
             return 403, f"pages of {origin} may not use this address"
         given = headers.get("authorization", "").encode()
         if self._operator and compare_digest(given, b"Bearer " + self._operator):
@@ -122,8 +111,3 @@ class Access:
         if method == "POST" and path.rstrip("/") in ORDER_PATHS and not self._local_orders:
             return 403, NO_ORDERS if self._operator else NO_OPERATOR
         return None
-
-
-def _name_of(host: str) -> str:
-    """Host header without its port."""
-    return host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host

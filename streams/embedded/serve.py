@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ...schemas.errors import ConfigError
-
-HEADERS_S = 10.0
-"""Seconds in which the headers of a request must have arrived."""
+from ..http_protocol import ImpatientProtocol
 
 GRACE_S = 5
 """Seconds that requests under way get when the server stops."""
@@ -29,7 +26,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=256)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on {host}:{port} ({error}); choose another --port") from error
     # Connections inherit it. Without, an answer waits 40 ms for the acknowledgement of its own headers; asyncio sets it
@@ -45,29 +42,6 @@ def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = l
         http=ImpatientProtocol,
     )  # fmt: skip
     return asyncio.run(_serve(_Server(config), app, listener, ready))
-
-
-class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-    """Closes connections on which no request arrives in time; uvicorn would hold half a header for ever."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        """A client has connected: its first request is awaited."""
-        super().connection_made(transport)
-        self._cut = self.loop.call_later(HEADERS_S, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes have come: the wait is over if they complete the headers of a request."""
-        super().data_received(data)
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            self._cut.cancel()
-        elif self._cut.cancelled():
-            self._cut = self.loop.call_later(HEADERS_S, self.transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
-        self._cut.cancel()
-        super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):

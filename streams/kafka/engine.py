@@ -379,7 +379,7 @@ class Engine:
             # The group has noticed, or is about to tell: a revocation and a new assignment follow.
             self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
-            self.drop()
+            self._give_way()
         except Fenced as claim:
             self._reclaim(claim)
         except Exception as error:
@@ -395,11 +395,16 @@ class Engine:
         tenure = self._tenure
         if tenure is None or not self.is_member(tenure.generation):
             log.warning("checkpoint abandoned: %s", claim)
-            self.drop()
+            self._give_way()
             return
         log.warning("%s; the group says that this worker owns it, so it is claimed again", claim)
         self.gate.close()
         self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
+
+    def _give_way(self) -> None:
+        """Drop the tasks of the tenure; without one they are those of a recovery under way, which needs them."""
+        if self._tenure is not None:
+            self.drop()
 
     async def run_outputs(self) -> None:
         """Send outputs until cancelled; a failure fails the worker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -103,6 +104,44 @@ def call_of_the_guard() -> Callable[[int], None]:
     return awaited(lambda: guard.call("read_file", tool, ARGS, session_id="s1"))
 
 
+KINDS: dict[str, dict[str, bool]] = {
+    "read-only": {"read_only": True},
+    "idempotent": {"idempotent": True},
+    "remembered": {"dedupe": True},
+}
+
+
+def declared_call_of_the_guard(nature: dict[str, bool]) -> Callable[[int], None]:
+    """The same for a tool whose nature is declared; no call is answered from another one."""
+    inner = make_guard("w1")
+    guard = ToolGuard(Null(inner), inner.settings)  # type: ignore[arg-type]
+    guard.register("read_file", tool, **nature)
+    numbers = itertools.count()
+    return awaited(lambda: guard.call("read_file", None, {"path": f"/srv/data/{next(numbers)}.txt"}, session_id="s1"))
+
+
+def joined_calls_of_the_guard() -> Callable[[int], None]:
+    """Two calls at the same time that are one: the time of the two, by two."""
+    inner = make_guard("w1")
+    guard = ToolGuard(Null(inner), inner.settings)  # type: ignore[arg-type]
+    guard.register("read_file", later, read_only=True)
+
+    def call() -> Awaitable[Any]:
+        return guard.call("read_file", None, ARGS, session_id="s1")
+
+    async def many(count: int) -> None:
+        for _ in range(count // 2):
+            await asyncio.gather(call(), call())
+
+    return lambda count: asyncio.run(many(count))
+
+
+async def later(**args: Any) -> str:
+    """A tool whose twins have the time to come."""
+    await asyncio.sleep(0)
+    return args["path"]
+
+
 def call_of_the_libraries() -> Callable[[int], None]:
     """The same tool behind a dict, pybreaker and tenacity; no keys, no events, no limits."""
     allowed = {("w1", "read_file"): True}
@@ -126,6 +165,8 @@ def main() -> None:
         "library checks": checks_of_the_libraries(),
         "guard call": call_of_the_guard(),
         "library call": call_of_the_libraries(),
+        **{f"guard {kind} call": declared_call_of_the_guard(nature) for kind, nature in KINDS.items()},
+        "guard joined call": joined_calls_of_the_guard(),
     }
     runs: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(task.runs + 1):

@@ -165,6 +165,7 @@ def test_a_topic_cannot_be_created_twice(broker: Broker, topic_prefix: str) -> N
         asyncio.run(twice())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_restart_keeps_the_data(own_kafka: LocalKafka, end: str) -> None:
     """After a stop and after a kill -9 it comes back at its address with every acknowledged record."""

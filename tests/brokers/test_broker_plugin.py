@@ -65,9 +65,13 @@ def bare_machine(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[s
     return run
 
 
-def test_on_the_mock(bare_machine) -> None:
+IN_ONE_PROCESS, IN_TWO = (), ("-n", "2", "--dist", "loadfile")
+
+
+@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_TWO], ids=["in one process", "in parallel"])
+def test_on_the_mock(bare_machine, processes) -> None:
     """Durability tests are skipped by name and reason; the report says which broker it was, and why."""
-    done = bare_machine()
+    done = bare_machine(*processes)
     assert "2 passed, 2 skipped" in done.stdout
     assert "\nbroker: mock, when a test asks for it (no given: TRUSTFOLD_TEST_BROKER is not set; " in done.stdout
     assert "test_marked needs a broker that keeps its log, and here is only librdkafka's mock" in done.stdout
@@ -77,9 +81,10 @@ def test_on_the_mock(bare_machine) -> None:
     assert done.returncode == 0
 
 
-def test_a_required_broker_that_is_missing_fails(bare_machine) -> None:
+@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_TWO], ids=["in one process", "in parallel"])
+def test_a_required_broker_that_is_missing_fails(bare_machine, processes) -> None:
     """With TRUSTFOLD_REQUIRE_BROKER whatever needs a broker fails, and the rest still runs."""
-    done = bare_machine(TRUSTFOLD_REQUIRE_BROKER="1")
+    done = bare_machine(*processes, TRUSTFOLD_REQUIRE_BROKER="1")
     assert "1 passed, 3 errors" in done.stdout
     assert "TRUSTFOLD_REQUIRE_BROKER asks for a real broker, and none can be had here" in done.stdout
     assert done.returncode == 1

@@ -111,14 +111,14 @@ def test_the_watcher_ends_the_program(watched, program: str, grace: float, word:
     watcher, pid = watched(program, grace)
     watcher.stdin.write(word)
     watcher.stdin.flush()
-    assert watcher.wait(10) == code
+    assert watcher.wait(60) == code
     assert not alive(pid)
 
 
 def test_the_watcher_passes_on_how_it_ended(watched) -> None:
     """A broker that ends by itself ends its watcher, with the same code."""
     watcher, _ = watched("import os; print(os.getpid(), flush=True); raise SystemExit(7)")
-    assert watcher.wait(10) == 7
+    assert watcher.wait(60) == 7
 
 
 def test_end_of_input_ends_it_and_its_data(watched, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_end_of_input_ends_it_and_its_data(watched, tmp_path: Path) -> None:
     (tmp_path / "data" / "log").mkdir(parents=True)
     watcher, pid = watched(POLITE, 20, str(tmp_path / "data"))
     watcher.stdin.close()
-    assert watcher.wait(10) == 128 + signal.SIGTERM
+    assert watcher.wait(60) == 128 + signal.SIGTERM
     assert not alive(pid)
     assert not (tmp_path / "data").exists()
 
@@ -166,6 +166,7 @@ def test_killing_the_parent_ends_the_program(tmp_path: Path) -> None:
 # --- the command line ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_run_in_the_foreground(kafka_jars: jars.Installation, tmp_path: Path, number: signal.Signals) -> None:
     """`make kafka` prints the address, keeps its data where told, and ends on Ctrl-C with exit code 0."""

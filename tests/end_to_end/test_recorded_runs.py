@@ -18,8 +18,8 @@ TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / "..
 NAMES = (
     "agentv_copilot",
     "cipherbox_claude_code",
-    "entire_claude_code",
-    "intercode",
+    pytest.param("entire_claude_code", marks=pytest.mark.slow),
+    pytest.param("intercode", marks=pytest.mark.slow),
     "openhands_maverick",
     "pi_sessions",
     "tau_airline_gpt4o",
@@ -52,6 +52,7 @@ def test_a_recorded_run_replays_to_the_same_bytes(name: str, tmp_path: Path) -> 
     assert (tmp_path / "letters.ndjson").read_bytes() == b""
 
 
+@pytest.mark.slow
 def test_healthy_coding_sessions_are_left_alone() -> None:
     """306 recorded sessions of two coding projects raise next to no alarm about the model's behaviour.
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
-from trustfold.guard import CallNotPermitted, DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
+from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
 from trustfold.guard.idempotency.keeping import MAX_RESULT_BYTES
 from trustfold.guard.idempotency.keys import computed_key, params_digest
 from trustfold.guard.privacy import Privacy
@@ -355,20 +355,6 @@ async def test_a_lost_store_does_not_stop_the_tools(redis_url: str) -> None:
     del redis_url
     guard = guard_for_tests(store=RedisDedupeStore.from_url("redis://127.0.0.1:1/0"))
     assert (await guard.call("send", Counting().run, {}, session_id="s1", idempotency_key="k")).ok
-    await guard.close()
-
-
-async def test_a_plain_function_is_not_joined_through_another_loops_store(redis_url: str) -> None:
-    """On the loop that the store's connections belong to it would wait for itself; from a thread it may be called."""
-    guard = guard_for_tests(store=RedisDedupeStore.from_url(redis_url, prefix()))
-    runs: list[int] = []
-    add = guard.tool(lambda n: runs.append(n) or n, name="add", dedupe=True, scope="global")
-    guard.home = asyncio.get_running_loop()
-    assert await asyncio.to_thread(add, 1) == 1
-    with pytest.raises(CallNotPermitted, match="another event loop"):
-        add(1)
-    assert await asyncio.to_thread(add, 1) == 1
-    assert runs == [1]
     await guard.close()
 
 

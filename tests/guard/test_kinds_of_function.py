@@ -167,8 +167,8 @@ def test_a_registered_time_limit_holds_without_a_loop() -> None:
     with SyncToolGuard.in_memory() as guard:
         guard.register("slow", read_only=True, timeout_ms=50)
         began = time.monotonic()
-        result = guard.call("slow", lambda: runs.append(may_go.wait(10)), session_id="s1")
-        assert (str(result.status), time.monotonic() - began < 4) == ("timeout", True)
+        result = guard.call("slow", lambda: runs.append(may_go.wait(60)), session_id="s1")
+        assert (str(result.status), time.monotonic() - began < 30) == ("timeout", True)
         may_go.set()
     assert len(runs) <= 1
 

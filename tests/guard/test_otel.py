@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import http.client
+import os
+import threading
 from typing import Any
 
 import orjson
 import pytest
+import uvicorn
+from crowd import await_end, held, is_open, open_files
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -15,6 +20,8 @@ from opentelemetry.trace import Status, StatusCode
 from trustfold.guard.otel.processor import GuardSpanProcessor
 from trustfold.guard.otel.receiver import otlp_app
 from trustfold.guard.testing import decided, guard_for_tests, published
+from trustfold.streams import http_protocol
+from waiting import wait_until
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -162,3 +169,80 @@ async def test_our_calls_become_spans_and_are_not_read_back(monkeypatch: pytest.
     assert (call.attributes["trustfold.status"], call.attributes["trustfold.attempts"]) == ("success", 2)
     assert len(published(guard)) == 2
     provider.shutdown()
+
+
+@pytest.mark.parametrize(
+    "nanoseconds", ["-1", str(2**63), str(2**64), "883612800000000000000", "1" + "0" * 30, "x", ""]
+)
+@pytest.mark.parametrize("which", ["startTimeUnixNano", "endTimeUnixNano"])
+async def test_a_time_out_of_range_is_a_bad_request(which: str, nanoseconds: str) -> None:
+    """Negative, beyond 2**63, in the year 30000, or no number: 400, and nothing is published."""
+    guard = guard_for_tests()
+    assert await post(otlp_app(guard), orjson.dumps(export(tool_span() | {which: nanoseconds}))) == 400
+    assert published(guard) == []
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 2**63, 2**64 - 1])
+async def test_a_time_out_of_range_in_protobuf_is_a_bad_request(nanoseconds: int) -> None:
+    """The same in the other form, whose times are unsigned."""
+    guard, request = guard_for_tests(), ExportTraceServiceRequest()
+    made = request.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=b"s" * 8)
+    for key, value in (("gen_ai.operation.name", "execute_tool"), ("gen_ai.tool.name", "fetch")):
+        made.attributes.add(key=key).value.string_value = value
+    made.start_time_unix_nano = made.end_time_unix_nano = nanoseconds
+    assert await post(otlp_app(guard), request.SerializeToString(), "application/x-protobuf") == 400
+    assert published(guard) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "token", "status"),
+    [
+        ("127.0.0.1:4318", "", "", 200),
+        ("[::1]:4318", "", "", 200),
+        ("localhost", "http://localhost", "", 200),
+        ("evil.example", "", "", 421),
+        ("127.0.0.1.evil.example", "", "", 421),
+        ("localhost:4318", "https://evil.example", "", 403),
+        ("localhost:4318", "null", "", 403),
+        ("collector:4318", "", "t", 200),
+        ("collector:4318", "https://evil.example", "t", 403),
+    ],
+)
+async def test_spans_are_taken_from_no_page_of_another_site(host: str, origin: str, token: str, status: int) -> None:
+    """Names that only point to this machine, and pages of other sites, are refused; a token allows any name."""
+    headers = (
+        {"host": host}
+        | ({"origin": origin} if origin else {})
+        | ({"authorization": f"Bearer {token}"} if token else {})
+    )
+    app = otlp_app(guard_for_tests(), token=token)
+    assert await post(app, orjson.dumps(export(tool_span())), **headers) == status
+
+
+def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under uvicorn with the protocol that the receiver's page names: 1,500 are held, spans are taken, all are cut."""
+    monkeypatch.setattr(http_protocol, "HEADERS_S", 6.0)
+    config = uvicorn.Config(
+        otlp_app(guard_for_tests()), port=0, http="trustfold.streams.http_protocol:ImpatientProtocol",
+        log_level="error", lifespan="off", backlog=1024,
+    )  # fmt: skip
+    listener, server = config.bind_socket(), uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        address = listener.getsockname()[:2]
+        wait_until(lambda: server.started, timeout=20, what="the receiver")
+        files = open_files(os.getpid())
+        with held(address) as connections:
+            client = http.client.HTTPConnection(*address, timeout=30)
+            client.request(
+                "POST", "/v1/traces", orjson.dumps(export(tool_span())), {"content-type": "application/json"}
+            )
+            assert client.getresponse().status == 200
+            assert is_open(connections[-1])
+            client.close()
+            await_end(connections)
+        wait_until(lambda: open_files(os.getpid()) <= files + 8, timeout=20, what="the files of the connections")
+    finally:
+        server.should_exit = True
+        thread.join(20)

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import orjson
@@ -51,10 +52,14 @@ async def test_a_stopped_redis_holds_no_call_up(redis: LocalRedis, caplog: pytes
 
     assert (await guard.call("send", works, {"n": 0}, session_id="s", idempotency_key="k0")).ok
     redis.process.send_signal(signal.SIGSTOP)
-    for number in range(1, 6):
+    took = []
+    for number in range(1, 12):
         began = time.perf_counter()
         assert (await guard.call("send", works, {"n": number}, session_id="s", idempotency_key=f"k{number}")).ok
-        assert time.perf_counter() - began < ADDED_S + 0.05  # the call itself, on a busy machine
+        took.append(time.perf_counter() - began)
+        await asyncio.sleep(0.05)
+    # `test_slow_stores` bounds each call without a clock; on this one a busy machine may hold up a few by itself.
+    assert median(took) < ADDED_S
     events = [orjson.loads(one.message)["event"] for one in caplog.records]
     assert events.count("dedupe_store_lost") == 1
     assert "dedupe_store_failed" not in events

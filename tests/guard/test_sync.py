@@ -76,8 +76,8 @@ def test_a_time_limit_holds(guard: SyncToolGuard) -> None:
     """The caller has its answer in time, though the tool goes on in its thread."""
     done = threading.Event()
     began = time.monotonic()
-    result = guard.call("slow", lambda: done.wait(5), session_id="s1", timeout_ms=50)
-    assert time.monotonic() - began < 4
+    result = guard.call("slow", lambda: done.wait(60), session_id="s1", timeout_ms=50)
+    assert time.monotonic() - began < 30
     assert str(result.status) == "timeout"
     done.set()
 
@@ -98,7 +98,7 @@ def test_many_threads_share_a_guard(guard: SyncToolGuard) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(runs) == 1
     assert [one.output for one in results] == ["ok"] * 20
 

@@ -235,6 +235,7 @@ def test_a_damaged_file_is_named_and_stops_no_tidying(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_wide_rows_are_merged_and_looked_back_at_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long arguments fit well into a small file and not at all into memory."""
     monkeypatch.setattr(parquet, "MEMORY", "256MB")

@@ -24,7 +24,7 @@ ENVELOPE = frozenset(DecisionBase.__struct_fields__)
 _OF_A_KIND = {
     StateKind.TRUST: """failures threshold consecutive escalated_at expires_at cooldown_until recovery_at successes
         successes_needed recovery_pending denials failure_rate measured since reason state scope last_failure_at
-        last_success_at failure_history window_s part_of""",
+        last_success_at failure_history window_s part_of approval_id approval_expires_at""",
     StateKind.BREAKER: """mode state reason consecutive failure_rate measured opened_at open_until lease reopen_count
         time_in_state_ms since successes scope last_failure_at last_success_at""",
     StateKind.QUALITY: """score registered_score failures tags tags_expire_at failed_scenarios last_failure_at scope
@@ -53,6 +53,13 @@ def probes() -> Story:
     story = Story().fails("search", http_status=503, times=6).after(61)
     for guard in ("g1", "g2"):
         story.event("breaker.probe_requested", breaker_key="tool:search", guard_id=guard, call_id=guard)
+    return story
+
+
+def approved() -> Story:
+    """An operator lets one call of an escalated key pass."""
+    story = Story().fails("deploy", times=3)
+    story.command("trust.approve", "deploy")
     return story
 
 
@@ -117,6 +124,7 @@ STORIES = (
     of_an_agent,
     pending,
     probes,
+    approved,
     better_model,
     doubtful,
     overspent,

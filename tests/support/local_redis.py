@@ -40,7 +40,7 @@ class LocalRedis:
             [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
             stdout=subprocess.DEVNULL,
         )
-        wait_until(self._answers, timeout=10, what="redis-server answers")
+        wait_until(self._answers, timeout=60, what="redis-server answers")
 
     @property
     def url(self) -> str:

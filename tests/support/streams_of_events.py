@@ -140,7 +140,7 @@ _KEYS = (
 )
 """Keys and services of the calls, beside their tools."""
 
-ORDERS = ("trust.reset", "trust.reset", "trust.recover", "tool.remove", "tool.restore")
+ORDERS = ("trust.reset", "trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore")
 """Orders of an operator about a key."""
 
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.config import load_rules
-from trustfold.guard.errors import EnvelopeRejected
 from trustfold.guard.otel.receiver import otlp_app
+from trustfold.guard.request import is_name
 from trustfold.guard.testing import guard_for_tests
 from trustfold.history.importers import IMPORTERS, Defaults, Skipped, objects_of, recognised
 from trustfold.schemas.errors import ConfigError
@@ -158,18 +158,20 @@ names_of_anything = st.sampled_from(["fetch", "", "x" * 300, "service:x", "a\x00
     result=anything,
 )  # fmt: skip
 def test_the_guards_calls(tool: Any, args: Any, session: Any, options: Any, result: Any) -> None:
-    """A call with any name, arguments and options ends in a result; a report is taken, or refused in words."""
+    """A call with any name, arguments and options ends in a result; a report is taken or counted as refused."""
 
     async def work() -> None:
         guard = guard_for_tests()
         done = await guard.call(tool, lambda *_, **__: result, args, session_id=session, **options)
         assert done.ok or done.error is not None
-        with contextlib.suppress(EnvelopeRejected):  # names that are none are refused in words
-            guard.report_failure(tool, repr(session))
-        with contextlib.suppress(EnvelopeRejected):
-            guard.report_success(tool)
-        if isinstance(tool, str) and isinstance(args, dict):
-            guard.check(tool, args)
+        for told in (result, repr(session), ValueError(result)):
+            assert guard.report_failure(tool, told, session_id=session, context=args) in {True, False}
+        named = is_name(tool) and (session is None or session == "" or is_name(session))
+        assert guard.report_success(tool, session_id=session, domain=result) == named
+        checked = guard.check(tool, args, session_id=session)
+        assert checked.allowed or checked.message
+        guard.trust_of(tool, args if isinstance(args, dict) else {})
+        guard.on_permission_resolved(tool, session, granted=True, method=result)
         await guard.close()
 
     asyncio.run(work())

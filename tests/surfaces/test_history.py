@@ -54,6 +54,7 @@ def test_files_are_recorded_once(recorded_files: Path) -> None:
     assert (other.returncode, b"name another directory" in other.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer_for_people_and_for_machines(recorded_files: Path) -> None:
     """As a table and as JSON; an unknown one is told which there are."""
     for question in QUESTIONS:
@@ -257,4 +258,4 @@ def test_record_stops_when_told(tmp_path: Path) -> None:
         assert "Ctrl-C stops it" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], timeout=5, what="five rows")
+    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], timeout=60, what="five rows")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import environment, trustfold, up
@@ -27,11 +28,15 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+def documents(path: Path) -> list[dict[str, Any]]:
+    """Every published state."""
+    with EmbeddedEngine.open(path) as engine:
+        return [json.loads(value) for value in engine.states().values()]
+
+
 def states(path: Path) -> dict[str, str]:
     """Trust and circuits away from their default."""
-    with EmbeddedEngine.open(path) as engine:
-        found = [json.loads(value) for value in engine.states().values()]
-    return {one["key"]: one["state"] for one in found if one.get("state", "trusted") != "trusted"}
+    return {one["key"]: one["state"] for one in documents(path) if one.get("state", "trusted") != "trusted"}
 
 
 def test_reset_of_a_tool_unblocks_its_finer_keys(store: Path, tmp_path: Path) -> None:
@@ -71,6 +76,20 @@ def test_recover_restores_an_escalated_key_only(store: Path, tmp_path: Path) -> 
             "trustfold: bash|command=rm is blocked; `trustfold reset 'bash|command=rm'` unblocks it\n"
         )
     assert states(store) == {"bash|command=rm": "blocked"}
+
+
+def test_approve_lets_one_call_pass_and_leaves_the_trust_as_it_is(store: Path, tmp_path: Path) -> None:
+    """The state shows the approval; `--once` has to be said, and what is blocked cannot be approved."""
+    done = trustfold("approve", "service:atlassian", "--once", "--for", "60", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "one call may pass" in done.stderr.decode()
+    (state,) = (one for one in documents(store) if one["key"] == "service:atlassian" and one["kind"] == "trust")
+    assert state["state"] == "escalated"
+    assert state["approval_id"]
+    assert trustfold("approve", "service:atlassian", cwd=tmp_path).returncode == 2
+    blocked = trustfold("approve", "bash", "--once", cwd=tmp_path)
+    assert blocked.returncode == 1
+    assert "is blocked; `trustfold reset" in blocked.stderr.decode()
 
 
 def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: Path) -> None:

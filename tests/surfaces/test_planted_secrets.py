@@ -2,74 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import orjson
 import pytest
 from command_line import trustfold
+from otlp import request, span
+from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
-from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.redaction import HIDDEN, redact_record
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.topology import LocalTopology
-
-EVENTS = {
-    kind: fields
-    for kind, fields in EXAMPLES.items()
-    if kind.partition(".")[0]
-    in "session turn tool_call user model permission failure success feedback synthesis".split()
-    and "caused_by" not in fields
-}
-
-
-CLOSED = frozenset("type time schema_version severity status settings strategy results limits".split())
-"""Fields that the contract checks: an event with other values is a dead letter."""
-
-
-def planted(value: Any, text: str) -> Any:
-    """A value with a secret in every text."""
-    if isinstance(value, dict):
-        return {name: planted(inner, text) for name, inner in value.items()}
-    return [planted(inner, text) for inner in value] if isinstance(value, list) else text
-
-
-def events_with(text: str, number: int) -> Iterator[bytes]:
-    """Every type of event with a secret in every field, and in one field at a time of what is else a good event."""
-    for place, example in enumerate(EVENTS.values()):
-        texts = {name: inner for name, inner in example.items() if not isinstance(inner, bool | int | float)}
-        whole = example | {name: planted(inner, text) for name, inner in texts.items() if name not in CLOSED}
-        yield orjson.dumps(whole | {"id": f"{number}-{place} {text}"[:256]})
-        for field in example if (number + place) % 8 == 0 else ():  # some are refused, and become dead letters
-            yield orjson.dumps(example | {"id": f"{number}-{place}-{field}", field: planted(example[field], text)})
-        yield orjson.dumps(whole)[:-1]  # broken off
-    base = EVENTS["tool_call.finished"]
-    for place, result in enumerate(
-        (text, {"output": text}, {"content": [{"text": f"got {text}"}]}, {"password": text})
-    ):
-        yield orjson.dumps(base | {"id": f"{number}-r{place}", "result": result, "call_id": f"c{number}-{place}"})
-
-
-def found_in(everything: bytes) -> dict[str, bytes]:
-    """Kinds whose secret stands in something, each with what stands around it."""
-    texts = everything + everything.replace(b"\\\\", b"\\").replace(b"\\n", b"\n")
-    found = {}
-    for kind, (_, secret) in KINDS.items():
-        at = texts.find(secret.encode())
-        if at >= 0:
-            found[kind] = texts[max(0, at - 120) : at + 60]
-    return found
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which everything was stored: SQLite, and Parquet recorded from it."""
     directory = tmp_path_factory.mktemp("planted")
-    lines = [line for number, (text, _) in enumerate(KINDS.values()) for line in events_with(text, number)]
+    lines = lines_of_all_kinds(every=8)
     (directory / "raw.ndjson").write_bytes(b"\n".join(lines))
     with EmbeddedEngine.open(directory / "kept" / "store.sqlite") as engine:
         for start in range(0, len(lines), 1000):
@@ -87,6 +41,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_every_kind_in_every_single_field_is_hidden_at_the_door() -> None:
+    """What the engine, the recorder, `replay` and `import` do with each record before anything else."""
+    for number, (kind, (text, secret)) in enumerate(KINDS.items()):
+        left = b"\n".join(map(redact_record, events_with(text, number)))
+        texts = left + left.replace(b"\\\\", b"\\").replace(b"\\n", b"\n")
+        assert secret.encode() not in texts, (kind, found_in(left))
+
+
+@pytest.mark.slow
 def test_the_store_and_the_history_hold_no_secret(place: Path) -> None:
     """SQLite file, its log beside it, and every row of every Parquet file."""
     everything = b"".join(path.read_bytes() for path in (place / "kept").glob("store*"))
@@ -128,6 +91,44 @@ def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
     for path in (place / "kept", *(place / "kept").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+
+
+@pytest.mark.parametrize(
+    ("made", "command"),
+    [
+        ("page.html", ("report", "--history", "kept/history", "--html", "page.html")),
+        ("letters.ndjson", ("replay", "few.ndjson", "--dead-letters", "letters.ndjson")),
+        ("events.ndjson", ("import", "spans.json", "--output", "events.ndjson")),
+        ("rows.csv", ("sql", "COPY (FROM failures LIMIT 1) TO 'rows.csv'", "--history", "kept/history")),
+    ],
+    ids=["report", "replay", "import", "sql"],
+)
+def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: str, command: tuple[str, ...]) -> None:
+    """Whatever the umask; a file that was there before keeps its mode."""
+    (place / "few.ndjson").write_bytes(b"\n".join((place / "raw.ndjson").read_bytes().splitlines()[:50]))
+    (place / "spans.json").write_bytes(
+        orjson.dumps(
+            request(
+                span(
+                    "execute_tool fetch",
+                    1.0,
+                    2.0,
+                    {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "fetch"},
+                )
+            )
+        )
+    )
+    before = os.umask(0)
+    try:
+        done = trustfold(*command, cwd=place)
+    finally:
+        os.umask(before)
+    assert (place / made).exists(), done
+    assert stat.S_IMODE((place / made).stat().st_mode) == 0o600
+    if made != "rows.csv":
+        (place / made).chmod(0o640)
+        trustfold(*command, cwd=place)
+        assert stat.S_IMODE((place / made).stat().st_mode) == 0o640
 
 
 def test_the_log_is_folded_as_it_is_stored(place: Path) -> None:

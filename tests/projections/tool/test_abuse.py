@@ -177,7 +177,7 @@ TOOLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("http_request", {"url": "https://api.example.com/v2"}),
 )
 KEYS = ("bash", "bash|command=rm", "service:jira", "mcp__jira__search|mcp_server=jira", "http_request")
-ORDERS = ("trust.reset", "trust.recover", "tool.remove", "tool.restore")
+ORDERS = ("trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore")
 call_steps = st.tuples(
     st.just("call"),
     st.integers(0, len(TOOLS) - 1),

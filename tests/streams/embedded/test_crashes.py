@@ -72,7 +72,7 @@ def started(store: Path, events: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_a_killed_process_loses_and_doubles_nothing(seed: int, tmp_path: Path) -> None:
     """Killed again and again at random points and sent everything again, the store ends as if nothing had happened."""
     lines = a_day()

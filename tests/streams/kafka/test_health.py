@@ -1,10 +1,13 @@
 """Health, metrics and logs of a worker: they tell the truth, to probes, to Prometheus and to people."""
 
+import http.client
 import json
 import logging
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +16,12 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.errors import KafkaConnectionError
 from broker_kit.choice import Broker
+from crowd import await_end, held
 from lane_harness import LaneHarness, event, events
 from outage_kit import free_port, get, status
 from prometheus_client.parser import text_string_to_metric_families
 from trustfold.schemas.errors import ConfigError
+from trustfold.streams.kafka import health
 from trustfold.streams.kafka.engine import Engine, _reason
 from trustfold.streams.kafka.gate import Tenure
 from trustfold.streams.kafka.health import STUCK_S, HealthServer, alive, ready
@@ -77,6 +82,72 @@ def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None
         assert status(port, "/readyz") == (200, "ok")
         assert get(port, "/elsewhere")[0] == 404
     finally:
+        server.close()
+
+
+def test_half_requests_do_not_keep_a_probe_from_its_answer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,500 connections without a whole request few are kept, none for long, and no thread stays behind."""
+    monkeypatch.setattr(health, "REQUEST_S", 1.0)
+    threads, port = threading.active_count(), free_port()
+    server = HealthServer(engine, KafkaSettings(web_port=port))
+    try:
+        with held(("127.0.0.1", port)) as connections:
+            assert threading.active_count() <= threads + 1 + 2 * health.MAX_OPEN
+            assert status(port, "/healthz") == (200, "ok")
+            await_end(connections)
+        wait_until(lambda: threading.active_count() <= threads + 1, timeout=20, what="the threads of the connections")
+    finally:
+        server.close()
+
+
+def test_a_request_that_drips_is_cut(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then does not keep a connection."""
+    monkeypatch.setattr(health, "REQUEST_S", 1.0)
+    port = free_port()
+    server = HealthServer(engine, KafkaSettings(web_port=port))
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.settimeout(0.2)
+
+            def is_cut() -> bool:
+                try:
+                    connection.sendall(b"a")
+                    return connection.recv(100) == b""
+                except TimeoutError:
+                    return False
+                except OSError:
+                    return True
+
+            wait_until(is_cut, timeout=20, what="the end of a connection that drips")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize(
+    ("bind", "headers", "code"),
+    [
+        ("127.0.0.1", {"Host": "localhost"}, 200),
+        ("127.0.0.1", {"Host": "[::1]:80"}, 200),
+        ("127.0.0.1", {"Host": "evil.example"}, 421),
+        ("127.0.0.1", {"Host": "localhost", "Origin": "https://evil.example"}, 403),
+        ("127.0.0.1", {"Host": "localhost", "Origin": "null"}, 403),
+        ("0.0.0.0", {"Host": "worker-1:8080"}, 200),
+        ("0.0.0.0", {"Host": "worker-1:8080", "Origin": "https://evil.example"}, 403),
+    ],
+)
+def test_pages_of_other_sites_read_nothing(
+    engine: Engine, bind: str, headers: dict[str, str], code: int, path: str
+) -> None:
+    """A local port answers requests to this machine's own names alone; no port answers pages of another site."""
+    port = free_port()
+    server = HealthServer(engine, KafkaSettings(web_port=port, web_bind=bind))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path, headers=headers)
+        assert connection.getresponse().status == code
+    finally:
+        connection.close()
         server.close()
 
 
@@ -174,9 +245,9 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     lane.publish([*events(500), (b"bad", b"{"), (b"s", event(9_999, "s", "t"))])
     worker = lane.start(TRUSTFOLD_WEB_PORT=str(port), TRUSTFOLD_LOG_FORMAT="json")
     lane.settled()
-    wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=10, what=lambda: str(status(port, "/readyz")))
+    wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=60, what=lambda: str(status(port, "/readyz")))
     lag = ("trustfold_consumer_lag_records", "0", "events")
-    wait_until(lambda: samples(port).get(lag) == 0, timeout=10, what=lambda: get(port, "/metrics")[1])
+    wait_until(lambda: samples(port).get(lag) == 0, timeout=60, what=lambda: get(port, "/metrics")[1])
     found = samples(port)
     assert found["trustfold_records_total", "events"] == 502
     assert found["trustfold_dead_letters_total", "other"] == 1
@@ -185,7 +256,7 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     assert found["trustfold_fold_seconds_count",] == 502 + 501
     assert found["trustfold_states", "session"] > 100
     assert found["trustfold_event_to_decision_seconds_count",] > 0
-    wait_until(lambda: "records became dead letters" in worker.text(), timeout=10, what=worker.text)
+    wait_until(lambda: "records became dead letters" in worker.text(), timeout=60, what=worker.text)
     text = get(port, "/metrics")[1]
     assert worker.stop() == 0
     assert all(json.loads(line)["level"] for line in worker.text().splitlines())

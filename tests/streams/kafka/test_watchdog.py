@@ -40,7 +40,7 @@ class Process:
         """Send signals; gives exit code and log."""
         for number in signals:
             self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=10)
+        _, log = self.process.communicate(timeout=60)
         return self.process.returncode, log
 
 

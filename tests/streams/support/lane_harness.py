@@ -78,7 +78,7 @@ class Worker:
     def kill(self) -> None:
         """Kill -9."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def pause(self) -> None:
         """Stop the process where it is (SIGSTOP)."""

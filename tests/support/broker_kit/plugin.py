@@ -5,18 +5,22 @@ tests/conftest.py loads this. The markers are declared in pyproject.toml.
 
 import asyncio
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from local_kafka import KafkaUnavailable, LocalKafka, prepare
 from local_kafka_jars import Installation
 
 from .choice import Broker, NoBroker, choose, outlook, required
+from .shared import share
 from .topics import delete_topics, new_prefix
 from .ways import GIVEN_VARIABLE, all_ways
 
 OPENED = pytest.StashKey[Broker]()
+OF_WORKERS = pytest.StashKey[list[list[str]]]()
 
 
 def pytest_report_header() -> str:
@@ -32,26 +36,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("broker")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take from a process of a parallel run which broker it had; a process that crashed tells nothing."""
+    if (report := getattr(node, "workeroutput", {}).get("broker")) is not None:
+        reports = node.config.stash.setdefault(OF_WORKERS, [])
+        if report not in reports:
+            reports.append(report)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say which broker the tests ran on, and why on no better one."""
-    broker = config.stash.get(OPENED, None)
-    if broker is not None:
+    opened = config.stash.get(OPENED, None)
+    reports = config.stash.get(OF_WORKERS, []) if opened is None else [_report(opened)]
+    if reports:
         terminalreporter.section("broker")
-        terminalreporter.line(f"{broker.kind}: {broker.description}")
-        for reason in broker.passed_over:
-            terminalreporter.line(f"  not {reason}")
+        for line in itertools.chain(*reports):
+            terminalreporter.line(line)
+
+
+def _report(broker: Broker) -> list[str]:
+    return [f"{broker.kind}: {broker.description}", *(f"  not {reason}" for reason in broker.passed_over)]
 
 
 @pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Broker:
     """A Kafka broker for all tests of the run, started when the first one asks; `kind` says which (ways.py).
 
-    Use `topic_prefix` for topic names, and do not stop this broker: that is what `own_kafka` is for.
+    The processes of a parallel run share it. Use `topic_prefix` for topic names, and do not stop this broker: that
+    is what `own_kafka` is for.
     """
-    must = required(os.environ)
+    must, config = required(os.environ), request.config
     opened, trouble = None, ""
+
+    def start() -> Broker:
+        return choose(all_ways(os.environ, _teller(config)), require=must)
+
+    in_parallel = hasattr(config, "workeroutput")
     try:
-        opened = choose(all_ways(os.environ, _teller(request.config)), require=must)
+        opened = share(tmp_path_factory.getbasetemp().parent, start) if in_parallel else start()
     except NoBroker as error:
         trouble = str(error)
     if opened is None:
@@ -59,9 +82,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         if must or os.environ.get(GIVEN_VARIABLE):
             pytest.fail(trouble, pytrace=False)
         pytest.skip(trouble)
-    request.config.stash[OPENED] = opened
-    yield opened
-    opened.close()
+    config.stash[OPENED] = opened
+    config.add_cleanup(opened.close)  # not in the last test's time: this may wait for the other processes
+    if in_parallel:
+        config.workeroutput["broker"] = _report(opened)  # type: ignore[attr-defined]
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,102 @@
+"""One call of an escalated key passes by an operator's approval, and only one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from trustfold.guard import ToolGuard
+from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
+from trustfold.schemas.codec import rfc3339
+
+
+async def works(**_: Any) -> str:
+    """A tool in good health."""
+    return "ok"
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """The time of one test."""
+    return MovableClock()
+
+
+@pytest.fixture
+def guard(clock: MovableClock) -> ToolGuard:
+    """A guard that nobody attends to."""
+    return guard_for_tests(clock=clock, unattended="deny")
+
+
+def approved(guard: ToolGuard, key: str = "a", approval: str = "order-1", **more: Any) -> None:
+    """A key that must be asked about and that an operator has approved for one call."""
+    until = rfc3339(guard.clock.now_ms() + 3_600_000)
+    more = {"state": "escalated", **more}
+    set_state(guard, "trust", key, approval_id=approval, approval_expires_at=until, **more)
+
+
+async def test_an_approved_call_passes_once(guard: ToolGuard) -> None:
+    """The next one is refused, though the state still shows the approval; both events of the call name it."""
+    approved(guard)
+    first, second = await guard.call("a", works, session_id="s"), await guard.call("a", works, session_id="s")
+    assert first.ok
+    assert first.metadata["approval"] == {"needed": True, "granted": True, "by": "operator"}
+    assert second.error is not None
+    assert second.error.code == "approval_required"
+    assert "`trustfold approve 'a' --once`" in second.error.message
+    (start,) = published(guard, "tool_call.started")
+    assert start["approvals"] == ["order-1"]
+    assert published(guard, "tool_call.finished")[0]["approvals"] == ["order-1"]
+
+
+async def test_of_many_parallel_calls_one_passes(guard: ToolGuard) -> None:
+    """However they race."""
+    approved(guard)
+    results = await asyncio.gather(*(guard.call("a", works, {"n": n}, session_id="s") for n in range(50)))
+    assert sum(result.ok for result in results) == 1
+
+
+async def test_every_key_that_asks_needs_an_approval(guard: ToolGuard) -> None:
+    """The command is approved, the shell is not."""
+    approved(guard, "bash|command=git", scope="key")
+    set_state(guard, "trust", "bash", state="escalated", scope="tool")
+    refused = await guard.call("bash", works, {"command": "git pull"}, session_id="s")
+    assert refused.error is not None
+    assert "trustfold approve 'bash' --once" in refused.error.message
+    approved(guard, "bash", "order-2", scope="tool")
+    assert (await guard.call("bash", works, {"command": "git pull"}, session_id="s")).ok
+    assert published(guard, "tool_call.started")[0]["approvals"] == ["order-1", "order-2"]
+
+
+async def test_an_approval_ends_by_its_time(guard: ToolGuard, clock: MovableClock) -> None:
+    """What was not used within the hour is over."""
+    approved(guard)
+    assert guard.check("a").code == "approved"
+    clock.move(3600)
+    assert guard.check("a").ask
+    assert not (await guard.call("a", works, session_id="s")).ok
+
+
+@pytest.mark.parametrize("state", ["blocked", "removed"])
+async def test_what_is_refused_cannot_be_approved(guard: ToolGuard, state: str) -> None:
+    """Blocked stays blocked."""
+    approved(guard, state=state)
+    assert not (await guard.call("a", works, session_id="s")).ok
+
+
+async def test_an_open_circuit_uses_no_approval(guard: ToolGuard, clock: MovableClock) -> None:
+    """The call is refused by its circuit; the approval is there when it has closed."""
+    approved(guard)
+    set_state(guard, "breaker", "tool:a", state="open", open_until=clock.after(60))
+    refused = await guard.call("a", works, session_id="s")
+    assert refused.error is not None
+    set_state(guard, "breaker", "tool:a", state="closed")
+    assert (await guard.call("a", works, session_id="s")).ok
+
+
+async def test_a_sessions_own_word_is_not_an_operators_to_approve(guard: ToolGuard) -> None:
+    """What the session itself has escalated is for whoever set it."""
+    approved(guard)
+    async with guard.session("s") as session:
+        session.trust("a", "escalated")
+        assert not (await session.call("a", works)).ok
