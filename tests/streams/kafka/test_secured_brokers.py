@@ -74,7 +74,7 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
         try:
             behind = ("lag", "--json", "--max-records", "0")
             wait_until(
-                lambda: command(kafka, "operators", *behind).exit_code == 0, timeout=40, what=log.read_text, every=0.5
+                lambda: command(kafka, "operators", *behind).exit_code == 0, timeout=90, what=log.read_text, every=0.5
             )
             assert command(kafka, "agents", "publish", events).exit_code == 0
             for user, role in ROLES.items():
@@ -157,7 +157,7 @@ def test_credentials_that_end_under_a_running_worker(kafka: SecuredKafka, tmp_pa
     kafka.grant(acls(KafkaSettings(), Principals(worker="User:leaver")))
     with worker(kafka, "leaver", log) as process:
         try:
-            wait_until(lambda: "ready in generation" in log.read_text(), timeout=40, what=log.read_text)
+            wait_until(lambda: "ready in generation" in log.read_text(), timeout=90, what=log.read_text)
             kafka.remove_user("leaver")
             assert process.wait(int(REAUTHENTICATION_MS) / 1000 + 10) == 1, log.read_text()
         finally:
