@@ -47,8 +47,8 @@ RATE = 400
 PAUSES_S = (0.3, 2.0)
 """Seconds between two blows."""
 
-WARM_UP_S = 6.0
-"""Seconds before the first blow, so that there is something to strike."""
+WARM_UP_S = 60.0
+"""Longest wait for every worker to have partitions, so that there is something to strike."""
 
 STARTS = 3
 """Times that a broker's start is tried."""
@@ -148,7 +148,7 @@ class Campaign:
 
     def run(self) -> None:
         """Deal blows, heal, compare; what is wrong is in the report."""
-        self._live_on(WARM_UP_S)
+        self._warm_up()
         began = time.monotonic()
         blows: list[tuple[int, str, Callable[[], int]]] = [
             (40, "workers killed with -9", self._kill_worker),
@@ -193,6 +193,11 @@ class Campaign:
             if now >= ends:
                 return
             time.sleep(0.05)
+
+    def _warm_up(self) -> None:
+        ends = time.monotonic() + WARM_UP_S
+        while not all(worker.works for worker in self._workers) and time.monotonic() < ends:
+            self._live_on(0.5)
 
     def _later(self, seconds: float, act: Callable[[], object]) -> None:
         self._timed.append((time.monotonic() + seconds, act))
@@ -299,8 +304,8 @@ class Campaign:
 
     def _long_outage(self) -> None:
         """Every broker away for minutes: workers wait and say so, none ends."""
-        self._live_on(20)
         self._calm()
+        self._warm_up()
         before = [worker.process for worker in self._workers]
         for node in self._nodes:
             node.kill()
