@@ -142,9 +142,7 @@ class Trial:
         error = {"severity": "security", "message": "it would launch"}
         ended = base | {"id": "e2", "type": "tool_call.finished", "status": "error", "error": error}
         body = b"\n".join(json.dumps(one).encode() for one in (began, ended))
-        request = urllib.request.Request(
-            f"http://{address}/v1/events", body, {"Authorization": f"Bearer {token}"}
-        )
+        request = urllib.request.Request(f"http://{address}/v1/events", body, {"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request, timeout=10) as answer:
             if json.load(answer)["accepted"] != 2:
                 raise Failed("the server did not take the event that blocks a key")
@@ -187,7 +185,9 @@ def check(trial: Trial) -> list[str]:
         trial.trustfold("up", "--stop")
     with FakeModel(steps) as model:
         alone = trial.run(model)
-        must(len(model.requests) == without, f"without a server: {len(model.requests)} requests, not {without}: {alone}")
+        must(
+            len(model.requests) == without, f"without a server: {len(model.requests)} requests, not {without}: {alone}"
+        )
     must(alone[0] == plain[0], f"without a server it ends with {alone[0]}, not {plain[0]}: {alone[2]}")
     return [f"{plain[1]:.1f} s without hooks", f"{ended[1]:.1f} s with", f"{alone[1]:.1f} s with the server stopped"]
 
@@ -212,7 +212,10 @@ def main() -> int:
             print(f"skipped  {program.name}: {reason}", flush=True)
             continue
         try:
-            print(f"ok       {program.name} ({program.package}): {', '.join(check(Trial(program, chosen.packages)))}", flush=True)
+            print(
+                f"ok       {program.name} ({program.package}): {', '.join(check(Trial(program, chosen.packages)))}",
+                flush=True,
+            )
         except (Failed, subprocess.SubprocessError, OSError) as error:
             wrong += 1
             print(f"FAILED   {program.name}: {error}", flush=True)

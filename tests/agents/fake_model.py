@@ -58,7 +58,9 @@ class FakeModel:
             if mark in path:
                 self.requests.append(body)
                 return speak(self, body, path)
-        return _json({"object": "list", "data": [{"id": "fake-model", "object": "model", "type": "model"}], "models": []})
+        return _json(
+            {"object": "list", "data": [{"id": "fake-model", "object": "model", "type": "model"}], "models": []}
+        )
 
     def step(self, tools: list[tuple[str, dict[str, Any]]], results: int) -> tuple[str, dict[str, Any]] | None:
         """Name and arguments of the next call; None when the script is over, or there is no shell to call."""
@@ -129,11 +131,19 @@ def _events(values: list[dict[str, Any]], *, named: bool = True, end: str = "") 
 
 
 def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str, bytes]:
-    parts = [part for one in body.get("messages", []) if isinstance(one.get("content"), list) for part in one["content"]]
+    parts = [
+        part for one in body.get("messages", []) if isinstance(one.get("content"), list) for part in one["content"]
+    ]
     results = sum(part.get("type") == "tool_result" for part in parts)
     step = model.step([(tool.get("name"), tool.get("input_schema")) for tool in body.get("tools", [])], results)
     text = f"I run step {results}." if step else DONE
-    message = {"id": f"msg_{results}", "type": "message", "role": "assistant", "model": body.get("model"), "usage": USAGE}
+    message = {
+        "id": f"msg_{results}",
+        "type": "message",
+        "role": "assistant",
+        "model": body.get("model"),
+        "usage": USAGE,
+    }
     if not body.get("stream"):
         return _json(message | {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
     blocks: list[tuple[dict[str, Any], dict[str, Any]]] = [
