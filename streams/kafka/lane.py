@@ -492,7 +492,7 @@ class OffsetsGone(TrustfoldError):
         super().__init__(
             f"{tp.topic}/{tp.partition} ends at offset {end} but was processed up to {done}: the topic was deleted and "
             "created again, or has lost records. Positions kept in the state would hide its new records. Delete the "
-            "consumer group and the changelog topics too, or use another app id"
+            "consumer group and the changelog topics too, or use another TRUSTFOLD_APP_ID"
         )
 
 
