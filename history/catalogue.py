@@ -19,6 +19,7 @@ from typing import NamedTuple
 import duckdb
 
 from ..schemas.errors import ConfigError
+from .column_notes import comments
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
@@ -86,13 +87,13 @@ def install(
     try:
         for statement in statements(roots, filters=filters, beside=beside):
             connection.execute(statement)
+        for statement in comments(connection):
+            connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
 
 
-def save(
-    roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False
-) -> None:
+def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
     """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
 
     With `relative` it finds the histories by their way from its own directory, which whoever opens it must be in.
@@ -162,7 +163,11 @@ def statements(
         query = f"FROM ({rows}) WHERE {' AND '.join(conditions)}" if conditions else rows
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
-    until = timestamp(filters.until) if filters.until else f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"  # noqa: S608
+    until = (
+        timestamp(filters.until)
+        if filters.until
+        else f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"
+    )  # noqa: S608
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
     yield from _words("0[1-9]")
@@ -204,7 +209,7 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     parts += [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "
         f"FROM read_parquet('{place}/{topic}/date=*/{_NAMED}', "
-        "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
+        "union_by_name = true, hive_partitioning = true, hive_types = {'date': 'DATE'}, filename = true) "
         f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
         for number, place in enumerate(places)
     ]

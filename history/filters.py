@@ -66,7 +66,9 @@ class Filters(NamedTuple):
 
     def told(self) -> str:
         """What is looked at, in words; empty for everything."""
-        times = [f"{word} {time:%Y-%m-%d %H:%M:%S}" for word, time in (("since", self.since), ("until", self.until)) if time]
+        times = [
+            f"{word} {time:%Y-%m-%d %H:%M:%S}" for word, time in (("since", self.since), ("until", self.until)) if time
+        ]
         named = {"workspace": self.workspaces, "tool": self.tools, "model": self.models, "session": self.sessions}
         return ", ".join(times + [f"{word} {' or '.join(names)}" for word, names in named.items() if names])
 

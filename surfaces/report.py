@@ -38,7 +38,9 @@ def report(*, chosen: Chosen, html: str | None, limit: int | None, as_json: bool
             if answer.left_out:
                 note(f"{answer.question.name}: {answer.left_out:,} more rows; --limit gives more")
     if html:
-        made = f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC" + (f", {chosen.filters.told()}" if chosen.narrowed else "")
+        made = f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC" + (
+            f", {chosen.filters.told()}" if chosen.narrowed else ""
+        )
         try:
             with open_private(html) as file:
                 file.write(page("What the agents' tools did", made, answers).encode())

@@ -37,7 +37,9 @@ _HELP = (
 @click.option(
     "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the catalogue as a database file of views."
 )
-@click.option("--relative", is_flag=True, help="With --save: find the history by its way from FILE, so that both can be moved.")
+@click.option(
+    "--relative", is_flag=True, help="With --save: find the history by its way from FILE, so that both can be moved."
+)
 def sql(
     *, query: str | None, chosen: Chosen, as_json: bool, print_sql: bool, save: Path | None, relative: bool
 ) -> None:
@@ -56,9 +58,10 @@ def sql(
     with open_history(*chosen) as connection:
         from ..history.catalogue import save as save_catalogue
         from ..history.catalogue import statements
+        from ..history.column_notes import comments
 
         if print_sql:
-            for statement in statements(chosen.roots, filters=chosen.filters):
+            for statement in (*statements(chosen.roots, filters=chosen.filters), *comments(connection)):
                 click.echo(statement.rstrip().rstrip(";") + ";\n")
         elif save is not None:
             save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)

@@ -51,7 +51,7 @@ WITH looping AS (
     SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS of_sessions, count(*) AS of_calls,
            sum(duration_ms) / 1000 AS of_seconds, sum(cost_usd) AS of_usd FROM tool_calls GROUP BY ALL
 )
-SELECT model, loops, wasted_calls, wasted_calls / of_calls AS share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions
+SELECT model, loops, wasted_calls, of_calls, wasted_calls / of_calls AS share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions
 FROM looping JOIN all_calls USING (model) ORDER BY wasted_calls DESC, model;
 COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and money; times are those of the tools, without what the model thought in between';
 

@@ -57,7 +57,11 @@ class Hand:
 
     def _late(self, lines: list[bytes]) -> set[str]:
         """Ids of the finishes the engine appended for calls that their publisher finished later."""
-        closed = {one["correlation_id"]: one["id"] for one in self.events.values() if one.get("ours") and "correlation_id" in one}
+        closed = {
+            one["correlation_id"]: one["id"]
+            for one in self.events.values()
+            if one.get("ours") and "correlation_id" in one
+        }
         waiting: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         late, seen = set(), set()
         for body in map(orjson.loads, lines):
@@ -143,14 +147,18 @@ def test_calls_and_failures(both: Any) -> None:
     """Of every tool, of every model with every tool, and over the days."""
     hand, ask = both
     rate = "round(failure_rate, 9)"
-    found = ask(f"SELECT tool_name, calls, failures, {rate}, never_finished, late, lost FROM tool_health(min_calls := 1)")
+    found = ask(
+        f"SELECT tool_name, calls, failures, {rate}, never_finished, late, lost FROM tool_health(min_calls := 1)"
+    )
     assert {(row[0],): row[1:4] for row in found} == hand.counted("tool_name")
     closed = Counter(
         "late" if one["cause"] in hand.late else hand.events[one["cause"]]["status"]
         for one in hand.calls
         if hand.events[one["cause"]].get("ours")
     )
-    assert [sum(row[place] for row in found) for place in (4, 5, 6)] == [closed[word] for word in ("timeout", "late", "lost")]
+    assert [sum(row[place] for row in found) for place in (4, 5, 6)] == [
+        closed[word] for word in ("timeout", "late", "lost")
+    ]
     found = ask(f"SELECT model, tool_name, calls, failures, {rate} FROM model_tool_matrix")
     assert {row[:2]: row[2:] for row in found} == hand.counted("model", "tool_name")
     tool = hand.calls[0]["tool_name"]
@@ -159,7 +167,11 @@ def test_calls_and_failures(both: Any) -> None:
         if call["tool_name"] == tool:
             days[moment(hand.events[call["cause"]]).date()].append(call)
     by_day = {
-        day: (sum(call["verdict"] != "neutral" and call["cause"] not in hand.late for call in calls), *hand.tally(calls)[1:]) for day, calls in days.items()
+        day: (
+            sum(call["verdict"] != "neutral" and call["cause"] not in hand.late for call in calls),
+            *hand.tally(calls)[1:],
+        )
+        for day, calls in days.items()
     }
     found = ask(f"SELECT beginning::DATE, calls, failures, {rate} FROM failure_rate('{tool}', INTERVAL 1 DAY)")
     assert {row[0]: row[1:] for row in found} == by_day
@@ -176,7 +188,8 @@ def test_sessions(both: Any) -> None:
     failures = Counter(call["session_id"] for call in hand.calls if hand.failed(call))
     stuck = Counter(one["session_id"] for one in hand.of("pattern.detected"))
     expected = {
-        name: (min(at), max(at), len(at), calls[name], failures[name], stuck[name] or None) for name, at in times.items()
+        name: (min(at), max(at), len(at), calls[name], failures[name], stuck[name] or None)
+        for name, at in times.items()
     }
     found = ask("SELECT session_id, began, ended, events, calls, failures, patterns FROM sessions")
     assert {row[0]: row[1:] for row in found} == expected

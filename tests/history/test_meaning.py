@@ -69,7 +69,9 @@ def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_pat
         "began": True,
     }
     assert rows(tmp_path, "SELECT count(*) FROM failures") == [(0,)]
-    assert rows(tmp_path, "SELECT failure_rate, late, never_finished FROM tool_health(min_calls := 1)") == [(None, 1, 0)]
+    assert rows(tmp_path, "SELECT failure_rate, late, never_finished FROM tool_health(min_calls := 1)") == [
+        (None, 1, 0)
+    ]
 
 
 def test_a_lost_call_is_neither_a_failure_nor_a_timeout(tmp_path: Path) -> None:
