@@ -163,11 +163,8 @@ def statements(
         query = f"FROM ({rows}) WHERE {' AND '.join(conditions)}" if conditions else rows
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
-    until = (
-        timestamp(filters.until)
-        if filters.until
-        else f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"
-    )  # noqa: S608
+    latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"  # noqa: S608 - paths are quoted
+    until = timestamp(filters.until) if filters.until else latest
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
     yield from _words("0[1-9]")
@@ -207,7 +204,7 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
     parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
     parts += [
-        f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "
+        f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
         f"FROM read_parquet('{place}/{topic}/date=*/{_NAMED}', "
         "union_by_name = true, hive_partitioning = true, hive_types = {'date': 'DATE'}, filename = true) "
         f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
@@ -216,10 +213,8 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     query = " UNION ALL BY NAME ".join(parts)
     if not several:
         return query
-    return (
-        f"SELECT * EXCLUDE (history) FROM ({query}) "  # noqa: S608
-        "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
-    )
+    first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
+    return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
 
 
 def _words(numbers: str) -> Iterator[str]:

@@ -225,8 +225,9 @@ def comments(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
     A view of the catalogue has a comment itself; what else is in the connection stays as it is.
     """
     columns = connection.execute(
-        "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND (schema_oid, table_name) IN "
-        "(SELECT (schema_oid, view_name) FROM duckdb_views() WHERE comment IS NOT NULL AND schema_name = current_schema())"
+        "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND (schema_oid, table_name) "
+        "IN (SELECT (schema_oid, view_name) FROM duckdb_views() "
+        "WHERE comment IS NOT NULL AND schema_name = current_schema())"
     ).fetchall()
     for view, column, comment in columns:
         note = NOTES.get(f"{view}.{column}") or NOTES.get(column)

@@ -204,7 +204,7 @@ class EventReader:
         return late
 
     def _answered(self, row: EventRow, event: ev.ToolCallFinished) -> OpenCall | None:
-        """The call that the engine has closed before this finish of it came; None where there is none, or it came before."""
+        """The call that the engine had closed before this finish of it came; None where there is none."""
         call = self._closed.get((event.session_id, event.call_id))
         if call is None or self._late.get(call.event_id) is not None:
             return None

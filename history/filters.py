@@ -1,6 +1,6 @@
 """What of a history is looked at: a span of time, workspaces, tools, models, sessions.
 
-Filters hold in the views of recorded topics, on which every other view and macro is built, so they hold in every question.
+Filters hold in the views of recorded topics, on which every other view and macro is built, and so in every question.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Filters(NamedTuple):
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
         """Conditions in SQL that the rows of a topic must fulfil.
 
-        All steps of a key are kept together, so that no outage loses its end: a key passes whole when one of its steps has an
-        event behind it that passes.
+        All steps of a key are kept together, so that no outage loses its end: a key passes whole when one of its steps
+        has an event behind it that passes.
 
         Args:
             topic: as the catalogue names it.
@@ -60,7 +60,8 @@ class Filters(NamedTuple):
         elif topic in _KEYS and (self._of_calls() or self.sessions):
             found.append(self._of_key(_KEYS[topic], rows, events))
         elif topic in _OF_SESSIONS and self._of_calls():
-            caused = f"SELECT id FROM (SELECT id, unnest(caused_by) AS cause FROM ({rows})) WHERE cause IN ({self._causes(events)})"  # noqa: S608
+            causes = f"SELECT id, unnest(caused_by) AS cause FROM ({rows})"  # noqa: S608 - names are quoted
+            caused = f"SELECT id FROM ({causes}) WHERE cause IN ({self._causes(events)})"  # noqa: S608
             found.append(f"(type IN {_ENDS} OR id IN ({caused}))")
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from html import escape
+from itertools import pairwise
 from math import ceil, isfinite
 from typing import Any
 
@@ -62,7 +63,7 @@ def stacked(rows: Rows) -> str:
     totals = {at: sum(float(row[2]) for row in rows if row[0] == at) for at in along}
     most = max(totals.values(), default=0.0) or 1.0
     height, left = 180.0, 50
-    gap = min((later - earlier for earlier, later in zip(along, along[1:], strict=False)), default=timedelta(days=1))
+    gap = min((later - earlier for earlier, later in pairwise(along)), default=timedelta(days=1))
     slots = round((along[-1] - along[0]) / gap) + 1
     step = min((WIDTH - left - 10 - LABEL_STEP) / slots, 40)
     marks = []

@@ -154,9 +154,9 @@ def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDB
 def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show what was decided last.
 
-    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures, recovery,
-    breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
-    `compare` shows this period against the one before: new failures, and tools and models that got worse or better.
+    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
+    recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
+    `compare` shows this period against the one before: new failures, tools and models that got worse or better.
     For your own questions: `trustfold sql`.
     """
     if span is not None and question != COMPARE:

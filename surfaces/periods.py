@@ -10,9 +10,14 @@ from .output import note, write_json
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_RATES = (
+    "SELECT kind, name, verdict, rate, low, high, failures, calls, rate_before, failures_before, calls_before, change, "
+    "change_low, change_high"
+)
+
 
 def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_json: bool) -> None:
-    """Show which failures are new, and which tools and models got worse or better, in the last span against the one before."""
+    """Show the last span against the one before: which failures are new, which tools and models got worse or better."""
     from ..history.questions import Question, ask, run
     from .history import show
     from .history_view import as_json as objects
@@ -25,8 +30,7 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
         Question(
             "rates",
             "Which tools and models got worse?",
-            "SELECT kind, name, verdict, rate, low, high, failures, calls, rate_before, failures_before, calls_before, change, "
-            f"change_low, change_high FROM compared_rates({length}) LIMIT $limit",  # noqa: S608
+            f"{_RATES} FROM compared_rates({length}) LIMIT $limit",
         ),
     )
     answers = [ask(connection, question, limit) for question in questions]

@@ -75,7 +75,7 @@ def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_pat
 
 
 def test_a_lost_call_is_neither_a_failure_nor_a_timeout(tmp_path: Path) -> None:
-    """Nobody had said how long it may take. Its end, which the engine wrote a day later, does not lengthen the session."""
+    """Nobody had said how long it may take. Its end, written by the engine a day later, lengthens no session."""
     story = Story()
     story.works("search").started("think")
     story.after(minutes=2 * 24 * 60)

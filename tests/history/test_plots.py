@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from trustfold.history.page import section
 from trustfold.history.plots import BARS, COLUMNS, WIDTH, bars, heat, moment, spans, stacked
 from trustfold.history.questions import Answer, Question
 
-DAY = datetime(2026, 1, 5)
+DAY = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 def rectangles(drawing: str) -> list[tuple[float, float]]:
@@ -57,5 +57,5 @@ def test_what_is_not_in_a_plot_is_said() -> None:
 
 def test_times_have_seconds() -> None:
     """A day has none."""
-    assert moment(datetime(2026, 1, 5, 9, 0, 7)) == "2026-01-05 09:00:07"
+    assert moment(DAY + timedelta(hours=9, seconds=7)) == "2026-01-05 09:00:07"
     assert moment(date(2026, 1, 5)) == "2026-01-05"
