@@ -132,7 +132,6 @@ class Session:
         self._without_times = False
         self._made: Counter[str] = Counter()
         self._calls = 0
-        self._turn_open = False
         self._open: dict[str, list[_Open]] = {}
         self._given_up: set[str] = set()
 
@@ -177,13 +176,6 @@ class Session:
         self.turn += 1
         yield self.event("user.message", at_ms)
         yield self.event("turn.started", self.at_ms)
-        self._turn_open = True
-
-    def turn_ended(self, at_ms: int | None = None) -> Iterator[bytes]:
-        """The turn is over, if one is under way: what follows is no stall."""
-        if self._turn_open:
-            yield self.event("turn.ended", at_ms)
-            self._turn_open = False
 
     def said_by_model(self, text: str, at_ms: int | None = None) -> Iterator[bytes]:
         """A message of the model, if it says anything."""

@@ -25,7 +25,6 @@ from .values import arguments_of, first_name, folder_of, name_of, structured, te
 _NOT_SPOKEN = re.compile(
     r"\s*(?:# AGENTS\.md|<(?:environment_context|user_instructions|permissions|turn_aborted|INSTRUCTIONS)\b)"
 )
-_COMPLETE = frozenset({"task_complete", "turn_complete"})
 _NAMES = {"local_shell_call": "shell", "tool_search_call": "tool_search"}
 _CALLS = frozenset({"function_call", "custom_tool_call", *_NAMES})
 _OUTPUTS = frozenset(
@@ -103,7 +102,7 @@ class _Log:
         elif kind == "response_item":
             yield from self._item(session, item, at)
         elif kind == "event_msg":
-            yield from self._shown(session, item, at)
+            yield from self._shown(session, item)
 
     def _item(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
@@ -142,13 +141,10 @@ class _Log:
             if pictures or any(is_spoken(text) and not _NOT_SPOKEN.match(text) for text in texts):
                 yield from session.said_by_user(at)
 
-    def _shown(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _shown(self, session: Session, item: dict[str, Any]) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id")
         if kind == "turn_aborted":
             yield from session.interrupted()
-            yield from session.turn_ended(at)
-        elif kind in _COMPLETE:
-            yield from session.turn_ended(at)
         elif kind in {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"} and session.is_open(call_id):
             self._ends[call_id] = _end_of(item)
 

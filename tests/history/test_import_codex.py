@@ -166,15 +166,6 @@ def test_a_call_given_up_is_no_timeout(stop: list[Record]) -> None:
     assert calls(imported("codex", META, call("c", 1), *stop)) == [("exec_command", "cancelled", "interrupted")]
 
 
-@pytest.mark.parametrize("end", ["task_complete", "turn_aborted"])
-def test_a_turn_ends_when_the_client_says_so(end: str) -> None:
-    """So that the end of a recording is no stall; a turn that is over does not end again."""
-    events = imported("codex", META, message(1, "user", "fix it"), shown(7, type=end), shown(8, type=end))
-    ends = [event for event in events if event["type"] == "turn.ended"]
-    assert [(event["time"], event["turn_index"]) for event in ends] == [(shown(7, type=end)["timestamp"], 0)]
-    assert not any(event["type"] == "turn.ended" for event in imported("codex", META, shown(1, type=end)))
-
-
 def test_calls_that_the_server_makes_are_whole() -> None:
     """A web search has no output of its own."""
     search = item(1, type="web_search_call", status="completed", action={"type": "search", "query": "x"})
