@@ -87,8 +87,6 @@ def install(
     try:
         for statement in statements(roots, filters=filters, beside=beside):
             connection.execute(statement)
-        for statement in comments(connection):
-            connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
 
@@ -111,6 +109,8 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
             if relative:
                 connection.execute(f"SET file_search_path = '{_quoted(str(target.absolute().parent))}'")
             install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
+            for statement in comments(connection):
+                connection.execute(statement)
         made.rename(target)
     except (OSError, duckdb.Error) as error:
         raise HistoryError(f"{target}: cannot be written ({str(error).partition(chr(10))[0]})") from error

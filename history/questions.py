@@ -96,9 +96,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "overview",
         "What is recorded?",
-        "SELECT count(*) AS events, count(DISTINCT session_id) AS sessions, "
+        "SELECT count(*) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS events, count(DISTINCT session_id) AS sessions, "
         "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
-        "min(time) AS first, max(time) AS last FROM events LIMIT $limit",
+        "min(time) AS first, max(coalesce(answered_late, time)) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS last "
+        "FROM events LIMIT $limit",
     ),
     Question(
         "recent",

@@ -30,6 +30,9 @@ COMPARE = "compare"
 COMPARED = "7d"
 """Length of the periods compared, unless told otherwise."""
 
+LONGEST = timedelta(days=3650)
+"""Longest period that can be compared."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -194,7 +197,10 @@ def show(answer: Answer) -> None:
 
 
 def _length(text: str) -> timedelta:
-    length = span_of(text)
-    if not length:
-        raise ConfigError(f"--with {text}: give a span (7d, 12h, 90min, 2w)")
+    try:
+        length = span_of(text)
+    except OverflowError:
+        length = None
+    if not length or length > LONGEST:
+        raise ConfigError(f"--with {text}: give a span of at most {LONGEST.days} days (7d, 12h, 90min, 2w)")
     return length

@@ -60,14 +60,19 @@ def sql(
         from ..history.catalogue import statements
         from ..history.column_notes import comments
 
+        notes = list(comments(connection))
         if print_sql:
-            for statement in (*statements(chosen.roots, filters=chosen.filters), *comments(connection)):
+            for statement in (*statements(chosen.roots, filters=chosen.filters), *notes):
                 click.echo(statement.rstrip().rstrip(";") + ";\n")
-        elif save is not None:
+            return
+        if save is not None:
             save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)
             there = f"cd {save.absolute().parent} && " if relative else ""
             note(f"{save} written; open it with `{there}duckdb -readonly {save.name if relative else save}`")
-        elif query is not None:
+            return
+        for statement in notes:
+            connection.execute(statement)
+        if query is not None:
             _show(connection, query, as_json=as_json)
         elif sys.stdin.isatty():
             _shell(connection, as_json=as_json)

@@ -98,9 +98,9 @@ WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective)
      all_sessions AS (
          SELECT session_id, coalesce(arg_max(workspace_id, time), 'default') AS workspace, arg_max(user_id, time) AS user_id,
                 arg_max(model, time) AS model,
-                min(time) AS began, coalesce(max(time) FILTER (appended IS NOT TRUE), max(time)) AS ended, max(turn_index) + 1 AS turns,
+                min(time) AS began, coalesce(greatest(max(time) FILTER (appended IS NOT TRUE), max(answered_late)), max(time)) AS ended, max(turn_index) + 1 AS turns,
                 count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-                sum(cost_usd) AS cost_usd, count(*) FILTER (appended IS NOT TRUE) AS events
+                sum(cost_usd) AS cost_usd, count(*) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS events
          FROM events GROUP BY session_id
      )
 SELECT e.*, s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges

@@ -6,15 +6,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import orjson
 import pytest
 from recorded import record, replayed, told
 from story import Story
-from trustfold.history.catalogue import connect
+from trustfold.history.catalogue import connect, save
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.questions import BY_NAME, QUESTIONS, ask
 from two_days import two_days
@@ -36,8 +38,15 @@ class Lived:
         self.decisions: list[Body] = [orjson.loads(output.value or b"") for output in outputs]
         self.finishes = [one for one in self.events if one["type"] == "tool_call.finished"]
 
+    @cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The catalogue of all of it."""
+        return connect(self.root, threads=2)
+
     def ask(self, query: str, filters: Filters = EVERYTHING) -> Rows:
         """Answer of the catalogue."""
+        if filters == EVERYTHING:
+            return self.connection.execute(query).fetchall()
         with connect(self.root, threads=2, filters=filters) as connection:
             return connection.execute(query).fetchall()
 
@@ -330,11 +339,8 @@ def test_several_histories_are_one(lived: Lived, tmp_path: Path) -> None:
 
 def test_what_an_answer_leaves_out_is_counted(lived: Lived) -> None:
     """Rows beyond the limit; none where all are there."""
-    with connect(lived.root, threads=2) as connection:
-        everything = ask(connection, BY_NAME["sessions"], 100)
-        some = ask(connection, BY_NAME["sessions"], 3)
-        days = ask(connection, BY_NAME["failures"], 4)
-        all_days = ask(connection, BY_NAME["failures"], 100)
+    everything, some = (ask(lived.connection, BY_NAME["sessions"], limit) for limit in (100, 3))
+    all_days, days = (ask(lived.connection, BY_NAME["failures"], limit) for limit in (100, 4))
     assert everything.left_out == 0
     assert (len(some.rows), some.left_out) == (3, len(everything.rows) - 3)
     assert len(days.rows) + days.left_out == len(all_days.rows)
@@ -342,9 +348,10 @@ def test_what_an_answer_leaves_out_is_counted(lived: Lived) -> None:
     assert [row for row in all_days.rows if row[0] in kept] == days.rows
 
 
-def test_every_column_has_a_comment(lived: Lived) -> None:
+def test_every_column_has_a_comment(lived: Lived, tmp_path: Path) -> None:
     """Of every view; in words, not the name again."""
-    with connect(lived.root) as connection:
+    save(lived.root, tmp_path / "catalogue.duckdb")
+    with duckdb.connect(str(tmp_path / "catalogue.duckdb"), read_only=True) as connection:
         found = connection.execute(
             "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
         ).fetchall()

@@ -69,6 +69,7 @@ def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_pat
         "began": True,
     }
     assert rows(tmp_path, "SELECT count(*) FROM failures") == [(0,)]
+    assert rows(tmp_path, "SELECT events, ended - began FROM sessions") == [(2, timedelta(minutes=5, seconds=2))]
     assert rows(tmp_path, "SELECT failure_rate, late, never_finished FROM tool_health(min_calls := 1)") == [
         (None, 1, 0)
     ]

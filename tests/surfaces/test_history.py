@@ -113,7 +113,11 @@ def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:
     shown = trustfold("history", "compare", cwd=recorded_files)
     assert b"Which tools and models got worse?" in shown.stdout
     assert b"against as long before" in shown.stderr
-    for arguments in (("compare", "--with", "a week"), ("tools", "--with", "7d")):
+    for arguments in (
+        ("compare", "--with", "a week"),
+        ("compare", "--with", "9" * 30 + "w"),
+        ("tools", "--with", "7d"),
+    ):
         assert trustfold("history", *arguments, cwd=recorded_files).returncode == 2
 
 
