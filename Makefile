@@ -134,6 +134,10 @@ explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `mak
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)
 
+.PHONY: frameworks
+frameworks: $(VENV)/dev ## Try the adapters of frameworks against the packages from PyPI (ARGS="langchain strands" for some of them)
+	@$(BIN)/python tests/agents/frameworks $(ARGS)
+
 .PHONY: clean
 clean: ## Remove the environment, builds and caches
 	rm -rf $(VENV) build dist *.egg-info
