@@ -48,6 +48,7 @@ class Conversation:
 
     Attributes:
         session: its session of the guard.
+        open_calls: calls between two hooks of a framework, by their ids.
     """
 
     def __init__(self, guard: ToolGuard, session: GuardSession) -> None:
@@ -58,6 +59,7 @@ class Conversation:
         self._told: OrderedDict[str, None] = OrderedDict()
         self._turn_open = False
         self._lock = Lock()
+        self.open_calls: dict[str, OpenCall] = {}
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -176,6 +178,53 @@ class Conversation:
             yield
         finally:
             _INSIDE.reset(token)
+
+
+class OpenCall:
+    """A guarded call that a framework makes by itself between two of its hooks; each is made once."""
+
+    def __init__(self, conversation: Conversation, tool_name: str, args: Any, **options: Any) -> None:
+        """Prepare a call; `options` are those of `Conversation.call`."""
+        self._conversation = conversation
+        self._tool_name = tool_name
+        self._args = args if isinstance(args, Mapping) else {"arguments": args}
+        self._options = {**options, "max_attempts": 1, "dedupe_mode": "disabled"}
+        self._task: asyncio.Task[ToolResult] | None = None
+        self._ended: asyncio.Future[Any] | None = None
+
+    async def begin(self) -> str:
+        """Ask the guard and announce the call; returns what the model is told where it is not made, else nothing."""
+        loop = asyncio.get_running_loop()
+        begun, ended = loop.create_future(), loop.create_future()
+
+        async def run(**_: Any) -> Any:
+            begun.set_result(None)
+            return await ended
+
+        self._ended = ended
+        self._task = loop.create_task(self._conversation.call(self._tool_name, run, self._args, **self._options))
+        await asyncio.wait({begun, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            return ""
+        return self._conversation.refusal(self._task.result())
+
+    async def end(self, output: Any) -> None:
+        """The framework has made the call; `output` is its result, or the exception that it has ended with."""
+        if self._task is None or self._ended is None or self._ended.done() or self._task.done():
+            return
+        if isinstance(output, BaseException):
+            self._ended.set_exception(output)
+        else:
+            self._ended.set_result(output)
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.exception()  # what steers is the framework's to raise
+
+    async def cancel(self) -> None:
+        """The framework has not made the call after all."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
 
 class Conversations:
