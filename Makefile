@@ -130,12 +130,20 @@ fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" 
 explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `make test` draws the same ones each time
 	@$(BIN)/pytest $(IN_PARALLEL) -m hypothesis --hypothesis-profile default $(ARGS)
 
+.PHONY: chaos
+chaos: $(VENV)/dev ## Kill, pause and restart workers, brokers and the recorder under load: 10 minutes (ARGS="--seed 7 --kills 20 --minutes 5")
+	@$(BIN)/python tests/chaos $(ARGS)
+
 .PHONY: peers
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)
 
+.PHONY: agents
+agents: $(VENV)/dev ## Try real coding agents from npm against a scripted model (ARGS="claude codex" for some of them)
+	@$(BIN)/python tests/agents $(ARGS)
+
 .PHONY: frameworks
-frameworks: $(VENV)/dev ## Try the adapters of frameworks against the packages from PyPI (ARGS="langchain strands" for some of them)
+frameworks: $(VENV)/dev ## Try the adapters of frameworks against their packages from PyPI (ARGS="langchain strands" for some of them)
 	@$(BIN)/python tests/agents/frameworks $(ARGS)
 
 .PHONY: clean

@@ -118,7 +118,7 @@ def connected(agent: str, text: str, link: Link, *, shared: bool) -> str:
     if agent == "opencode":
         return _plugin(link)
     entries = _entries(agent, link, shared=shared)
-    if _ours_in(text) == entries:
+    if sorted(_ours_in(text), key=_event) == sorted(entries, key=_event):
         return text
     try:
         text = disconnected(agent, text) if agent not in _OWN_FILES else ""
@@ -231,6 +231,10 @@ def _ours_in(text: str) -> list[tuple[str, Any]]:
         return [(event, entry) for event, entries in hooks.items() for entry in entries if _is_ours(entry)]
     except (ValueError, AttributeError, TypeError):
         return []
+
+
+def _event(entry: tuple[str, Any]) -> str:
+    return entry[0]
 
 
 def _first_of_ours(text: str) -> list[str | int] | None:

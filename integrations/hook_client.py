@@ -5,20 +5,16 @@ token, a line each; it runs as `python -I -S hook.py AGENT [EVENT] [--shadow]` i
 library alone, writes nothing but a whole JSON answer, and ends with 0 whatever happens: an agent must go on without it.
 """
 
+import _socket  # a tenth of the time that `socket` takes, and here at every call of a tool
 import os
-import signal
-import socket
 import sys
+import time
 
 MAX_BYTES = 8 * 1024 * 1024
 """Largest payload and largest answer; what is larger is passed over."""
 
-CONNECT_S = 0.5
-ANSWER_S = 3.0
-"""Seconds to wait for a connection, and for each part of the answer."""
-
-LIFE_S = 5
-"""Seconds after which it gives up altogether."""
+LIFE_S = 4.0
+"""Seconds for connection and answer together; whoever runs it waits 5."""
 
 
 def ask(endpoint: str, path: str, body: bytes) -> bytes:
@@ -35,12 +31,17 @@ def ask(endpoint: str, path: str, body: bytes) -> bytes:
         f"POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection((host, int(port)), timeout=CONNECT_S) as connection:
-        connection.settimeout(ANSWER_S)
-        connection.sendall(request.encode("ascii") + body)
-        received = bytearray()
-        while len(received) <= MAX_BYTES and (part := connection.recv(65536)):
-            received += part
+    until = time.monotonic() + LIFE_S
+    connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    connection.settimeout(LIFE_S)
+    connection.connect((host, int(port)))
+    connection.sendall(request.encode("ascii") + body)
+    received = bytearray()
+    while len(received) <= MAX_BYTES and (left := until - time.monotonic()) > 0:
+        connection.settimeout(left)
+        if not (part := connection.recv(65536)):
+            break
+        received += part
     head, _, answer = bytes(received).partition(b"\r\n\r\n")
     lines = head.lower().split(b"\r\n")
     if not lines[0].startswith(b"http/1.1 200") or b"content-length: %d" % len(answer) not in lines:
@@ -50,8 +51,6 @@ def ask(endpoint: str, path: str, body: bytes) -> bytes:
 
 def main() -> None:
     """Pass standard input on and print the answer, if there is one."""
-    signal.signal(signal.SIGALRM, lambda _number, _frame: os._exit(0))
-    signal.alarm(LIFE_S)
     words = [word for word in sys.argv[1:] if word != "--shadow"]
     query = "&".join(
         [*(f"event={word}" for word in words[1:2] if word.isalnum()), *["shadow=1"][: len(sys.argv) - 1 - len(words)]]

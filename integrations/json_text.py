@@ -103,7 +103,9 @@ def drop(text: str, path: list[str | int]) -> str:
         return text[:start] + text[end:].lstrip(" \t\r\n")
     if place:
         comma = _skip(text, children[place - 1][1].end)
-        return text[:comma] + text[comma + 1 : start].rstrip() + text[end:]
+        between = text[comma + 1 : start].rstrip()
+        joint = "\n" if "//" in between and text[end : end + 1] not in {"\n", "\r"} else ""
+        return text[:comma] + between + joint + text[end:]
     inside = text[parent.start + 1 : start] + text[end : parent.end - 1]
     return text[: parent.start + 1] + (inside if inside.strip() else "") + text[parent.end - 1 :]
 

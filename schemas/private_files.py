@@ -31,6 +31,17 @@ def make_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
 
 
+def open_private(path: str | Path) -> BinaryIO:
+    """Open a file to be written from its beginning; one that is made is for the owner alone, whatever the umask.
+
+    One that exists keeps its mode: its owner has decided who reads it.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
+
+
 def replace_file(path: Path, text: str, mode: int = FILE_MODE) -> None:
     """Write a file in one step: whoever reads it sees the old text or the new one, and never with a wider mode.
 
@@ -44,14 +55,3 @@ def replace_file(path: Path, text: str, mode: int = FILE_MODE) -> None:
         out.write(text.encode())
     waiting.chmod(mode)
     waiting.replace(path)
-
-
-def open_private(path: str | Path) -> BinaryIO:
-    """Open a file to be written from its beginning; one that is made is for the owner alone, whatever the umask.
-
-    One that exists keeps its mode: its owner has decided who reads it.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))

@@ -16,26 +16,24 @@ from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import TOPICS, Role
 from .doctor import Finding, Status
-from .kafka_log import KafkaSettings, Stored, reaching_kafka, read
+from .kafka_log import KafkaSettings, Stored, read
 from .lag import group_lags
 
 try:
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.conn import create_conn
-    from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
+    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
     from aiokafka.protocol.fetch import FetchRequest
     from aiokafka.protocol.group import JoinGroupRequest
     from aiokafka.protocol.produce import ProduceRequest
 
-    from ..streams.kafka.inquiry import clock_of, group_of, rights_on
-    from ..streams.kafka.topics import find_differences, plan
+    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason
+    from ..streams.kafka.inquiry import clock_of, group_of, hidden, rights_on
+    from ..streams.kafka.topics import HIDDEN, find_differences, plan
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
     ) from missing
-
-PATIENCE_S = 5.0
-"""Longest wait for one answer; a doctor that hangs tells nothing."""
 
 KAFKA_PORT = 9092
 MAX_SKEW_S = 5.0
@@ -78,7 +76,7 @@ async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
         for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
-        found.append(Finding("kafka", Status.FIX, _told(error), "look at the brokers' log, and run this again"))
+        found.append(Finding("kafka", Status.FIX, _told(error), WANTS_SASL))
     finally:
         await admin.close()
     return found
@@ -108,28 +106,8 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
             async with asyncio.timeout(PATIENCE_S):
                 connection = await create_conn(host, port, **arguments)
             yield _spoken(check, connection)
-        except TimeoutError:
-            way = "a firewall, or TLS on one side only: is TRUSTFOLD_SECURITY_PROTOCOL right?"
-            yield Finding(check, Status.FIX, f"no answer within {PATIENCE_S:g} s", f"look for {way}")
-        except ssl.SSLCertVerificationError as error:
-            advice = "set TRUSTFOLD_SSL_CA_LOCATION to its authority, and name the broker as its certificate does"
-            yield Finding(check, Status.FIX, f"its certificate is not trusted: {error.verify_message}", advice)
-        except ssl.SSLError as error:
-            advice = (
-                "this port may speak no TLS, or want a certificate of the client: look at TRUSTFOLD_SECURITY_PROTOCOL"
-            )
-            yield Finding(check, Status.FIX, f"no TLS connection: {error.reason or error}", advice)
-        except (ConnectionResetError, ConnectionAbortedError, KafkaConnectionError) as error:
-            advice = (
-                "the port may speak no TLS, or want it, or SASL: look at TRUSTFOLD_SECURITY_PROTOCOL, and at its log"
-            )
-            yield Finding(check, Status.FIX, f"closes the connection ({_told(error)})", advice)
-        except OSError as error:
-            advice = "start it, or correct TRUSTFOLD_BROKER"
-            yield Finding(check, Status.FIX, f"cannot be reached: {error.strerror or error}", advice)
-        except KafkaError as error:
-            advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
-            yield Finding(check, Status.FIX, f"refuses us: {_told(error)}", advice)
+        except CONNECTION_FAULTS as error:
+            yield Finding(check, Status.FIX, *reason(error))
         finally:
             if connection is not None:
                 connection.close()
@@ -178,12 +156,12 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     planned = {topic.name: topic for topic in plan(settings)}
     described = [topic for topic in await admin.describe_topics() if topic["topic"] in planned]
     async with asyncio.timeout(PATIENCE_S):
-        differences = await find_differences(settings)
+        differences = [one for one in await find_differences(settings) if one.what != HIDDEN]  # rights are told below
     missing = [one for one in differences if one.what == "missing"]
     if missing:
         some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
-        told = f"{len(missing)} of {len(planned)} do not exist, or may not be seen: {some}"
-        advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX, TRUSTFOLD_APP_ID or the rights"
+        told = f"{len(missing)} of {len(planned)} do not exist: {some}"
+        advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
         yield Finding("topics", Status.FIX, told, advice)
     for one in differences:
         if one.what != "missing":
@@ -205,7 +183,8 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     else:
         yield Finding("partitions", Status.OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
     if not [one for one in differences if not one.chosen]:
-        yield Finding("topics", Status.OK, f"all {len(planned)} fit")
+        told = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} that may be seen"
+        yield Finding("topics", Status.OK, f"{told} fit")
 
 
 def _wanted_rights(settings: KafkaSettings, role: Role) -> dict[str, set[str]]:
@@ -228,7 +207,9 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
     check = f"rights as {role}"
     try:
         async with asyncio.timeout(PATIENCE_S):
-            rights = await rights_on(admin, [name for name in wanted if name in existing])
+            client = admin._client  # noqa: SLF001 - aiokafka has no other door
+            unseen = await hidden(client, [name for name in wanted if name not in existing])
+            rights = await rights_on(admin, [name for name in wanted if name in existing.union(unseen)])
     except (*_REFUSED, NotImplementedError) as error:
         yield Finding(check, Status.SKIPPED, f"the brokers do not tell: {_told(error)}")
         return
@@ -295,8 +276,7 @@ async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
 
 async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
     try:
-        with reaching_kafka(settings.bootstrap):
-            groups = await group_lags(settings)
+        groups = await group_lags(settings)
     except _REFUSED as error:
         yield Finding("lag", Status.SKIPPED, _told(error))
         return

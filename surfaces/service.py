@@ -6,6 +6,7 @@ Where systemd runs for the user it is a unit there and comes back after a reboot
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import secrets
@@ -121,7 +122,7 @@ class UserService:
         """
         found = self.running()
         if found is not None:
-            self.prepare()
+            self.prepare(int(found[1].rpartition(":")[2]))
             return f"it runs already at {found[1]}"
         self.prepare(port)
         if self._systemd("show-environment"):
@@ -157,14 +158,13 @@ class UserService:
             self._systemd("disable", "--now", UNIT)
             self._unit_file.unlink(missing_ok=True)
             self._systemd("daemon-reload")
+        if found is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found[0], signal.SIGTERM)
         until = time.monotonic() + START_S
-        while (left := running_at(self.store)) is not None:
-            try:
-                os.kill(left[0], signal.SIGTERM)
-            except ProcessLookupError:
-                break
+        while self.running() is not None:
             if time.monotonic() > until:
-                raise ConfigError(f"process {left[0]} does not stop; its log is {self.home / 'up.log'}")
+                raise ConfigError(f"the server at {self.address} does not stop; its log is {self.home / 'up.log'}")
             time.sleep(0.1)
         return found is not None
 
@@ -210,7 +210,7 @@ class UserService:
         return address, token
 
     def _write_unit(self) -> None:
-        command = " ".join(f'"{word}"' for word in self._command())
+        command = " ".join(f'"{word}"' for word in self._command()).replace("%", "%%")
         make_directory(self._unit_file.parent)
         replace_file(self._unit_file, _UNIT_TEXT.format(environment=self._secrets_file, command=command))
 

@@ -1,7 +1,4 @@
-"""What every test can use (a Kafka broker, tests/support/broker_kit), and which tests run, in what order.
-
-A test may be a coroutine function.
-"""
+"""Fixtures of every test (a Kafka broker), coroutine functions as tests, and which tests run in what order."""
 
 import asyncio
 import inspect

@@ -35,7 +35,8 @@ from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
 from ..schemas.errors import EventRejected
 from ..schemas.fields import MAX_NAME
-from ..streams.embedded.engine import Request
+from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..streams.embedded.engine import Receipt, Request
 from ..streams.embedded.server import Service
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ MAX_SESSIONS = 1_000
 
 MAX_SAID = 200
 """Latest answers remembered for `trustfold status`."""
+
+MAX_USED = 100
+"""Approvals remembered by which a call has passed; the folds hear of it when the call has ended."""
 
 FOLD_S = 2.0
 """Seconds that an agent waits for its events to be folded; they are folded all the same if it takes longer."""
@@ -71,6 +75,7 @@ class Hooks:
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._faults: Counter[str] = Counter()
+        self._used: deque[str] = deque(maxlen=MAX_USED)
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         for key, value in service.writer.engine.states().items():
             self.view.apply(key, value)
@@ -114,27 +119,40 @@ class Hooks:
         now_ms = time.time_ns() // 1_000_000
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
-        session, workspace = self._session(dialect, hook)
+        session = self._session(dialect, hook)
         if events := session.take(hook, now_ms):
             folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+            folded.add_done_callback(self._count)
             await asyncio.wait({folded}, timeout=FOLD_S)
-            if folded.done() and folded.exception() is not None:
-                self._faults[type(folded.exception()).__name__] += 1
 
         def check(call: CallBegan) -> Verdict:
-            where = {"session": session.session_id, "workspace": workspace, "user": self._user}
-            return judge(self.view, call, **where, now_ms=now_ms)
+            verdict = judge(
+                self.view,
+                call,
+                session=session.session_id,
+                workspace=session.workspace or DEFAULT_WORKSPACE,
+                user=self._user,
+                now_ms=now_ms,
+                used=self._used,
+            )
+            if not shadow:
+                self._used.extend(verdict.approvals)
+            return verdict
 
         answer = session.answer(hook, check, shadow=shadow)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
 
-    def _session(self, dialect: Dialect, hook: Hook) -> tuple[HookSession, str]:
-        workspace = workspace_of(hook.folder)
+    def _count(self, folded: asyncio.Future[Receipt]) -> None:
+        if not folded.cancelled() and (fault := folded.exception()) is not None:
+            self._faults[type(fault).__name__] += 1
+
+    def _session(self, dialect: Dialect, hook: Hook) -> HookSession:
+        """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
         place = (dialect.agent, hook.session, hook.subagent)
         session = self._sessions.get(place)
         if session is None:
-            session = HookSession(dialect, hook, workspace=workspace, user=self._user)
+            session = HookSession(dialect, hook, user=self._user)
             self._sessions[place] = session
             self._by_id[session.session_id] = session
             while len(self._sessions) > MAX_SESSIONS:
@@ -142,7 +160,8 @@ class Hooks:
                 if self._by_id.get(quiet.session_id) is quiet:
                     del self._by_id[quiet.session_id]
         self._sessions.move_to_end(place)
-        return session, workspace
+        session.workspace = session.workspace or workspace_of(hook.folder)
+        return session
 
     def _note(
         self, dialect: Dialect, hook: Hook, session: HookSession, answer: Answer, now_ms: int, *, shadow: bool

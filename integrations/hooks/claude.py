@@ -24,6 +24,7 @@ from .dialect import (
     duration_of,
     failure,
     session_of,
+    without_process,
     words_of,
 )
 
@@ -142,7 +143,7 @@ class QwenDialect(ClaudeDialect):
         response = payload.get("tool_response")
         if found.ending is GOOD and isinstance(response, dict) and response.get("error"):
             return found._replace(ending=failed(words_of(response)))
-        return found
+        return found._replace(result=without_process(found.result))
 
 
 def _objects(value: Any) -> list[Payload]:

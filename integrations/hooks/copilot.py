@@ -26,6 +26,9 @@ from .dialect import (
 )
 
 _EXIT = re.compile(r"completed with exit code (-?\d{1,10})>\s*\Z")
+_TRAILER = re.compile(r"\n?<shellId: \d+ [^>\n]*>\s*\Z")
+"""Counts up with every command: with it no two results would be the same."""
+
 _NOT_MADE = frozenset({"rejected", "denied"})
 
 
@@ -65,7 +68,7 @@ def _happened(event: str, payload: Payload) -> tuple[Happening, ...]:
             call = call_of(payload, tool="toolName", args="toolArgs")
             result = payload.get("toolResult")
             text = words_of(result) or words_of({"error": payload.get("error")})
-            return (CallEnded(call, _ending(event, result, text), result),)
+            return (CallEnded(call, _ending(event, result, text), _TRAILER.sub("", text) or result),)
         case "agentStop":
             return (TurnOver(),)
         case "sessionEnd":

@@ -16,6 +16,11 @@ Payload = dict[str, Any]
 EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,10})[ \t]*$", re.MULTILINE)
 """How Gemini CLI and what descends from it state an exit code behind the output of a command."""
 
+_FRAME = re.compile(r"^Output: (.*?)\n(?:Error: [^\n]*\n)?Exit Code: ", re.MULTILINE | re.DOTALL)
+"""The output of a command within what those agents write around it."""
+
+_PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
+
 ReadTail = Callable[[str], bytes]
 """Gives the last part of a file, empty where it cannot be read."""
 
@@ -196,7 +201,10 @@ def failure(text: str, *, interrupted: bool = False) -> Ending:
 
 def by_exit_code(text: str, code: int | None) -> Ending:
     """The end of a command by its exit code; None: none is known, and nothing is held against it."""
-    return failed(text, f"exit_code_{code}") if code else GOOD
+    if not code:
+        return GOOD
+    framed = _FRAME.search(text)
+    return failed(framed[1].strip() or text if framed else text, f"exit_code_{code}")
 
 
 def code_in(pattern: re.Pattern[str], text: str) -> int | None:
@@ -212,6 +220,12 @@ def words_of(value: Any) -> str:
             if (text := text_of(value.get(name))) or (text := _message(value.get(name))):
                 return text
     return text_of(value)
+
+
+def without_process(response: Any) -> Any:
+    """A response without the number of the process, which makes every run of a command look like another result."""
+    text = words_of(response)
+    return _PROCESS.sub("", text) if text else response
 
 
 def _message(value: Any) -> str:

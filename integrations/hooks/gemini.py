@@ -23,6 +23,7 @@ from .dialect import (
     code_in,
     failure,
     session_of,
+    without_process,
     words_of,
 )
 
@@ -30,10 +31,10 @@ _HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
 
 
 class GeminiDialect:
-    """Gemini CLI."""
+    """Gemini CLI. A question without a person at the terminal makes it begin the whole run anew, so none is asked."""
 
     agent = "gemini"
-    can_ask = True
+    can_ask = False
     takes_context = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
     takes_pause = frozenset({"AfterTool"})
 
@@ -46,9 +47,8 @@ class GeminiDialect:
 
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into words of Gemini CLI."""
-        if answer.refusal or answer.question:
-            decision = "deny" if answer.refusal else "ask"
-            return {"decision": decision, "reason": answer.refusal or answer.question}
+        if reason := answer.refusal or answer.question:
+            return {"decision": "deny", "reason": reason}
         written: Payload = {"continue": False, "stopReason": answer.pause} if answer.pause else {}
         if answer.context:
             written["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": answer.context}
@@ -63,7 +63,7 @@ def _happened(event: str, payload: Payload) -> tuple[Happening, ...]:
             return (call_of(payload),)
         case "AfterTool":
             response = payload.get("tool_response")
-            return (CallEnded(call_of(payload), _ending(response), response),)
+            return (CallEnded(call_of(payload), _ending(response), without_process(response)),)
         case "AfterAgent":
             return (TurnOver(text_of(payload.get("prompt_response"))),)
         case "SessionEnd":

@@ -492,7 +492,7 @@ class OffsetsGone(TrustfoldError):
         super().__init__(
             f"{tp.topic}/{tp.partition} ends at offset {end} but was processed up to {done}: the topic was deleted and "
             "created again, or has lost records. Positions kept in the state would hide its new records. Delete the "
-            "consumer group and the changelog topics too, or use another app id"
+            "consumer group and the changelog topics too, or use another TRUSTFOLD_APP_ID"
         )
 
 
@@ -564,10 +564,30 @@ async def _abandon(producer: Any) -> None:
     producer._closed = True
     sender = producer._sender.sender_task
     if sender is not None:
+        # aiokafka's own callback believes in a transaction and fails, in the log, where the sender ends by an error.
+        sender.remove_done_callback(producer._sender._fail_all)
+        sender.add_done_callback(_seen)
         sender.cancel()
-    producer._message_accumulator._closed = True
-    producer._message_accumulator.fail_all(ProducerClosed())
+    accumulator = producer._message_accumulator
+    accumulator._closed = True
+    for batch in [batch for queue in accumulator._batches.values() for batch in queue]:
+        batch._drain_waiter.add_done_callback(_seen)
+    # A batch that waits for its second try has been taken out already; its callback would fail, in the log.
+    accumulator._pending_batches = _Pending(accumulator._pending_batches)
+    accumulator.fail_all(ProducerClosed())
     await bounded(producer.client.close(), LEAVE_S, "closing the producer's connections")
+
+
+def _seen(ended: asyncio.Future[Any]) -> None:
+    """Look at what a future ended with, so that nobody reports that nobody did."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+class _Pending(set[Any]):
+    """Batches under way; taking out one that is not there is no error."""
+
+    remove = set.discard
 
 
 class BatchTransport(driver.Transport):

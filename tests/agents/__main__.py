@@ -152,10 +152,10 @@ def check(trial: Trial) -> list[str]:
     """Everything that is promised; returns what was measured."""
     program = trial.program
     steps: Sequence[str] = (*FAILING, *LOOP, BLOCKED, ASKED)
-    before = trial.settings.read_bytes() if trial.settings.exists() else None
     with FakeModel(steps) as model:
         plain = trial.run(model)
         without = len(model.requests)
+    before = trial.settings.read_bytes() if trial.settings.exists() else None  # an agent may have completed its own
     must(DONE in plain[2] or plain[0] == 0, f"without hooks it does not work: {plain}")
     (trial.project / "launched").unlink(missing_ok=True)
 
@@ -175,8 +175,7 @@ def check(trial: Trial) -> list[str]:
         must("in a loop" in told or "same result" in told, "no nudge about the loop reached the model")
         must("manual reset required" in told, "the refusal's reason did not reach the model")
         must(not (trial.project / "launched").exists(), "the blocked command ran")
-        if not program.stops_at_a_question:
-            must("trustfold reset" in told and "escalated" in told, "the question's reason did not reach the model")
+        must("is escalated" in told, "the question's reason did not reach the model")
         trial.trustfold("connect", program.name, "--remove")
         after = trial.settings.read_bytes() if trial.settings.exists() else None
         must(after == before, "the configuration is not what it was")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 PROMPT = "do what there is to do"
 
@@ -19,11 +17,10 @@ class Program:
         package: npm package and version.
         command: what starts it, below `node_modules`.
         words: its arguments.
-        environ: variables that lead it to a model; `{model}` is the address, `{home}` its home.
+        environ: variables that lead it to a model; `@model@` is the address, `@home@` its home.
         shell: its name for the tool that runs commands.
         settings: file of its configuration below its home, and what stands in it before trustfold comes.
-        others: further files below its home that it needs; `{model}` as above.
-        asks: whether it ends its run where a person must be asked and there is none.
+        others: further files below its home that it needs; `@model@` as above.
     """
 
     name: str
@@ -34,7 +31,6 @@ class Program:
     shell: str
     settings: tuple[str, str]
     others: dict[str, str] = field(default_factory=dict)
-    stops_at_a_question: bool = False
 
 
 _CODEX_CONFIG = """model = "fake-model"
@@ -42,11 +38,11 @@ model_provider = "fake"
 
 [model_providers.fake]
 name = "fake"
-base_url = "{model}/v1"
+base_url = "@model@/v1"
 wire_api = "responses"
 env_key = "FAKE_KEY"
 """
-_OPENCODE_CONFIG: Callable[[], str] = lambda: json.dumps(  # noqa: E731 - braces would need doubling in a template
+_OPENCODE_CONFIG = json.dumps(
     {
         "model": "fake/fake-model",
         "provider": {
@@ -83,7 +79,7 @@ PROGRAMS = (
         {"CODEX_HOME": "@home@/.codex", "FAKE_KEY": "x"},
         "Bash",
         (".codex/hooks.json", '{"hooks": {}}\n'),
-        {".codex/config.toml": _CODEX_CONFIG.replace("{model}", "@model@")},
+        {".codex/config.toml": _CODEX_CONFIG},
     ),
     Program(
         "gemini",
@@ -92,8 +88,7 @@ PROGRAMS = (
         ("-m", "gemini-2.5-flash", "--yolo", "-p", PROMPT),
         {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": "@model@", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
         "run_shell_command",
-        (".gemini/settings.json", '{\n  // mine\n  "general": {"disableAutoUpdate": true},\n}\n'),
-        stops_at_a_question=True,
+        (".gemini/settings.json", '{\n  // mine\n  "security": {"auth": {"selectedType": "gemini-api-key"}}\n}\n'),
     ),
     Program(
         "qwen",
@@ -104,7 +99,7 @@ PROGRAMS = (
         "run_shell_command",
         (
             ".qwen/settings.json",
-            '{\n  "$version": 3,\n  "security": {"auth": {"selectedType": "openai"}},\n  "telemetry": {"enabled": false}\n}\n',
+            '{\n  "$version": 3,\n  "security": {"auth": {"selectedType": "openai"}}\n}\n',
         ),
     ),
     Program(
@@ -120,7 +115,7 @@ PROGRAMS = (
         },
         "bash",
         (".config/opencode/plugin/trustfold.js", ""),
-        {".config/opencode/opencode.json": _OPENCODE_CONFIG()},
+        {".config/opencode/opencode.json": _OPENCODE_CONFIG},
     ),
     Program(
         "copilot",

@@ -1,4 +1,4 @@
-"""A proxy in front of an MCP server: what passes as it came, what is refused, asked about, added and answered meanwhile."""
+"""A proxy in front of an MCP server: what passes as it came, is refused, asked about or added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from command_line import environment
@@ -92,7 +92,7 @@ class Client:
         self.got: asyncio.Queue[bytes] = asyncio.Queue()
         self.proxy: McpProxy
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         self.session = self.guard.session("s", settings=SETTINGS).begin()
         self.proxy = McpProxy(self.guard, self.session, self.got.put)
         self.proxy.upstream = Upstream(self.server.opened, self.proxy.from_server, delay_s=0.01)
@@ -127,6 +127,15 @@ class Client:
     async def call(self, number: int, **args: Any) -> dict[str, Any]:
         """Call the tool."""
         return await self.ask("tools/call", {"name": "read", "arguments": args}, number)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the loop go on until something holds."""
+    for _ in range(5000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it does not hold after 5 s")
 
 
 def texts(answer: dict[str, Any]) -> list[str]:
@@ -247,8 +256,7 @@ async def test_a_server_that_ends_is_answered_for_and_started_again() -> None:
         answers = {answer["id"]: answer for answer in (await client.next(), await client.next())}
         assert "has ended" in texts(answers[1])[0]
         assert "has ended" in answers[2]["error"]["message"]
-        while client.server.runs < 2 or b"initialized" not in client.server.heard[-1]:
-            await asyncio.sleep(0.005)
+        await until(lambda: client.server.runs == 2 and b"initialized" in client.server.heard[-1])
         again = [json.loads(line) for line in client.server.heard[-2:]]
         assert again[0]["params"] == INITIALIZE
         assert again[1]["method"] == "notifications/initialized"
@@ -261,13 +269,11 @@ async def test_a_cancelled_call_is_neither_good_nor_bad() -> None:
     async with Client() as client:
         client.server.answer = lambda _: None
         await client.say({"id": 1, "method": "tools/call", "params": {"name": "read"}})
-        while b"tools/call" not in client.server.heard[-1]:
-            await asyncio.sleep(0)
+        await until(lambda: b"tools/call" in client.server.heard[-1])
         line = await client.say({"method": "notifications/cancelled", "params": {"requestId": 1}})
         assert client.server.heard[-1] == line
-        while not (ended := published(client.guard, "tool_call.finished")):
-            await asyncio.sleep(0)
-        assert ended[0]["status"] == "cancelled"
+        await until(lambda: bool(published(client.guard, "tool_call.finished")))
+        assert published(client.guard, "tool_call.finished")[0]["status"] == "cancelled"
 
 
 async def test_errors_of_the_protocol_pass_and_count() -> None:

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import NodeNotReadyError
 from broker_kit.choice import Broker
 from lane_harness import LaneHarness, event, events
+from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
+from trustfold.streams.kafka.worker import run_worker
 from waiting import wait_until
 
 
@@ -28,6 +31,20 @@ def test_no_broker_no_start(tmp_path: Path) -> None:
     worker = lane.start()
     assert worker.process.wait(30) == 2
     assert "no broker answers at 127.0.0.1:1" in worker.text()
+
+
+def test_a_broker_that_goes_away_in_the_check_of_the_topics_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker ends with 2 and one line, not with a traceback."""
+
+    async def lost(*_: object) -> None:
+        raise NodeNotReadyError("node id 1")
+
+    monkeypatch.setattr("trustfold.streams.kafka.worker.check_topics", lost)
+    monkeypatch.setattr("trustfold.streams.kafka.worker.start_log", lambda *_: None)
+    assert run_worker(KafkaSettings(), object()) == 2
+    assert "not started: the brokers went away while the topics were checked" in caplog.messages[-1]
 
 
 @pytest.mark.durable_broker
