@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -145,6 +146,34 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
         raise error
     made: T = output
     return made
+
+
+async def call_on(
+    home: asyncio.AbstractEventLoop,
+    guard: ToolGuard,
+    tool_name: str,
+    function: Function,
+    args: Mapping[str, Any],
+    **options: Any,
+) -> ToolResult:
+    """Call on the loop that the guard lives on; a coroutine function runs on the one that awaits it here."""
+    here = asyncio.get_running_loop()
+    target = function
+    if inspect.iscoroutinefunction(function):
+        inside = contextvars.copy_context()
+
+        async def target(**given: Any) -> Any:
+            async def run() -> Any:
+                return await here.create_task(function(**given), context=inside)
+
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), here))
+
+    context = contextvars.copy_context()
+
+    async def call() -> ToolResult:
+        return await home.create_task(guard.call(tool_name, target, args, **options), context=context)
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), home))
 
 
 def _run_here(

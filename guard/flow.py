@@ -29,7 +29,7 @@ from .idempotency.joining import Joiner
 from .json_view import is_big
 from .log import LOGGER, say
 from .metrics import CALLS, SHADOW, Metrics
-from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
+from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message
 from .publisher import Digest, Publisher
 from .request import Call
 from .result import ToolResult, refusal
@@ -127,7 +127,7 @@ class CallFlow:
             if refused is not None:
                 return await self._refuse(call, refused)
         held = trust(call)
-        if held is not None or self.permission is not None:
+        if held is not None or self.permission is not None or call.approved is False:
             error = await self._permitted(call, held)
             if error is not None:
                 return await self._refuse(call, error, by_user=error.code == "denied")
@@ -195,6 +195,10 @@ class CallFlow:
             if self._shadowed(call, code):
                 return None
             return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
+        if call.approved is not None and not self._settings.shadow and (must_ask(trust) or not call.approved):
+            if must_ask(trust):
+                self._publish_permission(PermissionRequested, call)
+            return self._answered(call, trust, Answer(call.approved, {"method": "user"}))
         if trust is not None and await self._approved(call, trust):
             return None
         if self.permission is None or not self.permission.decides(trust):
@@ -211,6 +215,10 @@ class CallFlow:
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
             say(logging.ERROR, "permission_failed", toolName=call.name, errorCode=type(error).__name__)
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
+        return self._answered(call, trust, answer)
+
+    def _answered(self, call: Call, trust: Trust | None, answer: Answer) -> ResultError | None:
+        """Publish what a person or a plugin has said to a call, and refuse it where that is no."""
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
         if not answer.allowed:

@@ -100,3 +100,28 @@ async def test_a_sessions_own_word_is_not_an_operators_to_approve(guard: ToolGua
     async with guard.session("s") as session:
         session.trust("a", "escalated")
         assert not (await session.call("a", works)).ok
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_an_answer_given_before_the_call_is_used(guard: ToolGuard, answer: bool) -> None:
+    """A platform that has asked a person by itself says so with the call."""
+    set_state(guard, "trust", "a", state="escalated")
+    result = await guard.call("a", works, {}, approved=answer)
+    assert result.ok == answer
+    assert result.refused != answer
+    asked = [(event["type"], event.get("granted")) for event in published(guard) if "permission" in event["type"]]
+    assert asked == [("permission.requested", None), ("permission.resolved", answer)]
+
+
+async def test_what_a_person_has_declined_is_not_made(guard: ToolGuard) -> None:
+    """Not even where trust is back, or an operator lets one call pass."""
+    assert (await guard.call("b", works, {}, approved=False)).refused
+    approved(guard)
+    assert (await guard.call("a", works, {}, approved=False)).refused
+    assert (await guard.call("a", works, {})).ok
+
+
+async def test_a_person_s_answer_opens_no_blocked_tool(guard: ToolGuard) -> None:
+    """Nobody may approve that."""
+    set_state(guard, "trust", "a", state="blocked")
+    assert (await guard.call("a", works, {}, approved=True)).refused
