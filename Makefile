@@ -130,6 +130,10 @@ explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `mak
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)
 
+.PHONY: agents
+agents: $(VENV)/dev ## Try real coding agents from npm against a scripted model (ARGS="claude codex" for some of them)
+	@$(BIN)/python tests/agents $(ARGS)
+
 .PHONY: clean
 clean: ## Remove the environment, builds and caches
 	rm -rf $(VENV) build dist *.egg-info

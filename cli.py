@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Watch a bad day of an agent, and what trustfold decides."),
     "replay": ("replay:replay", "Fold recorded events and print the decisions."),
     "up": ("embedded:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
+    "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
     "worker": ("kafka:worker", "Run a Kafka worker."),
     "topics": ("kafka:topics", "Create or check the Kafka topics."),
     "lag": ("lag:lag", "Show how far workers and recorders are behind."),
