@@ -25,11 +25,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..guard.view import StateView
+from ..guard.request import Call
+from ..guard.tools import Tool
 from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
 from ..integrations.hooks.dialect import CallBegan
-from ..integrations.hooks.policy import judge
 from ..integrations.hooks.session import Verdict
+from ..integrations.policy import Policy
 from ..projections.emit import Output
 from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
@@ -61,9 +62,9 @@ NOTHING = b"{}"
 class Hooks:
     """The conversations of all agents on this machine, beside one engine."""
 
-    def __init__(self, service: Service, user: str = "") -> None:
-        """Answer by the states of an engine that is served; `user` owns every session."""
-        self.view = StateView()
+    def __init__(self, service: Service, policy: Policy, user: str = "") -> None:
+        """Answer for an engine that is served, by the policy that follows its states; `user` owns every session."""
+        self._policy = policy
         self._writer = service.writer
         self._user = user
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
@@ -72,8 +73,6 @@ class Hooks:
         self._last: dict[str, int] = {}
         self._faults: Counter[str] = Counter()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
-        for key, value in service.writer.engine.states().items():
-            self.view.apply(key, value)
         service.writer.listeners.append(self._listen)
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -120,9 +119,13 @@ class Hooks:
             folded.add_done_callback(self._count)
             await asyncio.wait({folded}, timeout=FOLD_S)
 
-        def check(call: CallBegan) -> Verdict:
-            where = {"session": session.session_id, "workspace": workspace, "user": self._user}
-            return judge(self.view, call, **where, now_ms=now_ms)
+        def check(begun: CallBegan) -> Verdict:
+            call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, workspace)
+            call.user_id = self._user or None
+            decision, approvals, may_try = self._policy.judge(call, now_ms, use=not shadow)
+            if not decision.allowed:
+                return Verdict(refusal=decision.message)
+            return Verdict(question=decision.message if decision.ask else "", may_try=may_try, approvals=approvals)
 
         answer = session.answer(hook, check, shadow=shadow)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
@@ -165,11 +168,9 @@ class Hooks:
                 )
 
     def _listen(self, outputs: Sequence[Output]) -> None:
-        """Take up what a commit has changed; called in the order of the commits."""
+        """Hand nudges to their sessions; called in the order of the commits."""
         for output in outputs:
-            if output.topic == "state":
-                self.view.apply(output.key, output.value)
-            elif output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
+            if output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
                 try:
                     nudge = decode_decision(output.value)
                 except EventRejected:
@@ -220,8 +221,3 @@ def workspace_of(folder: str) -> str:
     if len(root) <= MAX_NAME:
         return root
     return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"
-
-
-def hook_routes(service: Service, user: str = "") -> Sequence[BaseRoute]:
-    """Routes of the endpoint, for an engine that is served."""
-    return Hooks(service, user).routes()

@@ -56,11 +56,13 @@ class Verdict(NamedTuple):
         refusal: nobody may make it, for this reason; empty: it may be made.
         question: a person must allow it, for this reason; empty: nobody needs to.
         may_try: where nobody can be asked it may pass all the same, for only calls that succeed restore trust.
+        approvals: ids of an operator's approvals that were used for it.
     """
 
     refusal: str = ""
     question: str = ""
     may_try: bool = False
+    approvals: tuple[str, ...] = ()
 
 
 Check = Callable[[CallBegan], Verdict]
@@ -70,7 +72,7 @@ class _Open(NamedTuple):
     call: CallBegan
     call_id: str
     began_ms: int
-    asked: bool = False
+    approvals: tuple[str, ...] = ()
 
 
 class HookSession:
@@ -152,6 +154,8 @@ class HookSession:
         if self.paused:
             return Answer(refusal=PAUSED.format(self.paused.rstrip(".")))
         verdict = check(call)
+        if verdict.approvals and (twins := self._open.get(_place(call))):
+            twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
         if verdict.refusal:
             return Answer(
                 refusal=f"trustfold: {verdict.refusal}. Do not try it again; do something else or ask the user."
@@ -254,7 +258,8 @@ class HookSession:
             "tool_name": call.tool,
             "service": call.service or held.call.service or None,
         }
-        self._event("tool_call.started", began, **about, args=bounded_arguments(call.args))
+        args = bounded_arguments(call.args)
+        self._event("tool_call.started", began, **about, args=args, approvals=held.approvals or None)
         self._event(
             "tool_call.finished",
             **about,
