@@ -36,6 +36,8 @@ def _one(record: dict[str, Any]) -> str:
         return "codex"
     if isinstance(record.get("session"), dict) and isinstance(record.get("items"), list):
         return "codex"
+    if {"sessionId", "projectHash"} <= record.keys():
+        return "gemini"
     trace = record.get("trace")
     if record.keys() & _OTEL or is_span(record) or (isinstance(trace, dict) and trace.keys() & _OTEL):
         return "otel"
