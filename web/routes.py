@@ -9,10 +9,11 @@ from starlette.routing import BaseRoute
 from ..streams.embedded.server import Service
 from .check import check_routes
 from .hooks import Hooks
+from .otlp import otlp_routes
 from .states import policy_of
 
 
 def more_routes(service: Service, user: str = "") -> Sequence[BaseRoute]:
     """Routes for an engine that is served; `user` owns the sessions of coding agents."""
     policy = policy_of(service)  # one for all, so that an approval is used once
-    return [*Hooks(service, policy, user).routes(), *check_routes(service, policy)]
+    return [*Hooks(service, policy, user).routes(), *check_routes(service, policy), *otlp_routes(service)]

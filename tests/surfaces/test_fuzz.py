@@ -38,7 +38,7 @@ FUZZ = settings(
 )
 PATHS = (
     *("/v1/events", "/v1/commands", "/v1/settings", "/v1/reload", "/v1/decisions", "/v1/state", "/v1/dead-letters"),
-    *("/v1/dead-letters/republish", "/v1/check", "/healthz", "/"),
+    *("/v1/dead-letters/republish", "/v1/check", "/v1/traces", "/v1/logs", "/healthz", "/"),
 )
 
 anything = st.recursive(
