@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from ...schemas.hosts import is_foreign, is_loopback, name_of
+from ...schemas.otlp_spans import spans_of
 from .otlp import JSON, PROTOBUF, Refused, document_of
-from .spans import ToolSpan, both
+from .spans import ToolSpan, both, tool_name_of
 
 if TYPE_CHECKING:
     from ..guard import ToolGuard
@@ -34,7 +35,6 @@ BODY_S = 30.0
 """Seconds in which a body must have arrived."""
 
 _PATH = "/v1/traces"
-_FAILED = {2, "2", "STATUS_CODE_ERROR"}
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -61,7 +61,7 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
             except TimeoutError as late:
                 raise Refused(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
             try:
-                spans = read(body, kind)
+                spans = list(read(body, kind))
                 events = [event for span in spans for event in both(span, guard.settings, guard.privacy)]
             except (ValueError, OverflowError, OSError, TypeError, AttributeError, RecursionError) as error:
                 raise Refused(400, f"a span cannot be read: {type(error).__name__}; check its times and ids") from error
@@ -89,66 +89,33 @@ def _check_origin(headers: Mapping[str, str], token: str) -> None:
         raise Refused(403, "pages of other sites may not use this address")
 
 
-def read(body: bytes, content_type: str) -> list[ToolSpan]:
-    """Every span of an export request, whatever it is about.
+def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
+    """The spans of an export request that are about tools.
 
     Raises:
         Refused: the body is no such request.
+        ValueError: a span has no time, or one that no event may have.
     """
     request = document_of(body, content_type)
-    try:
-        return [
-            _span_of(span)
-            for resource in request.get("resourceSpans", ())
-            for scope in resource.get("scopeSpans", ())
-            for span in scope.get("spans", ())
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Refused(400, f"no OTLP request: {type(error).__name__}") from error
-
-
-def _span_of(span: Mapping[str, Any]) -> ToolSpan:
-    status = span.get("status") or {}
-    exception = next((_attributes(event) for event in span.get("events", ()) if event.get("name") == "exception"), {})
-    return ToolSpan(
-        trace_id=str(span["traceId"]).lower(),
-        span_id=str(span["spanId"]).lower(),
-        name=str(span.get("name", "")),
-        start_ms=_ms_of(span.get("startTimeUnixNano", 0)),
-        end_ms=_ms_of(span.get("endTimeUnixNano", 0)),
-        failed=status.get("code") in _FAILED,
-        message=str(status.get("message", "")),
-        attributes=_attributes(span),
-        exception=(str(exception.get("exception.type", "")), str(exception.get("exception.message", ""))),
-    )
-
-
-def _ms_of(nanoseconds: Any) -> int:
-    """Milliseconds since the epoch.
-
-    Raises:
-        ValueError: no number, or one that no time is.
-    """
-    number = int(nanoseconds)
-    if not 0 <= number < 1 << 63:
-        raise ValueError("a time is a number of nanoseconds from 0 to 2**63 - 1")
-    return number // 1_000_000
-
-
-def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(one["key"]): _value(one.get("value") or {}) for one in holder.get("attributes", ())}
-
-
-def _value(value: Mapping[str, Any]) -> Any:
-    for name, found in value.items():
-        if name == "intValue":
-            return int(found)
-        if name == "arrayValue":
-            return [_value(inner) for inner in found.get("values", ())]
-        if name == "kvlistValue":
-            return _attributes({"attributes": found.get("values", ())})
-        return found
-    return None
+    if not isinstance(request.get("resourceSpans", []), list):
+        raise Refused(400, "no OTLP request: resourceSpans is no list")
+    for span in spans_of(request):
+        exception = next((event.attributes for event in span.events if event.name == "exception"), {})
+        found = ToolSpan(
+            trace_id=span.trace,
+            span_id=span.id,
+            name=span.name,
+            start_ms=span.start or 0,
+            end_ms=span.end or 0,
+            failed=span.failed is True,
+            message=span.message,
+            attributes=span.attributes,
+            exception=(str(exception.get("exception.type", "")), str(exception.get("exception.message", ""))),
+        )
+        if tool_name_of(found):
+            if span.start is None or span.end is None:
+                raise ValueError("a span's time is outside of the years 2000 to 2099")
+            yield found
 
 
 async def _body(receive: Receive) -> bytes:

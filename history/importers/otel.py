@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...schemas.otlp_spans import Span, spans_of
 from .base import Defaults, Session, attempted, each
 from .otel_messages import Talk, talk_of
-from .otel_spans import Span, spans_of
 from .reading import Lines, objects_of
 from .results import GOOD, Ending, ending_of, failed
 from .values import arguments_of, name_of, structured

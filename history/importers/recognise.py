@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .otel_spans import is_span
+from ...schemas.otlp_spans import is_span
 from .reading import Numbered
 
 _CODEX = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
