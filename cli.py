@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topics": ("kafka:topics", "Create or check the Kafka topics."),
     "lag": ("lag:lag", "Show how far workers and recorders are behind."),
     "doctor": ("doctor:doctor", "Check everything trustfold needs here, and say what to do."),
+    "mcp-proxy": ("mcp_proxy:mcp_proxy", "Run an MCP server behind a guard."),
     "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
     "status": ("status:status", "Show what is not trusted, and which circuits are open."),
     "reset": ("operate:reset", "Give a tool clean trust again and close its circuit."),

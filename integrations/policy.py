@@ -13,6 +13,7 @@ from ..guard.checking import ALLOWED, Decision, check_recorded
 from ..guard.permission import refusal_message
 from ..guard.request import Call
 from ..guard.view import Approval, StateView, Trust
+from ..projections.calls.keys import in_quotes
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
 
@@ -23,11 +24,14 @@ class Judgement(NamedTuple):
     Attributes:
         decision: as a guard would decide.
         approvals: ids of the approvals that were used for it, for its events.
-        may_try: of a call that must be asked about: one that succeeds now leads back to trust, no order is waited for.
+        way_out: of a call that must be asked about: the order that lets it pass, to be put behind the message where
+            nobody can be asked; empty where there is none.
+        may_try: of such a call: one that succeeds now leads back to trust, no order is waited for.
     """
 
     decision: Decision
     approvals: tuple[str, ...] = ()
+    way_out: str = ""
     may_try: bool = False
 
 
@@ -58,7 +62,11 @@ class Policy:
                 return Judgement(decision, self._take(given, now_ms) if use else ())
             message = refusal_message(call.name, trust)
             decision = Decision(allowed=True, ask=True, code="approval_required", message=message)
-        return Judgement(decision, may_try=decision.ask and trust is not None and _may_recover(trust, now_ms))
+        if trust is None or not decision.ask:
+            return Judgement(decision)
+        orders = " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+        way_out = f"; one call passes by {orders}" if orders else ""
+        return Judgement(decision, way_out=way_out, may_try=_may_recover(trust, now_ms))
 
     def _take(self, given: tuple[Approval, ...], now_ms: int) -> tuple[str, ...]:
         self._used = {name: until for name, until in self._used.items() if until > now_ms}

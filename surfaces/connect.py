@@ -93,7 +93,11 @@ class Connections:
         if file.exists() and connected(agent, text, link, shared=shared) == text:
             return False
         untouched = record.get("written") == _digest(text)
-        existed = record.get("existed", False) if untouched else file.exists() and bool(disconnected(agent, text))
+        existed = (
+            record.get("existed", False)
+            if untouched
+            else file.exists() and (not text or bool(disconnected(agent, text)))
+        )
         base = _read(_backup(file)) if untouched else disconnected(agent, text)
         new = connected(agent, base, link, shared=shared)
         try:

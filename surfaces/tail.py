@@ -156,7 +156,7 @@ def _to_kafka(bootstrap: str) -> Publish:
     from ..streams.kafka.publish import publish as send
 
     def publish(events: Sequence[bytes]) -> int:
-        with reaching_kafka(target.kafka.bootstrap):
+        with reaching_kafka(target.kafka):
             return asyncio.run(send(target.kafka, iter(events), topic="events")).refused
 
     return publish

@@ -36,6 +36,7 @@ from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
 from ..schemas.errors import EventRejected
 from ..schemas.fields import MAX_NAME
+from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..streams.embedded.engine import Receipt, Request
 from ..streams.embedded.server import Service
 
@@ -113,19 +114,22 @@ class Hooks:
         now_ms = time.time_ns() // 1_000_000
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
-        session, workspace = self._session(dialect, hook)
+        session = self._session(dialect, hook)
         if events := session.take(hook, now_ms):
             folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
             folded.add_done_callback(self._count)
             await asyncio.wait({folded}, timeout=FOLD_S)
 
         def check(begun: CallBegan) -> Verdict:
-            call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, workspace)
+            where = session.workspace or DEFAULT_WORKSPACE
+            call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, where)
             call.user_id = self._user or None
-            decision, approvals, may_try = self._policy.judge(call, now_ms, use=not shadow)
-            if not decision.allowed:
-                return Verdict(refusal=decision.message)
-            return Verdict(question=decision.message if decision.ask else "", may_try=may_try, approvals=approvals)
+            judged = self._policy.judge(call, now_ms, use=not shadow)
+            if not judged.decision.allowed:
+                return Verdict(refusal=judged.decision.message)
+            if not judged.decision.ask:
+                return Verdict(approvals=judged.approvals)
+            return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
@@ -135,12 +139,12 @@ class Hooks:
         if not folded.cancelled() and (fault := folded.exception()) is not None:
             self._faults[type(fault).__name__] += 1
 
-    def _session(self, dialect: Dialect, hook: Hook) -> tuple[HookSession, str]:
-        workspace = workspace_of(hook.folder)
+    def _session(self, dialect: Dialect, hook: Hook) -> HookSession:
+        """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
         place = (dialect.agent, hook.session, hook.subagent)
         session = self._sessions.get(place)
         if session is None:
-            session = HookSession(dialect, hook, workspace=workspace, user=self._user)
+            session = HookSession(dialect, hook, user=self._user)
             self._sessions[place] = session
             self._by_id[session.session_id] = session
             while len(self._sessions) > MAX_SESSIONS:
@@ -148,7 +152,8 @@ class Hooks:
                 if self._by_id.get(quiet.session_id) is quiet:
                     del self._by_id[quiet.session_id]
         self._sessions.move_to_end(place)
-        return session, workspace
+        session.workspace = session.workspace or workspace_of(hook.folder)
+        return session
 
     def _note(
         self, dialect: Dialect, hook: Hook, session: HookSession, answer: Answer, now_ms: int, *, shadow: bool

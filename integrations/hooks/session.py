@@ -55,12 +55,14 @@ class Verdict(NamedTuple):
     Attributes:
         refusal: nobody may make it, for this reason; empty: it may be made.
         question: a person must allow it, for this reason; empty: nobody needs to.
+        way_out: what lets the call pass where nobody can be asked, to be put behind the question.
         may_try: where nobody can be asked it may pass all the same, for only calls that succeed restore trust.
-        approvals: ids of an operator's approvals that were used for it.
+        approvals: the operator's approvals by which the call passes, and which it uses up.
     """
 
     refusal: str = ""
     question: str = ""
+    way_out: str = ""
     may_try: bool = False
     approvals: tuple[str, ...] = ()
 
@@ -80,16 +82,17 @@ class HookSession:
 
     Attributes:
         session_id: id in the events.
+        workspace: where its tools live; empty where that is not known yet.
         inbox: nudges for it.
         paused: why it waits for its user; empty when it does not.
     """
 
-    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str, user: str = "") -> None:
-        """Begin with the first hook heard of it; `workspace` is where its tools live."""
+    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
+        """Begin with the first hook heard of it."""
         self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
         self.inbox = NudgeInbox()
         self._dialect = dialect
-        self._workspace = workspace
+        self.workspace = workspace
         self._user = user
         self._subagent = hook.subagent
         self._model = ""
@@ -154,8 +157,6 @@ class HookSession:
         if self.paused:
             return Answer(refusal=PAUSED.format(self.paused.rstrip(".")))
         verdict = check(call)
-        if verdict.approvals and (twins := self._open.get(_place(call))):
-            twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
         if verdict.refusal:
             return Answer(
                 refusal=f"trustfold: {verdict.refusal}. Do not try it again; do something else or ask the user."
@@ -164,9 +165,11 @@ class HookSession:
             return Answer(question=f"trustfold: {verdict.question}")
         if verdict.question and not verdict.may_try:
             return Answer(
-                refusal=f"trustfold: {verdict.question}. Nobody can be asked here: leave it, and tell the user, who "
-                "can give that order in a terminal."
+                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here: leave it, and tell "
+                "the user, who can give that order in a terminal."
             )
+        if verdict.approvals and (twins := self._open.get(_place(call))):
+            twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
         return Answer()
 
     def _settle(self, place: str) -> None:
@@ -258,8 +261,8 @@ class HookSession:
             "tool_name": call.tool,
             "service": call.service or held.call.service or None,
         }
-        args = bounded_arguments(call.args)
-        self._event("tool_call.started", began, **about, args=args, approvals=held.approvals or None)
+        passed = {"approvals": held.approvals} if held.approvals else {}
+        self._event("tool_call.started", began, **about, **passed, args=bounded_arguments(call.args))
         self._event(
             "tool_call.finished",
             **about,
@@ -310,7 +313,7 @@ class HookSession:
             "type": kind,
             "time": rfc3339(self._at if at_ms is None else at_ms),
             "session_id": self.session_id,
-            "workspace_id": self._workspace or None,
+            "workspace_id": self.workspace or None,
             "user_id": self._user or None,
             "agent_id": self._subagent or None,
             "model": self._model or None,

@@ -109,6 +109,17 @@ def test_a_file_that_was_not_there_is_gone_again(agent: str, tmp_path: Path) -> 
     assert not connections.remove(agent, file)
 
 
+@pytest.mark.parametrize("before", ["", "\n", "{}", '{"hooks": {}}'])
+def test_a_file_that_says_nothing_stays(before: str, tmp_path: Path) -> None:
+    """An empty configuration that somebody made is there again afterwards, as empty as it was."""
+    file = tmp_path / "agent.json"
+    file.write_text(before)
+    connections = Connections(tmp_path)
+    assert connections.write("cursor", file, LINK, shared=False)
+    assert connections.remove("cursor", file)
+    assert file.read_text() == before
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_projects_file_holds_no_token(agent: str, tmp_path: Path) -> None:
     """What may be committed with a project holds no secret; Claude Code's local settings are not shared."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.integrations.hooks import DIALECTS
+from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.hooks import read_tail, workspace_of
@@ -38,14 +39,15 @@ def server(tmp_path: Path) -> Iterator[TestClient]:
 class Agent:
     """Claude Code at work in a folder."""
 
-    def __init__(self, server: TestClient, folder: Path, query: str = "") -> None:
+    def __init__(self, server: TestClient, folder: Path | str, query: str = "") -> None:
         self.server, self.folder, self.query = server, folder, query
+        self.session = f"session in {folder or 'no folder'}"[-200:]
         self.calls = 0
         self.hook("UserPromptSubmit", prompt="go")
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:
         """Send a hook; returns the answer."""
-        payload = {"hook_event_name": event, "session_id": "s", "cwd": str(self.folder), **fields}
+        payload = {"hook_event_name": event, "session_id": self.session, "cwd": str(self.folder), **fields}
         answer = self.server.post(f"/hooks/claude{self.query}", json=payload)
         assert answer.status_code == 200
         found: dict[str, Any] = answer.json()
@@ -93,6 +95,40 @@ def test_three_failures_make_the_next_call_a_question(server: TestClient, tmp_pa
     assert elsewhere.runs("./release 4")[0] == {}
     states = [one for one in server.get("/v1/state").json()["states"] if one["key"] == "Bash|command=release"]
     assert [(one["state"], one["workspace_id"]) for one in states] == [("escalated", str(tmp_path))]
+
+
+def test_a_session_stays_in_its_workspace(server: TestClient, tmp_path: Path) -> None:
+    """A shell that changes its folder takes no call to another workspace; without any folder it is the default one."""
+    shop = tmp_path / "shop"
+    for first, folders in ((shop, [shop, shop / "src", tmp_path, shop]), ("", [""] * 4)):
+        agent = Agent(server, first)
+        before: dict[str, Any] = {}
+        for number, folder in enumerate(folders):
+            agent.folder = folder
+            before, _ = agent.runs(f"./release {number}", "Exit code 1\nrelease: Permission denied")
+        assert before["hookSpecificOutput"]["permissionDecision"] == "ask"
+        keys = {(one["key"], one.get("workspace_id")) for one in server.get("/v1/state").json()["states"]}
+        assert ("Bash|command=release", str(first) or "default") in keys
+
+
+def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
+    """An operator approves a key once: the next call passes without a question and uses it up, a twin beside it not."""
+    path = tmp_path / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
+    with TestClient(app, base_url="http://127.0.0.1:8321") as server:
+        agent = Agent(server, tmp_path)
+        for number in range(3):
+            agent.runs(f"./release {number}", "Exit code 1\nrelease: Permission denied")
+        order = {"schema_version": "1.0", "id": "o", "type": "trust.approve", "key": "Bash|command=release"}
+        order |= {"time": "2026-11-22T00:00:00Z", "workspace_id": str(tmp_path)}
+        assert server.post("/v1/commands", json=order).json()["accepted"] == 1
+        call = {"tool_name": "Bash", "tool_input": {"command": "./release 4"}}
+        assert agent.hook("PreToolUse", tool_use_id="a", **call) == {}
+        assert "ask" in json.dumps(agent.hook("PreToolUse", tool_use_id="b", **call))
+        agent.hook("PostToolUse", tool_use_id="a", tool_response={"stdout": "released"}, **call)
+        state = next(one for one in server.get("/v1/state").json()["states"] if one["key"] == "Bash|command=release")
+        assert (state["state"], "approval_id" in state) == ("escalated", False)
+        assert "ask" in json.dumps(agent.runs("./release 5")[0])
 
 
 def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClient, tmp_path: Path) -> None:
