@@ -76,14 +76,16 @@ class Following:
         self._workspace = workspace
         self._marks: set[str] = set()
         self._files: dict[Path, _File] = {}
+        self._stamps: dict[Path, tuple[int, int, int]] = {}
         known = _read_places(places)
         self._places = known or {}
-        if known is None and not from_start:
-            for path in self.found():
-                if (place := place_at_the_end(path)) is not None:
-                    self._places[str(path)] = place
-        self._look_for_renamed()
-        for path in self.found():
+        found = list(self.found())
+        if known is None:
+            ends = {} if from_start else {str(path): place_at_the_end(path) for path in found}
+            self._places = {path: place for path, place in ends.items() if place is not None}
+            self._keep()  # what comes from now on is news, also to who begins anew
+        self._look_for_renamed(found)
+        for path in found:
             if str(path) in self._places and _age_of(path) < RECENT_S:
                 self._take_up(path)
 
@@ -97,8 +99,16 @@ class Following:
 
     def news(self) -> Iterator[tuple[Path, list[bytes]]]:
         """Events that no one has had yet, file by file; call `published` before taking the next ones."""
-        self._look_for_renamed()
-        for path in self.found():
+        found = list(self.found())
+        self._look_for_renamed(found)
+        for path in found:
+            try:
+                about = path.stat()
+            except OSError:  # it has gone since
+                continue
+            stamp = (about.st_ino, about.st_mtime_ns, about.st_size)
+            if self._stamps.get(path) == stamp:
+                continue
             while True:
                 try:
                     events, more = self._more_of(path)
@@ -108,6 +118,7 @@ class Following:
                 if events:
                     yield path, events
                 if not more:
+                    self._stamps[path] = stamp
                     break
 
     def published(self, path: Path) -> None:
@@ -134,7 +145,7 @@ class Following:
             if place is not None and size == place.offset and _is_same(path, place):
                 return [], False
             file = self._take_up(path)
-        elif size < file.read or (size > file.read and place is not None and not _is_same(path, place)):
+        elif size < file.read or (place is not None and not _is_same(path, place)):
             file = self._again(file)
         if size <= file.read:
             return [], False
@@ -162,9 +173,9 @@ class Following:
             file.said.update(map(_id_of, file.log.take(data)))
         return file
 
-    def _look_for_renamed(self) -> None:
+    def _look_for_renamed(self, found: Sequence[Path]) -> None:
         """Give renamed files what is known of them: the old name is another file's now, or nobody's."""
-        for path in self.found():
+        for path in found:
             if path in self._files or str(path) in self._places:
                 continue
             head = _first(path, HEAD_BYTES)

@@ -112,6 +112,7 @@ def test_what_stood_there_before_is_left_out(tmp_path: Path) -> None:
     assert follower.look() == []
     with log.open("ab") as file:
         file.write(b"".join(lines[6:8]))
+    follower.restart(from_start=False)
     assert follower.look() == ["tool_call.started", "tool_call.finished"]
     (follower.folder / "new.jsonl").write_bytes(WHOLE["gemini"])
     assert "user.message" in follower.look()
