@@ -21,6 +21,7 @@ import orjson
 
 from ..history.importers import Defaults, Run
 from ..history.importers.following import Growing, Marks, growing
+from ..schemas.errors import TrustfoldError
 from ..schemas.private_files import make_directory, replace_file
 
 SUFFIX = ".jsonl"
@@ -122,19 +123,27 @@ class Following:
                     break
 
     def published(self, path: Path) -> None:
-        """What was read of a file has been acknowledged."""
+        """What was read of a file has been acknowledged.
+
+        Raises:
+            TrustfoldError: that cannot be kept.
+        """
         file = self._files[path]
-        with path.open("rb") as opened:
-            head = opened.read(min(HEAD_BYTES, file.log.taken))
+        head = _first(path, min(HEAD_BYTES, file.log.taken))
         place = Place(file.log.taken, _digest(head), len(head))
         if self._places.get(str(path)) != place:
             self._places[str(path)] = place
             self._keep()
 
     def _keep(self) -> None:
-        make_directory(self._file.parent)
         written = {path: place._asdict() for path, place in sorted(self._places.items())}
-        replace_file(self._file, orjson.dumps({"files": written}).decode())
+        try:
+            make_directory(self._file.parent)
+            replace_file(self._file, orjson.dumps({"files": written}).decode())
+        except OSError as error:
+            raise TrustfoldError(
+                f"{self._file}: cannot be written ({error.strerror}); without it, what was published would not be known"
+            ) from error
 
     def _more_of(self, path: Path) -> tuple[list[bytes], bool]:
         """Events of the next piece of a file, and whether there may be more of it."""

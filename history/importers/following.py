@@ -23,6 +23,10 @@ LOOKED_AT = 400
 """Lines kept to recognise whose log it is; a file that is none by then is passed over."""
 
 
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""A line that is longer is passed over, piece by piece."""
+
+
 class Log(Protocol):
     """Reads the lines of one log, each as an object."""
 
@@ -91,6 +95,9 @@ class Growing:
             self.taken += len(line) + 1
             self._lines += 1
             made += self._line(line)
+        if len(self._rest) > MAX_LINE_BYTES:
+            self.taken += len(self._rest)
+            self._rest = b""
         return made
 
     def _line(self, line: bytes) -> list[bytes]:

@@ -12,7 +12,8 @@ from command_line import trustfold, up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_logs import LOGS, written
-from trustfold.history.importers import Run
+from trustfold.history.importers import Run, following
+from trustfold.schemas.errors import TrustfoldError
 from trustfold.surfaces.following import Following
 
 WHOLE = {origin: written(records) for origin, records in LOGS.items()}
@@ -154,6 +155,29 @@ def test_a_resumed_session_repeats_nothing(tmp_path: Path) -> None:
     follower.restart()
     (follower.folder / "b.jsonl").write_bytes(WHOLE["claude-code"].replace(b'"claude-1"', b'"claude-2"'))
     assert [kind for kind in follower.look() if kind.startswith("tool_call")] == []
+
+
+def test_where_it_stands_must_be_kept(tmp_path: Path) -> None:
+    """Else the error says what cannot be written; nobody would know what was published."""
+    follower = Follower(tmp_path)
+    follower.places.unlink()
+    follower.places.mkdir()
+    (follower.folder / "log.jsonl").write_bytes(WHOLE["codex"])
+    with pytest.raises(TrustfoldError, match=r"places\.json: cannot be written"):
+        follower.look()
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows it is read."""
+    monkeypatch.setattr(following, "MAX_LINE_BYTES", 1000)
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    log.write_bytes(b"x" * 5000)
+    assert follower.look() == []
+    with log.open("ab") as file:
+        file.write(b"\n" + WHOLE["codex"])
+    follower.look()
+    assert follower.ids() == AT_ONCE["codex"]
 
 
 def test_other_files_are_passed_over(tmp_path: Path) -> None:
