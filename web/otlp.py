@@ -1,7 +1,8 @@
 """`POST /v1/traces` and `POST /v1/logs`: OpenTelemetry's protocol over HTTP, protobuf (extra `otel`) or JSON.
 
 Point an exporter at the server: `OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:8321`. An answer means: durable. An
-export that cannot be read is refused whole, and nothing of it is folded.
+export that cannot be read is refused whole, and nothing of it is folded. `POST /v1/metrics` is answered and left
+unread: exporters that send all three would complain at every interval.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ def otlp_routes(service: Service) -> Sequence[BaseRoute]:
                 exports.undo()
                 raise
             exports.keep()
-        plain = kind.partition(";")[0].strip().lower() != PROTOBUF
-        return Response(b"{}" if plain else b"", media_type=JSON if plain else PROTOBUF)
+        return _taken(kind)
 
     async def traces(request: HttpRequest) -> Response:
         return await take(request, "traces", exports.traces)
@@ -52,7 +52,18 @@ def otlp_routes(service: Service) -> Sequence[BaseRoute]:
     async def logs(request: HttpRequest) -> Response:
         return await take(request, "logs", exports.logs)
 
-    return [Route("/v1/traces", traces, methods=["POST"]), Route("/v1/logs", logs, methods=["POST"])]
+    async def metrics(request: HttpRequest) -> Response:
+        await read_body(request)
+        return _taken(request.headers.get("content-type", ""))
+
+    paths = {"/v1/traces": traces, "/v1/logs": logs, "/v1/metrics": metrics}
+    return [Route(path, endpoint, methods=["POST"]) for path, endpoint in paths.items()]
+
+
+def _taken(kind: str) -> Response:
+    """The answer to an export, in the form that it came in."""
+    plain = kind.partition(";")[0].strip().lower() != PROTOBUF
+    return Response(b"{}" if plain else b"", media_type=JSON if plain else PROTOBUF)
 
 
 def _events(body: bytes, kind: str, signal: Signal, read: Callable[[dict[str, Any]], list[bytes]]) -> list[bytes]:

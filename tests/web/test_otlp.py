@@ -192,6 +192,12 @@ def test_logs_as_protobuf(server: Server) -> None:
     assert server.calls() == [("s", "shell", "success", None)]
 
 
+def test_metrics_are_answered_and_left_unread(server: Server) -> None:
+    """So that an exporter of all three does not complain."""
+    assert server.send("/v1/metrics", b"\xff", content_type="application/x-protobuf") == ""
+    assert server.events() == []
+
+
 def test_secrets_are_hidden(server: Server) -> None:
     """In arguments, in results and in errors."""
     secret = "ghp_" + "a1B2" * 9
