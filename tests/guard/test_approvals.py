@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 from trustfold.guard import ToolGuard
+from trustfold.guard.checking import Decision, check_recorded
+from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
+from trustfold.guard.tools import Tool
 from trustfold.schemas.codec import rfc3339
 
 
@@ -66,6 +69,15 @@ async def test_every_key_that_asks_needs_an_approval(guard: ToolGuard) -> None:
     approved(guard, "bash", "order-2", scope="tool")
     assert (await guard.call("bash", works, {"command": "git pull"}, session_id="s")).ok
     assert published(guard, "tool_call.started")[0]["approvals"] == ["order-1", "order-2"]
+
+
+def test_a_recorded_call_passed_by_an_approval(guard: ToolGuard, clock: MovableClock) -> None:
+    """As long as it held; the key is then the call's own."""
+    approved(guard)
+    call = Call(Tool(name="a"), {}, "s", guard.settings.workspace_id)
+    assert check_recorded(guard.view, call, guard.clock.now_ms()) == (Decision(allowed=True, code="approved"), "a")
+    clock.move(3600)
+    assert check_recorded(guard.view, call, guard.clock.now_ms())[0].ask
 
 
 async def test_an_approval_ends_by_its_time(guard: ToolGuard, clock: MovableClock) -> None:

@@ -28,6 +28,7 @@ from trustfold.schemas.redaction import redact, redact_record, redact_text
 from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.web.routes import more_routes
 
 EXAMPLES_EACH = int(os.environ.get("TRUSTFOLD_FUZZ", "60"))
 FUZZ = settings(
@@ -37,7 +38,7 @@ FUZZ = settings(
 )
 PATHS = (
     *("/v1/events", "/v1/commands", "/v1/settings", "/v1/reload", "/v1/decisions", "/v1/state", "/v1/dead-letters"),
-    *("/v1/dead-letters/republish", "/healthz", "/"),
+    *("/v1/dead-letters/republish", "/v1/check", "/v1/traces", "/v1/logs", "/healthz", "/"),
 )
 
 anything = st.recursive(
@@ -69,7 +70,7 @@ def server() -> Any:
     """A server that takes orders, in this process."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "store.sqlite")
-        app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True))
+        app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
         with TestClient(app, base_url="http://127.0.0.1:8321", raise_server_exceptions=True) as client:
             yield client
 
