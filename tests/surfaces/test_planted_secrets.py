@@ -12,7 +12,7 @@ import orjson
 import pytest
 from command_line import trustfold
 from otlp import request, span
-from planted_secrets import events_with, found_in, lines_of_all_kinds
+from planted_secrets import EVENTS, events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
 from trustfold.schemas.redaction import HIDDEN, redact_record
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -164,3 +164,13 @@ def test_little_of_ordinary_code_and_prose_is_redacted() -> None:
     rest = re.sub(re.escape(HIDDEN), "", shown)
     assert len(sample) > 100_000
     assert (len(sample) - len(rest)) / len(sample) < 0.01
+
+
+def test_records_seen_before_change_no_redaction() -> None:
+    """Values that are remembered as clean, and times and ids in their place, hide no secret behind them."""
+    clean = EVENTS["tool_call.finished"]
+    for number, (kind, (text, secret)) in enumerate(KINDS.items()):
+        redact_record(orjson.dumps(clean))
+        for field in ("time", "id", "session_id", "tool_name", "result"):
+            left = redact_record(orjson.dumps(clean | {field: text, "call_id": str(number)}))
+            assert secret.encode() not in left, (kind, field)
