@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys
+from .fallback import FallbackDedupeStore
 from .keeping import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
 from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
@@ -180,17 +181,29 @@ class Joiner:
             if ended is not None:
                 return ended
 
-    async def claim_once(self, key: str, call: Call, lease_ms: int) -> bool:
-        """Take a key for as long as given; False where another call has it, or the store cannot say."""
+    async def claim_once(self, key: str, call: Call, lease_ms: int) -> DedupeRecord | None:
+        """Take a key for as long as given; None where another call has it, or a shared store cannot say."""
         holder = new_id(self._clock.now_ms())
         record = DedupeRecord(
             key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=holder, params_digest="", request_id=""
         )
+        store = self._store
+        claims = store.claim_shared if isinstance(store, FallbackDedupeStore) else store.claim
         try:
-            return (await self._store.claim(record, lease_ms)).mine
+            claim = await claims(record, lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._complain(call, "claim", error)
-            return False
+            return None
+        return claim.record if claim.mine else None
+
+    async def give_back(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
+        """Free keys of `claim_once` that were not needed."""
+        for record in claimed:
+            last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
+            if type(self._store) is InMemoryDedupeStore:
+                await last  # never waits, so nothing can cut it off
+            else:
+                self._in_background(last)
 
     def _waits_for_this(self, holder: str) -> bool:
         """Whether a twin cannot end before this call does: this call is made within it, or blocks its event loop."""
