@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -19,13 +21,23 @@ from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.topology import LocalTopology
 
 
+@contextmanager
+def open_to_all() -> Iterator[None]:
+    """A umask that takes nothing away from anybody."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which everything was stored: SQLite, and Parquet recorded from it."""
+    """A directory in which everything was stored under a umask of 0: SQLite, and Parquet recorded from it."""
     directory = tmp_path_factory.mktemp("planted")
     lines = lines_of_all_kinds(every=8)
     (directory / "raw.ndjson").write_bytes(b"\n".join(lines))
-    with EmbeddedEngine.open(directory / "kept" / "store.sqlite") as engine:
+    with open_to_all(), EmbeddedEngine.open(directory / "kept" / "store.sqlite") as engine:
         for start in range(0, len(lines), 1000):
             engine.ingest(lines[start : start + 1000])
         recorded = trustfold(
@@ -87,7 +99,7 @@ def test_the_terminal_shows_no_secret(place: Path, command: tuple[str, ...]) -> 
 
 
 def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
-    """Files 0600, directories 0700."""
+    """Files 0600, directories 0700, though the umask would have let everybody read them."""
     for path in (place / "kept", *(place / "kept").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
@@ -100,8 +112,15 @@ def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
         ("letters.ndjson", ("replay", "few.ndjson", "--dead-letters", "letters.ndjson")),
         ("events.ndjson", ("import", "spans.json", "--output", "events.ndjson")),
         ("rows.csv", ("sql", "COPY (FROM failures LIMIT 1) TO 'rows.csv'", "--history", "kept/history")),
+        (
+            "plot.html",
+            (
+                *("whatif", "--search", "--grid", "behaviour.repetitive_calls.minor=2", "--history", "kept/history"),
+                *("--html", "plot.html"),
+            ),
+        ),
     ],
-    ids=["report", "replay", "import", "sql"],
+    ids=["report", "replay", "import", "sql", "whatif"],
 )
 def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: str, command: tuple[str, ...]) -> None:
     """Whatever the umask; a file that was there before keeps its mode."""
@@ -118,11 +137,8 @@ def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: s
             )
         )
     )
-    before = os.umask(0)
-    try:
+    with open_to_all():
         done = trustfold(*command, cwd=place)
-    finally:
-        os.umask(before)
     assert (place / made).exists(), done
     assert stat.S_IMODE((place / made).stat().st_mode) == 0o600
     if made != "rows.csv":
