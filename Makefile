@@ -114,6 +114,10 @@ docs: $(VENV)/dev ## Check the documents: links lead somewhere
 bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 	@$(BIN)/python tests/bench $(ARGS)
 
+.PHONY: soak
+soak: $(VENV)/dev ## Run a worker under session churn and see that it stays as small as it is: ARGS="--minutes 40 --rate 3000"
+	@$(BIN)/python tests/bench/soak.py $(ARGS)
+
 .PHONY: quality
 quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, on recorded runs of real agents
 	@$(BIN)/python tests/quality $(ARGS)
@@ -126,9 +130,17 @@ fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" 
 explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `make test` draws the same ones each time
 	@$(BIN)/pytest $(IN_PARALLEL) -m hypothesis --hypothesis-profile default $(ARGS)
 
+.PHONY: chaos
+chaos: $(VENV)/dev ## Kill, pause and restart workers, brokers and the recorder under load: 10 minutes (ARGS="--seed 7 --kills 20 --minutes 5")
+	@$(BIN)/python tests/chaos $(ARGS)
+
 .PHONY: peers
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)
+
+.PHONY: agents
+agents: $(VENV)/dev ## Try real coding agents from npm against a scripted model (ARGS="claude codex" for some of them)
+	@$(BIN)/python tests/agents $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the environment, builds and caches

@@ -199,7 +199,7 @@ class CallFlow:
             return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
         if trust is not None and await self._approved(call, trust):
             return None
-        if self.permission is None:
+        if self.permission is None or not self.permission.decides(trust):
             return self._unattended(call, trust)
         if self._settings.shadow:
             # The platform's own plugin decides as it would without us.

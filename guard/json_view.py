@@ -61,7 +61,8 @@ def sent_form(args: dict[str, Any], form: tuple[Any, bytes] | None = None) -> di
     `form` is their `json_form`, where that is known.
     """
     plain, raw = form or json_form(args)
-    if plain is not args:
+    is_plain = plain is args  # the type checker would take one for the other
+    if not is_plain:
         sent: dict[str, Any] = json_view(args, open_objects=False)
         return sent
     if _PLAIN.issuperset(map(type, args.values())):

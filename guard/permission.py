@@ -154,12 +154,13 @@ class PermissionWrapper:
     """A permission plugin laid inside of reliability; itself a plugin with an asynchronous face."""
 
     def __init__(
-        self, inner: PermissionPlugin | Ask, guard: ToolGuard | None = None, *, ask: Ask | None = None
+        self, inner: PermissionPlugin | Ask | None, guard: ToolGuard | None = None, *, ask: Ask | None = None
     ) -> None:
         """Wrap a plugin, or a function with the arguments of its `check_permission`.
 
         Args:
-            inner: decides about everything that is trusted. Of what is not, it sees `force_ask` in the context.
+            inner: decides about everything that is trusted. Of what is not, it sees `force_ask` in the context. None:
+                what is trusted is allowed without a word, and only `ask` is asked about the rest.
             guard: needed where the wrapper is asked by the platform itself and not handed to a guard.
             ask: asks a person, for plugins that know no `force_ask`: what the plugin allows by itself (its answer's
                 `method` is not `user`) is asked again with it.
@@ -167,6 +168,10 @@ class PermissionWrapper:
         self._inner = inner
         self._guard = guard
         self._ask = ask
+
+    def decides(self, trust: Trust | None) -> bool:
+        """Whether a call with this trust is its to decide about; what nobody decides about is allowed."""
+        return self._inner is not None or must_ask(trust)
 
     async def check_permission(
         self,
@@ -196,12 +201,14 @@ class PermissionWrapper:
             return Answer(allowed=False, info={"method": "reliability", "reason": refusal_message(tool_name, trust)})
         if trust is not None and must_ask(trust):
             context = {**(context or {}), CONTEXT_KEY: escalation_context(trust), "force_ask": True}
-        plugin: Any = self._inner
+        plugin: Any = self._inner or self._ask
+        if plugin is None or (self._inner is None and not must_ask(trust)):
+            return Answer(allowed=not must_ask(trust), info={"method": "reliability"})
         check: Ask = getattr(plugin, "check_permission", plugin)
         answer = await _asked(check, tool_name, args, context, call_id)
         if trust is None or not must_ask(trust):
             return answer
-        if answer.allowed and self._ask is not None and answer.info.get("method") != "user":
+        if answer.allowed and self._inner and self._ask is not None and answer.info.get("method") != "user":
             answer = await _asked(self._ask, tool_name, args, context, call_id)
             answer.info.setdefault("method", "user")
         answer.info.setdefault("escalation", context[CONTEXT_KEY] if context else {})

@@ -178,7 +178,14 @@ class StandingRow(Row, total=False):
 
 
 class RulesRow(Row, total=False):
-    """The rules in force from there on, and what the environment overrode (embedded engine only)."""
+    """The rules in force from there on, and what the environment overrode.
+
+    On Kafka `source_*` say where they hold from; in the log of the embedded engine they hold from their own place on.
+    """
+
+    source_topic: str | None
+    source_partition: int | None
+    source_offset: int | None
 
 
 ROWS: dict[str, type[Row]] = {
@@ -194,7 +201,7 @@ ROWS: dict[str, type[Row]] = {
     "standings": StandingRow,
     RULES_TOPIC: RulesRow,
 }
-"""Row of every topic but `events`, and of the rules in force."""
+"""Row of every topic but `events`."""
 
 _OWN = {
     kind: [

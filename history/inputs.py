@@ -2,20 +2,23 @@
 
 The embedded engine's log and recorded files have one numbering over all inputs, so their order is exact. Kafka keeps
 order within a partition; between partitions the arrival decides, as it did for the workers, though not to the same
-record.
+record. Which rules an input was folded by is exact on both: the embedded log has them at their place, and on Kafka
+`recorded_rules` names the offset of each partition that they hold from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import NamedTuple
 
 import duckdb
+import orjson
 
 from ..projections.rule_source import RULES_TOPIC
 from .catalogue import no_bar
@@ -23,6 +26,9 @@ from .errors import HistoryError
 from .files import APPENDED_PARTITION
 
 PAGE = 5000
+
+_SAYS = ("base", "environment", "settings")
+"""Fields of a record of `rules` that say what held, and not where."""
 
 
 class Input(NamedTuple):
@@ -34,6 +40,8 @@ class Input(NamedTuple):
         key: record key, which names the scope of a setting.
         value: the record; None clears a setting.
         echo: the engine appended it when something fell due.
+        edition: the rules it was folded by: a place in `Inputs.editions`; None where the records do not tell.
+        caused: likewise for the outcomes and standings that it caused, by topic, a slash and their key.
     """
 
     topic: str
@@ -41,6 +49,17 @@ class Input(NamedTuple):
     key: bytes | None
     value: bytes | None
     echo: bool
+    edition: int | None = None
+    caused: Mapping[str, int] = MappingProxyType({})
+
+
+class Setting(NamedTuple):
+    """One record of `settings`, as it was recorded."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +72,19 @@ class Inputs:
         whole: sessions that are in it from their beginning and that something happened in since the time asked for;
             None when no time was asked for: all are.
         active: whether something happened in any session since then.
+        editions: records of `rules` that differ in what they say, of a history of Kafka.
+        settings: all of `settings`, for them.
+        appended: `Input.caused` of the events that workers appended, by their id: a session's next event may have
+            revealed what fell due before the appended one was read.
     """
 
     path: Path
     count: int
     whole: frozenset[str] | None = None
     active: bool = True
+    editions: tuple[bytes, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    appended: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Input]:
         """The inputs, as often as wanted."""
@@ -66,11 +92,11 @@ class Inputs:
             connection.execute("SET threads = 1")
             no_bar(connection)
             connection.execute(
-                "SELECT topic, arrived_ms, key, record, echo FROM read_parquet(?)", [str(self.path)]
+                "SELECT topic, arrived_ms, key, record, echo, edition, caused FROM read_parquet(?)", [str(self.path)]
             )  # in the order of the file
             while page := connection.fetchmany(PAGE):
-                for topic, arrived_ms, key, record, echo in page:
-                    yield Input(topic, arrived_ms, _bytes(key), _bytes(record), echo)
+                for topic, arrived_ms, key, record, echo, edition, caused in page:
+                    yield Input(topic, arrived_ms, _bytes(key), _bytes(record), echo, edition, caused or {})
 
 
 _SINCE = """
@@ -82,33 +108,58 @@ WHERE fault IS NULL AND session_id IS NOT NULL GROUP BY session_id HAVING max(ti
 # What the embedded engine appends itself, which has keys, it folds by its own time, whatever the clock says.
 _ORDERED = f"""
 WITH given AS (
-    SELECT 'events' AS topic, "partition", "offset", arrived, key, record, coalesce(appended, false) AS echo
+    SELECT 'events' AS topic, "partition", "offset", arrived, key, record, coalesce(appended, false) AS echo, id
     FROM recorded_events WHERE record IS NOT NULL AND "partition" <> {APPENDED_PARTITION} AND (
         $warm IS NULL OR time >= $warm OR session_id IN (SELECT session_id FROM refold_sessions))
     UNION ALL
-    SELECT 'commands', "partition", "offset", arrived, key, record, false FROM recorded_commands WHERE record IS NOT NULL
+    SELECT 'commands', "partition", "offset", arrived, key, record, false, id
+    FROM recorded_commands WHERE record IS NOT NULL
     UNION ALL
-    SELECT 'settings', "partition", "offset", arrived, key, record, false FROM recorded_settings
+    SELECT 'settings', "partition", "offset", arrived, key, record, false, NULL FROM recorded_settings
     WHERE record IS NOT NULL OR gone
     UNION ALL
-    SELECT '{RULES_TOPIC}', "partition", "offset", arrived, key, record, false FROM recorded_rules WHERE record IS NOT NULL
+    SELECT '{RULES_TOPIC}', "partition", "offset", arrived, key, record, false, NULL FROM recorded_rules
+    WHERE record IS NOT NULL AND source_topic IS NULL
     UNION ALL
-    SELECT 'outcomes', "partition", "offset", arrived, key, record, true FROM recorded_outcomes
+    SELECT 'outcomes', "partition", "offset", arrived, key, record, true, id FROM recorded_outcomes
     WHERE type = 'time.passed' AND ($warm IS NULL OR time >= $warm)
     UNION ALL
-    SELECT 'standings', "partition", "offset", arrived, key, record, true FROM recorded_standings
+    SELECT 'standings', "partition", "offset", arrived, key, record, true, id FROM recorded_standings
     WHERE type = 'standing.due' AND ($warm IS NULL OR time >= $warm)
 )
-SELECT topic, CASE WHEN one_log AND echo AND key IS NOT NULL THEN -1 ELSE coalesce(epoch_ms(arrived), -1) END AS arrived_ms,
-       key, record, echo
+SELECT placed.topic AS topic,
+       CASE WHEN one_log AND echo AND key IS NOT NULL THEN -1 ELSE coalesce(epoch_ms(arrived), -1) END AS arrived_ms,
+       key, record, echo, own.edition AS edition, editions AS caused
 FROM (
     SELECT *, CASE WHEN one_log THEN NULL
               ELSE max(coalesce(arrived, TIMESTAMP 'epoch')) OVER (PARTITION BY topic, "partition" ORDER BY "offset")
               END AS place
     FROM given, (SELECT source LIKE 'store %' OR source LIKE 'files %' AS one_log FROM recorded_from)
-)
-ORDER BY place, "offset", topic <> '{RULES_TOPIC}', topic, "partition"
+) AS placed
+ASOF LEFT JOIN refold_editions AS own
+    ON placed.topic = own.topic AND placed."partition" = own."partition" AND placed."offset" >= own."offset"
+LEFT JOIN refold_caused ON cause = placed.id
+ORDER BY place, placed."offset", placed.topic <> '{RULES_TOPIC}', placed.topic, placed."partition"
 """  # noqa: S608 - our own numbers and names
+
+# What an event caused stands on other partitions, which have changed their rules at places of their own.
+_CAUSED = """
+CREATE OR REPLACE TEMP TABLE refold_caused AS
+SELECT cause, map(list(place), list(edition)) AS editions FROM (
+    SELECT cause, told.topic || '/' || key AS place, arg_min(edition, told."offset") AS edition FROM (
+        SELECT 'outcomes' AS topic, "partition", "offset", key, cause FROM recorded_outcomes
+        UNION ALL
+        SELECT 'standings', "partition", "offset", key, cause FROM recorded_standings
+    ) AS told
+    ASOF JOIN refold_editions AS held
+        ON told.topic = held.topic AND told."partition" = held."partition" AND told."offset" >= held."offset"
+    WHERE cause IS NOT NULL AND key IS NOT NULL
+    GROUP BY ALL
+)
+GROUP BY cause
+"""
+
+_APPENDED = "SELECT cause, editions FROM refold_caused JOIN recorded_events ON id = cause WHERE appended"
 
 
 @contextmanager
@@ -141,12 +192,46 @@ def lined_up(
                 whole, active = frozenset(name for name, is_whole in rows if is_whole), bool(rows)
             else:
                 connection.execute("CREATE OR REPLACE TEMP TABLE refold_sessions AS SELECT '' AS session_id")
+            editions = _editions(connection)
+            settings = _settings(connection) if editions else ()
+            appended = dict(connection.execute(_APPENDED).fetchall())
             written = connection.execute(
                 f"COPY ({_ORDERED}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)", {"warm": start}
             ).fetchone()
         except duckdb.Error as error:
             raise HistoryError(f"the recorded inputs cannot be read ({error})") from error
-        yield Inputs(path, int(written[0]) if written else 0, whole, active)
+        yield Inputs(path, int(written[0]) if written else 0, whole, active, editions, settings, appended)
+
+
+def _editions(connection: duckdb.DuckDBPyConnection) -> tuple[bytes, ...]:
+    """What held in the partitions of Kafka, the older before the newer, and tables of where it held."""
+    connection.execute(
+        'CREATE OR REPLACE TEMP TABLE refold_editions (topic VARCHAR, "partition" BIGINT, "offset" BIGINT, '
+        "edition INTEGER)"
+    )
+    rows = connection.execute(
+        'SELECT source_topic, source_partition, source_offset, arg_max(record, "offset"), min(time) AS told '
+        "FROM recorded_rules WHERE record IS NOT NULL AND source_topic IS NOT NULL GROUP BY ALL ORDER BY told"
+    ).fetchall()
+    known: dict[bytes, int] = {}
+    kept: list[bytes] = []
+    for topic, partition, offset, record, _ in rows:
+        body = orjson.loads(record)
+        said = orjson.dumps([body.get(name) for name in _SAYS], option=orjson.OPT_SORT_KEYS)
+        if said not in known:
+            known[said] = len(kept)
+            kept.append(record.encode())
+        connection.execute("INSERT INTO refold_editions VALUES (?, ?, ?, ?)", [topic, partition, offset, known[said]])
+    connection.execute(_CAUSED)
+    return tuple(kept)
+
+
+def _settings(connection: duckdb.DuckDBPyConnection) -> tuple[Setting, ...]:
+    rows = connection.execute(
+        'SELECT "partition", "offset", key, record FROM recorded_settings WHERE record IS NOT NULL OR gone '
+        'ORDER BY "partition", "offset"'
+    ).fetchall()
+    return tuple(Setting(partition, offset, _bytes(key), _bytes(record)) for partition, offset, key, record in rows)
 
 
 def _moment(time: datetime | None) -> datetime | None:

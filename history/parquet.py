@@ -13,7 +13,6 @@ from typing import Any
 
 import duckdb
 
-from ..projections.rule_source import RULES_TOPIC
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, HistoryFull, is_full
@@ -36,8 +35,8 @@ ROW_GROUPS = (122_880, 16_384, 2048)
 """Rows of a group, which is in memory as a whole while it is written; fewer where rows are wide."""
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-RECORDED_TOPICS = tuple(topic for topic in _KINDS if topic != RULES_TOPIC)
-"""Every topic that a history can hold; beside them the rules in force, which no broker has."""
+RECORDED_TOPICS = tuple(_KINDS)
+"""Every topic that a history can hold."""
 
 
 class _OutOfMemory(HistoryError):

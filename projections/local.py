@@ -50,8 +50,13 @@ class LocalTopology:
         *,
         load: Load = lambda _stage, _key: None,
         next_offsets: dict[str, int] | None = None,
+        choose: Callable[[str, LogRecord], RuleSource] | None = None,
     ) -> None:
-        """Start over stored states (`load` by stage name and key) at the given log positions."""
+        """Start over stored states (`load` by stage name and key) at the given log positions.
+
+        `choose` gives the rules for a record of a topic, where they are not the same for all.
+        """
+        self._choose = choose
         self.source = source_of(rules)
         self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
         self.next_offsets.update(next_offsets or {})
@@ -117,7 +122,10 @@ class LocalTopology:
         return offset
 
     def _fold(self, topic: str, record: LogRecord, left: list[Output]) -> None:
-        for output in self.processors[STAGE_OF_TOPIC[topic].name].process(topic, (record,)):
+        processor = self.processors[STAGE_OF_TOPIC[topic].name]
+        if self._choose is not None:
+            processor.source = self._choose(topic, record)
+        for output in processor.process(topic, (record,)):
             self._pass_on(output, left)
 
     def _pass_on(self, output: Output, left: list[Output]) -> None:

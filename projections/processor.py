@@ -3,6 +3,10 @@
 One StageProcessor folds one stage over one partition. It reads no clock and does no I/O: the engine hands it
 records, persists what it returns, and asks it what is due. Re-delivered records are recognised by the position
 kept in each key's state and change nothing (design 1, Why it can be fast and exact at once).
+
+A key that is idle for long begins anew with its next record, as its own records alone decide. Its stored state is
+dropped later, once no record can come any more that would go on with it; when that happens shows nowhere
+(docs/decisions/0047-idle-states-are-over.md).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from ..schemas.events import epoch_ms
 from ..schemas.rules import Rules
 from .dead_letters import dead_letter, described_without_secrets
 from .emit import Emitter, Output
+from .idle import IdleKeys, Rest
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, header
 from .stage import KeyState, Stage
@@ -32,6 +37,10 @@ FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
 
 ORIGIN_BITS = 14
 """Room for the ordinals of what one record makes a stage tell: 64 for each call that a session may have open."""
+
+
+IDLE_AT_ONCE = 500
+"""Idle states looked at for each snapshot; a backlog of them goes over several."""
 
 
 class SourceRecord(Protocol):
@@ -93,8 +102,12 @@ class StageProcessor:
         self._due_heap: list[tuple[int, str]] = []
         self._due_known: dict[str, int] = {}
         self._due_told: set[str] = set()
+        self._idle = IdleKeys()
+        self._leaving: set[str] = set()
+        self._parting: dict[str, int] = {}
+        self._arrivals = self._idle_until = 0
 
-    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0915 - one hot loop
+    def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0912, PLR0915 - one hot loop
         """Fold records of one source topic, in order, and return what they cause.
 
         Bad input never raises: it comes back as an output on `dead-letters`. Rules that change meanwhile hold from the
@@ -112,6 +125,9 @@ class StageProcessor:
         outputs = emit.outputs = []
         emit.origin_topic = topic
         clock, folded = self.stream_time, 0
+        idle_ms, by_arrival = stage.idle_ms(rules), stage.by_arrival
+        renews, part_with = stage.renews, stage.part_with
+        arrivals = LAST_MS
         for record in records:
             value, offset = record.value, record.offset
             if value is None:
@@ -132,24 +148,40 @@ class StageProcessor:
                 continue
             state.positions[slot] = offset
             dirty[key] = state
-            if 0 < record.timestamp < at - CLOCK_TOLERANCE_MS:
-                at = max(record.timestamp + CLOCK_TOLERANCE_MS, FIRST_MS)
+            timestamp = record.timestamp
+            if 0 < timestamp < at - CLOCK_TOLERANCE_MS:
+                at = max(timestamp + CLOCK_TOLERANCE_MS, FIRST_MS)
                 emit.count("clamped")
+            if timestamp < arrivals:  # noqa: PLR1730 - as below
+                arrivals = timestamp
+            said = at
+            heard = timestamp if by_arrival and timestamp > 0 else said
             if at < state.clock:  # noqa: PLR1730 - runs for every event, and max() costs three times as much
                 at = state.clock
-            if at > clock:  # noqa: PLR1730 - as above
-                clock = at
             emit.origin = offset << ORIGIN_BITS
-            emit.begin(event_id, at, traceparent_of(record.headers) if record.headers else None)
-            before = len(outputs)
+            traceparent = traceparent_of(record.headers) if record.headers else None
+            emit.begin(event_id, at, traceparent)
+            before, alive = len(outputs), renews(event)
+            last = state.arrived or state.clock
             try:
                 own = scoped or state.overrides
-                fold(state, event, at, source.of(*stage.scopes(state, event)) if own else rules, emit)
+                its_rules = source.of(*stage.scopes(state, event)) if own else rules
+                if heard - last >= idle_ms and last and alive and part_with(state, key, at, its_rules, emit):
+                    state = dirty[key] = self._begin_anew(key, state)
+                    if own:
+                        its_rules = source.of(*stage.scopes(state, event))
+                    at = said
+                    emit.begin(event_id, at, traceparent)
+                fold(state, event, at, its_rules, emit)
             except Exception as fault:  # noqa: BLE001 - a fault of ours must not stop the partition; the event is kept
                 del outputs[before:]
                 self.rejected += 1
                 outputs.append(dead_letter(record, topic, self.partition, _fault(fault)))
             state.clock = at
+            if at > clock:  # noqa: PLR1730 - as above
+                clock = at
+            if by_arrival and alive and heard > last:
+                state.arrived = heard
             folded += 1
             due = due_at(state)
             if due is None:
@@ -160,18 +192,27 @@ class StageProcessor:
                 self._schedule(key, due)  # a later one is looked up when the earlier one has come
         self.stream_time = clock
         self.folded += folded
+        if self._arrivals < arrivals < LAST_MS:
+            self._arrivals = arrivals
         return outputs
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Learn stream time and due times of stored states after a restart, from their headers alone."""
+        """Learn stream time, due times and keys of stored states after a restart, from their headers alone."""
         for raw_key, snapshot in items:
             _, clock, due = header(snapshot)
             self.stream_time = max(self.stream_time, clock)
+            self._idle.add(raw_key, clock)
             if due is not None:
                 self._schedule(raw_key.decode(), due)
 
     def next_due(self) -> int | None:
         """Earliest time at which something falls due, milliseconds; None if nothing is."""
+        due = self._next_of_states()
+        parting = min(self._parting.values(), default=None)
+        return due if parting is None or (due is not None and due <= parting) else parting
+
+    def _next_of_states(self) -> int | None:
+        """Earliest time at which a state changes by itself, milliseconds; None if none does."""
         heap, known = self._due_heap, self._due_known
         while heap:
             due, key = heap[0]
@@ -196,12 +237,23 @@ class StageProcessor:
         outputs = emit.outputs = []
         if not self.source.rules.enabled:
             return outputs
-        while (due := self.next_due()) is not None and due <= now:
+        while (due := self._next_of_states()) is not None and due <= now:
             _, key = heapq.heappop(self._due_heap)
             self._due_told.add(key)
             emit.begin(f"{key}@{due}", due)
             self.stage.due(self._state_of(key), key, due, self.source.rules, emit)
+        for due, key in sorted((due, key) for key, due in self._parting.items() if due <= now):
+            self._part_with(key, due)
         return outputs
+
+    def _part_with(self, key: str, due: int) -> None:
+        """Append that an idle key's time has come, unless it has been heard of since."""
+        del self._parting[key]
+        state = self._state_of(key)
+        heard = state.arrived or state.clock
+        if heard + self.stage.idle_ms(self.source.rules) <= due and self.stage.rest(state) is Rest.TOLD:
+            self._emit.begin(f"{key}@{due}", due)
+            self.stage.pass_time(state, key, due, self._emit)
 
     def _schedule(self, key: str, due: int) -> None:
         """Have `next_due` look at a key by then; never, where no event may have that time any more."""
@@ -216,8 +268,13 @@ class StageProcessor:
         counts, self._emit.counts = self._emit.counts, {}
         return counts
 
-    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
-        """Snapshots of the states touched since the last call; they count as clean from now on."""
+    def snapshot(self, now: int = 0) -> list[tuple[bytes, bytes | None]]:
+        """Snapshots of the states touched since the last call, which count as clean from now on; None: dropped.
+
+        Call it when what the last call gave is stored. `now` is the wall clock, milliseconds: what is idle by the log
+        and by that clock is dropped; with 0 nothing is.
+        """
+        self._leaving.clear()
         due_at, encode = self.stage.due_at, self._codec.encode
         taken: list[tuple[bytes, bytes | None]] = [
             (key.encode(), encode(state, due_at(state))) for key, state in self._dirty.items()
@@ -225,8 +282,49 @@ class StageProcessor:
         live = self._live
         for key in self._dirty:
             live[key] = live.pop(key)  # most recently used last, for forget_clean
+        taken += self._drop_idle(min(now, self._reached(now)))
         self._dirty.clear()
         return taken
+
+    def _reached(self, now: int) -> int:
+        """Time that the log has reached, milliseconds: no record to come is much older."""
+        if not self.stage.by_arrival:
+            return self.stream_time
+        if self._arrivals > now + CLOCK_TOLERANCE_MS:  # says a publisher whose clock runs ahead
+            self._arrivals = self._idle_until
+        self._idle_until = self._arrivals
+        return self._arrivals
+
+    def _drop_idle(self, now: int) -> list[tuple[bytes, None]]:
+        """Drop states that no record to come can go on with: over, and over for so long that none is on its way.
+
+        A state touched since the last snapshot stays: its records may have to be folded again.
+        """
+        stage = self.stage
+        idle_ms = stage.idle_ms(self.source.rules)
+        wait = idle_ms + min(idle_ms, stage.late_ms)
+        dropped: list[tuple[bytes, None]] = []
+        for raw_key in self._idle.take(now - wait, IDLE_AT_ONCE):
+            key = raw_key.decode()
+            state = self._live.get(key) or self._stored(key)
+            if state is None:
+                continue
+            heard = state.arrived or state.clock
+            if heard + wait > now:
+                self._idle.add(raw_key, heard)
+                continue
+            rest = stage.rest(state)
+            if rest is Rest.NOTHING and key not in self._dirty:
+                dropped.append((raw_key, None))
+                self._emit.count("dropped")
+                self._live.pop(key, None)
+                self._due_known.pop(key, None)
+                self._leaving.add(key)
+                continue
+            if rest is Rest.TOLD:
+                self._parting[key] = heard + idle_ms
+            self._idle.add(raw_key, now)
+        return dropped
 
     def forget_clean(self, keep: int) -> None:
         """Drop decoded states without an unsaved change, longest unused first, until `keep` are left."""
@@ -236,18 +334,31 @@ class StageProcessor:
                 del self._live[key]
 
     def state(self, key: str) -> KeyState | None:
-        """Live or stored state of a key, for views; None if the key was never seen."""
-        if key in self._live or self._load(key.encode()) is not None:
+        """Live or stored state of a key, for views; None if nothing is known of the key."""
+        if key in self._live or self._stored(key) is not None:
             return self._state_of(key)
         return None
 
     def _state_of(self, key: str) -> KeyState:
         state = self._live.get(key)
         if state is None:
-            stored = self._load(key.encode())
-            state = self._codec.decode(stored) if stored is not None else self.stage.state_type()
+            state = self._stored(key)
+            if state is None:
+                state = self.stage.state_type()
+                self._idle.add(key.encode(), self._arrivals if self.stage.by_arrival else self.stream_time)
             state.positions.extend([-1] * (len(self._slots) - len(state.positions)))
             self._live[key] = state
+        return state
+
+    def _stored(self, key: str) -> KeyState | None:
+        """Stored state of a key, decoded; None where there is none, or is none any more."""
+        stored = self._load(key.encode()) if key not in self._leaving else None
+        return self._codec.decode(stored) if stored is not None else None
+
+    def _begin_anew(self, key: str, over: KeyState) -> KeyState:
+        """A fresh state in place of one that is over; what was folded into that one stays folded."""
+        state: KeyState = self.stage.state_type(positions=over.positions)
+        self._live[key] = state
         return state
 
 

@@ -8,6 +8,7 @@ batches and touches no state.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 TOPIC = "settings"
 
 RULES_TOPIC = "rules"
-"""Name under which the embedded engine's log keeps which rules held from there on; no topic of any broker."""
+"""Which rules held from where on: a name in the embedded engine's log, and a topic on Kafka."""
+
+RULES_TYPE = "rules.in_force"
 
 MAX_RESOLVED = 1024
 """Combinations of overrides kept resolved; more than that and they are resolved again."""
@@ -51,6 +54,27 @@ class RulesInForce(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     environment: SettingsOverrides = SettingsOverrides()
 
 
+class RulesPlaced(RulesInForce, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag=RULES_TYPE):
+    """A record of the topic `rules`: what a partition of a source topic is folded by from an offset on.
+
+    Attributes:
+        id: the same for each repetition of the record.
+        time: when the rules were taken, RFC 3339.
+        topic: source topic, catalogue name.
+        partition: its partition.
+        offset: first offset that is folded by them.
+        settings: records of `settings` that are part of them: next offset by partition.
+    """
+
+    id: str
+    time: str
+    schema_version: str
+    topic: str
+    partition: int
+    offset: int
+    settings: dict[str, int] = {}
+
+
 _decode_rules = msgspec.json.Decoder(RulesInForce).decode
 
 
@@ -62,21 +86,37 @@ class RuleSource:
         environment: what the environment overrides; it wins over every scope.
         rules: what holds where no scope overrides anything.
         scoped: whether any user or workspace overrides something.
+        changes: counts the changes.
     """
 
-    __slots__ = ("_resolved", "_scopes", "base", "environment", "rules", "scoped")
+    __slots__ = ("_resolved", "_scopes", "base", "changes", "environment", "rules", "scoped")
 
     def __init__(self, base: Rules | None = None, environment: SettingsOverrides | None = None) -> None:
         """Start with scopes that override nothing."""
         self.base = base or Rules()
         self.environment = environment
         self._scopes: dict[str, SettingsOverrides] = {}
+        self.changes = 0
         self._swap()
 
     def rebase(self, base: Rules) -> None:
         """Take other rules as those that scopes override; effective from the next batch on."""
         self.base = base
         self._swap()
+
+    def copy(self) -> RuleSource:
+        """Another source that says the same, and goes on to when this one changes."""
+        made = RuleSource(self.base, self.environment)
+        made.replace(self._scopes)
+        return made
+
+    def says_the_same(self, other: RuleSource) -> bool:
+        """Whether another source has the same rules, environment and overrides."""
+        return (
+            self.base == other.base
+            and (self.environment or SettingsOverrides()) == (other.environment or SettingsOverrides())
+            and self._scopes == other._scopes
+        )
 
     def in_force(self) -> bytes:
         """The rules, and what the environment overrides, as a log keeps them."""
@@ -155,6 +195,13 @@ class RuleSource:
     def _forget(self) -> None:
         self._resolved: dict[tuple[str, str, str], Rules] = {}
         self.scoped = bool(self._scopes)
+        self.changes += 1
+
+
+def fingerprint(rules: RulesInForce) -> str:
+    """Short name of rules and what the environment overrides; equal ones have the same in every process."""
+    kept = msgspec.json.encode(RulesInForce(base=rules.base, environment=rules.environment), order="deterministic")
+    return blake2b(kept, digest_size=6).hexdigest()
 
 
 def source_of(rules: Rules | RuleSource) -> RuleSource:

@@ -11,6 +11,7 @@ import msgspec
 
 from ..schemas.rules import Rules
 from .emit import Emitter
+from .idle import Rest
 
 
 class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
@@ -22,9 +23,11 @@ class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
         positions: last offset folded, per source topic of the stage; -1 before the first.
         clock: the key's stream time, milliseconds: the largest effective time it has seen.
         overrides: settings that the key's own session overrides (`rule_source.session_overrides`).
+        arrived: when its latest record arrived, milliseconds; 0 where that is not kept: `clock` says it then.
     """
 
     overrides = ""  # not a field: only what belongs to a session has settings of its own
+    arrived = 0  # not a field: only sessions go by the arrival of their records
 
     positions: list[int] = msgspec.field(default_factory=list)
     clock: int = 0
@@ -52,6 +55,17 @@ class Stage(Protocol[StateT]):
     def state_version(self) -> int:
         """Raised when the meaning of stored fields changes; snapshots of another version are refused."""
 
+    @property
+    def by_arrival(self) -> bool:
+        """Whether its keys are idle by the arrival of their records; otherwise by the times of their events."""
+
+    @property
+    def late_ms(self) -> int:
+        """How much later than it is over a state is dropped, at most: no record may be so much out of order."""
+
+    def idle_ms(self, rules: Rules) -> int:
+        """Milliseconds without a record after which a state is over."""
+
     def decode(self, topic: str, value: bytes) -> Any:
         """Read one record of a source topic.
 
@@ -67,6 +81,18 @@ class Stage(Protocol[StateT]):
 
     def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event into its key's state at stream time `at`, emitting what it decides."""
+
+    def renews(self, event: Any) -> bool:
+        """Whether an event is heard of the key itself; not, where trustfold says that a session's time has passed."""
+
+    def rest(self, state: StateT) -> Rest:
+        """What is left of a state, now that its key is idle."""
+
+    def part_with(self, state: StateT, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+        """Tell what has to be told of a state that is over, at stream time `at`; False: something of it stands."""
+
+    def pass_time(self, state: StateT, key: str, at: int, emit: Emitter) -> None:
+        """Append, onto the stage's own source topic, that a time has come at which followers are told of an end."""
 
     def due_at(self, state: StateT) -> int | None:
         """When the state would change by itself, milliseconds; None if never."""

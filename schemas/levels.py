@@ -49,11 +49,12 @@ _SWITCH = "the kill switch is the environment's: TRUSTFOLD_ENABLED"
 _CIRCUITS = "circuits are shared by everybody in a workspace; save them for the workspace"
 _SHARED = "{} shared by all sessions of a workspace; save it for the workspace, or for the user"
 
+_IDLE = "how long states are kept is for whoever runs trustfold to say: in the rules file"
 _OVER_WORKSPACES = "what holds over several workspaces is their user's; save it for the user"
 
 OUT_OF_REACH: dict[Level, dict[str, str]] = {
-    Level.WORKSPACE: {"enabled": _SWITCH, "fleet": _OVER_WORKSPACES},
-    Level.USER: {"enabled": _SWITCH, "breakers": _CIRCUITS},
+    Level.WORKSPACE: {"enabled": _SWITCH, "fleet": _OVER_WORKSPACES, "idle": _IDLE},
+    Level.USER: {"enabled": _SWITCH, "breakers": _CIRCUITS, "idle": _IDLE},
     Level.SESSION: {
         "enabled": _SWITCH,
         "breakers": _CIRCUITS,
@@ -61,6 +62,7 @@ OUT_OF_REACH: dict[Level, dict[str, str]] = {
         "quality": _SHARED.format("the quality of tools is"),
         "fleet": _OVER_WORKSPACES,
         "models": _SHARED.format("what is known of models is"),
+        "idle": _IDLE,
     },
 }
 """Rules a level may not set, and why: their state is shared with others (docs/decisions/0013)."""

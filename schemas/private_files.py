@@ -40,3 +40,18 @@ def open_private(path: str | Path) -> BinaryIO:
         OSError: it cannot be opened.
     """
     return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
+
+
+def replace_file(path: Path, text: str, mode: int = FILE_MODE) -> None:
+    """Write a file in one step: whoever reads it sees the old text or the new one, and never with a wider mode.
+
+    Raises:
+        OSError: it cannot be written; the old one stays.
+    """
+    waiting = path.with_name(f".{path.name}.new")
+    waiting.unlink(missing_ok=True)
+    descriptor = os.open(waiting, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(text.encode())
+    waiting.chmod(mode)
+    waiting.replace(path)

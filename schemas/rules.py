@@ -18,6 +18,7 @@ from .rules_circuits import (
     BreakerPolicy,
     BreakerRules,
 )
+from .rules_idle import IdleRules
 from .rules_limits import ConfidenceRules, GuaranteeRules
 from .rules_quality import QUALITY_BY_CAUSE, ModelRules, QualityRules, RegisteredTool
 from .rules_trust import DEFAULT_FILTER, SERVICE_RULE, EscalationPatch, EscalationRule, FleetRules, TrustRules
@@ -39,6 +40,7 @@ __all__ = [
     "EscalationRule",
     "FleetRules",
     "GuaranteeRules",
+    "IdleRules",
     "Ladder",
     "ModelRules",
     "NudgeRules",
@@ -73,3 +75,4 @@ class Rules(RulesBase, kw_only=True, frozen=True):
     confidence: ConfidenceRules = ConfidenceRules()
     policies: dict[str, Policy] = {}
     fleet: FleetRules = FleetRules()
+    idle: IdleRules = IdleRules()

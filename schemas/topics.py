@@ -25,6 +25,7 @@ MAX_TOPIC_NAME = 249
 """Longest topic name a broker takes."""
 
 _DAY_MS = 86_400_000
+_REPEATABLE_MS = 8 * _DAY_MS
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -51,6 +52,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         kinds: structs of the values; empty when they are nobody else's business.
         internal: only trustfold itself writes and reads it.
         max_message_bytes: Kafka's `max.message.bytes`; None: the broker's default of 1 MiB.
+        compaction_lag_ms: on compacted topics, milliseconds that older records of a key stay readable; None: until the
+            broker compacts.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[type[msgspec.Struct], ...] = ()
     internal: bool = False
     max_message_bytes: int | None = None
+    compaction_lag_ms: int | None = None
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -82,6 +86,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
             config["retention.ms"] = str(self.retention_ms)
         if self.max_message_bytes is not None:
             config["max.message.bytes"] = str(self.max_message_bytes)
+        if self.compaction_lag_ms is not None:
+            config["min.compaction.lag.ms"] = str(self.compaction_lag_ms)
         return config
 
 
@@ -137,6 +143,18 @@ _CATALOGUE = (
         writers=_OPERATOR,
         readers=_READ_BACK | _WORKER,
         kinds=(SettingsChanged,),
+        # Events are folded again, after a crash, under the settings of then: for as long as there are events.
+        compaction_lag_ms=_REPEATABLE_MS,
+    ),
+    Topic(
+        name="rules",
+        carries="Which rules and settings hold for a partition of a source topic, and from which offset on.",
+        key="source topic, /, partition",
+        cleanup="compact",
+        writers=_WORKER,
+        readers=_READ_BACK,
+        internal=True,
+        compaction_lag_ms=30 * _DAY_MS,
     ),
     Topic(
         name="escalations",

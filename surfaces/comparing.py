@@ -46,15 +46,18 @@ class Compared(NamedTuple):
 
 
 def recorded_rules(connection: DuckDBPyConnection) -> list[Rules]:
-    """The rules that were in force, one after the other; none where the history does not tell (Kafka).
+    """The rules that were in force, one after the other; none where the history does not tell.
 
     Raises:
         ConfigError: another version recorded rules that this one does not know.
     """
     from .refold import told_rules
 
-    rows = connection.execute('SELECT record FROM recorded_rules WHERE record IS NOT NULL ORDER BY "offset"').fetchall()
-    return [told_rules(record.encode()).base for (record,) in rows]
+    rows = connection.execute(
+        'SELECT record FROM recorded_rules WHERE record IS NOT NULL ORDER BY time, "offset"'
+    ).fetchall()
+    told = [told_rules(record.encode()).base for (record,) in rows]
+    return [rules for rules, before in zip(told, [None, *told], strict=False) if rules != before]
 
 
 def compare(
@@ -74,8 +77,8 @@ def compare(
     recorded = Recorded(_decisions(connection, since_ms))
     comparison = Comparison(since_ms=since_ms, examples=examples)
     echoes = fall_due_alike(*(present.recorded or (present.rules,)), other)
-    before = Refold(present.rules, environment=environment, echoes=echoes, follow=bool(present.recorded))
-    after = Refold(other, environment=environment, echoes=echoes)
+    before = Refold(present.rules, inputs, environment=environment, echoes=echoes, follow=bool(present.recorded))
+    after = Refold(other, inputs, environment=environment, echoes=echoes)
     with Folding(inputs.count) as progress:
         for given in inputs:
             was, would = before.feed(given), after.feed(given)

@@ -23,8 +23,10 @@ from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import Role
 from ..streams.embedded.views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
+from .connect import Connections
 from .http_target import HttpTarget
 from .output import ExitCode, console, note, write_json
+from .service import UserService
 from .words import BAD, GOOD, QUIET, WARN, counted
 
 EXTRAS = {
@@ -117,7 +119,7 @@ def examine(bootstrap: str | None, role: Role) -> Iterator[Finding]:
     yield _store(settings.db)
     yield _history(settings.history)
     yield _server(settings)
-    yield Finding("agent hooks", Status.SKIPPED, "this version puts none into the configuration of agents")
+    yield from _hooks()
     yield from _kafka(bootstrap, settings, role)
 
 
@@ -227,6 +229,34 @@ def _server(settings: Settings) -> Finding:
             "server", Status.FIX, f"{settings.url} goes by older rules: {overview.fault}", "correct the file"
         )
     return Finding("server", Status.OK, f"{settings.url} answers; {counted(len(overview.states), 'key')}")
+
+
+def _hooks() -> Iterator[Finding]:
+    """Which agents are connected, and whether their hooks can arrive."""
+    service = UserService()
+    connections = Connections(service.home).faults()
+    if not connections:
+        yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
+        return
+    found = service.running()
+    heard: dict[str, dict[str, object]] = {}
+    if found is None:
+        yield Finding(
+            "agent hooks", Status.FIX, "the server that they lead to does not answer", "trustfold up --detach"
+        )
+    else:
+        try:
+            heard = HttpTarget(found[1], service.token).hooks()["agents"]
+        except TrustfoldError as error:
+            yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
+    for agent, file, fault in connections:
+        count = heard.get(agent, {}).get("hooks", 0)
+        if fault:
+            yield Finding(
+                "agent hooks", Status.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
+            )
+        else:
+            yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} heard since the server started")
 
 
 def disk(check: str, path: Path) -> Finding:

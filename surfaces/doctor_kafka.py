@@ -6,33 +6,34 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import TOPICS, Role
 from .doctor import Finding, Status
-from .kafka_log import KafkaSettings, reaching_kafka
+from .kafka_log import KafkaSettings, Stored, read
 from .lag import group_lags
 
 try:
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.conn import create_conn
-    from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError
+    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
     from aiokafka.protocol.fetch import FetchRequest
     from aiokafka.protocol.group import JoinGroupRequest
     from aiokafka.protocol.produce import ProduceRequest
 
-    from ..streams.kafka.inquiry import clock_of, group_of, rights_on
-    from ..streams.kafka.topics import find_differences, plan
+    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason
+    from ..streams.kafka.inquiry import clock_of, group_of, hidden, rights_on
+    from ..streams.kafka.topics import HIDDEN, find_differences, plan
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
     ) from missing
-
-PATIENCE_S = 5.0
-"""Longest wait for one answer; a doctor that hangs tells nothing."""
 
 KAFKA_PORT = 9092
 MAX_SKEW_S = 5.0
@@ -40,6 +41,8 @@ MAX_SKEW_S = 5.0
 
 EXPIRES_SOON_S = 14 * 86_400
 SHOWN = 5
+
+_RULES = "workers' rules"
 
 _NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
 _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
@@ -64,16 +67,16 @@ def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path],
 async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
     found = [one async for one in _brokers(settings)]
     if not any(one.status in {Status.OK, Status.NOTE} for one in found):
-        skipped = "topics, rights, clock, groups and lag"
+        skipped = "topics, rights, clock, groups, lag and workers' rules"
         return [*found, Finding("kafka", Status.SKIPPED, f"{skipped} were not checked: no broker can be used")]
     admin = AIOKafkaAdminClient(**settings.client_arguments(), request_timeout_ms=int(PATIENCE_S * 1000))
     try:
         async with asyncio.timeout(PATIENCE_S):
             await admin.start()
-        for check in (_cluster, _topics, _rights, _clock, _groups, _lag):
+        for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
-        found.append(Finding("kafka", Status.FIX, _told(error), "look at the brokers' log, and run this again"))
+        found.append(Finding("kafka", Status.FIX, _told(error), WANTS_SASL))
     finally:
         await admin.close()
     return found
@@ -103,28 +106,8 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
             async with asyncio.timeout(PATIENCE_S):
                 connection = await create_conn(host, port, **arguments)
             yield _spoken(check, connection)
-        except TimeoutError:
-            way = "a firewall, or TLS on one side only: is TRUSTFOLD_SECURITY_PROTOCOL right?"
-            yield Finding(check, Status.FIX, f"no answer within {PATIENCE_S:g} s", f"look for {way}")
-        except ssl.SSLCertVerificationError as error:
-            advice = "set TRUSTFOLD_SSL_CA_LOCATION to its authority, and name the broker as its certificate does"
-            yield Finding(check, Status.FIX, f"its certificate is not trusted: {error.verify_message}", advice)
-        except ssl.SSLError as error:
-            advice = (
-                "this port may speak no TLS, or want a certificate of the client: look at TRUSTFOLD_SECURITY_PROTOCOL"
-            )
-            yield Finding(check, Status.FIX, f"no TLS connection: {error.reason or error}", advice)
-        except (ConnectionResetError, ConnectionAbortedError, KafkaConnectionError) as error:
-            advice = (
-                "the port may speak no TLS, or want it, or SASL: look at TRUSTFOLD_SECURITY_PROTOCOL, and at its log"
-            )
-            yield Finding(check, Status.FIX, f"closes the connection ({_told(error)})", advice)
-        except OSError as error:
-            advice = "start it, or correct TRUSTFOLD_BROKER"
-            yield Finding(check, Status.FIX, f"cannot be reached: {error.strerror or error}", advice)
-        except KafkaError as error:
-            advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
-            yield Finding(check, Status.FIX, f"refuses us: {_told(error)}", advice)
+        except CONNECTION_FAULTS as error:
+            yield Finding(check, Status.FIX, *reason(error))
         finally:
             if connection is not None:
                 connection.close()
@@ -173,12 +156,12 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     planned = {topic.name: topic for topic in plan(settings)}
     described = [topic for topic in await admin.describe_topics() if topic["topic"] in planned]
     async with asyncio.timeout(PATIENCE_S):
-        differences = await find_differences(settings)
+        differences = [one for one in await find_differences(settings) if one.what != HIDDEN]  # rights are told below
     missing = [one for one in differences if one.what == "missing"]
     if missing:
         some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
-        told = f"{len(missing)} of {len(planned)} do not exist, or may not be seen: {some}"
-        advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX, TRUSTFOLD_APP_ID or the rights"
+        told = f"{len(missing)} of {len(planned)} do not exist: {some}"
+        advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
         yield Finding("topics", Status.FIX, told, advice)
     for one in differences:
         if one.what != "missing":
@@ -200,7 +183,8 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     else:
         yield Finding("partitions", Status.OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
     if not [one for one in differences if not one.chosen]:
-        yield Finding("topics", Status.OK, f"all {len(planned)} fit")
+        told = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} that may be seen"
+        yield Finding("topics", Status.OK, f"{told} fit")
 
 
 def _wanted_rights(settings: KafkaSettings, role: Role) -> dict[str, set[str]]:
@@ -223,7 +207,9 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
     check = f"rights as {role}"
     try:
         async with asyncio.timeout(PATIENCE_S):
-            rights = await rights_on(admin, [name for name in wanted if name in existing])
+            client = admin._client  # noqa: SLF001 - aiokafka has no other door
+            unseen = await hidden(client, [name for name in wanted if name not in existing])
+            rights = await rights_on(admin, [name for name in wanted if name in existing.union(unseen)])
     except (*_REFUSED, NotImplementedError) as error:
         yield Finding(check, Status.SKIPPED, f"the brokers do not tell: {_told(error)}")
         return
@@ -290,8 +276,7 @@ async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
 
 async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
     try:
-        with reaching_kafka(settings.bootstrap):
-            groups = await group_lags(settings)
+        groups = await group_lags(settings)
     except _REFUSED as error:
         yield Finding("lag", Status.SKIPPED, _told(error))
         return
@@ -303,6 +288,36 @@ async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterat
             yield Finding("lag", Status.FIX, f"{told}; {lost:,} were deleted before they were taken", advice)
         else:
             yield Finding("lag", Status.OK, told)
+
+
+async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    try:
+        records, _ = await read(settings, settings.topic(RULES_TOPIC))
+    except _REFUSED as error:
+        yield Finding(_RULES, Status.SKIPPED, f"it is not known what they go by: {_told(error)}")
+        return
+    yield rules_finding(records)
+
+
+def rules_finding(records: Iterable[Stored]) -> Finding:
+    """Whether all partitions are folded by the same rules, as the records of `rules` tell, the latest of a key last."""
+    latest = {record.key: record.value for record in records if record.value is not None}
+    if not latest:
+        return Finding(_RULES, Status.SKIPPED, "no worker has folded anything yet")
+    try:
+        names = {place: fingerprint(rules_in_force(value)) for place, value in latest.items()}
+    except msgspec.ValidationError as error:
+        return Finding(_RULES, Status.SKIPPED, f"another version wrote them: {_told(error)}")
+    by_name: dict[str, list[str]] = {}
+    for place, name in sorted(names.items()):
+        by_name.setdefault(name, []).append(place)
+    if len(by_name) == 1:
+        return Finding(_RULES, Status.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})")
+    told = "; ".join(
+        f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
+    )
+    advice = "give every worker the same files and TRUSTFOLD_* variables, and start those that have others again"
+    return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({told})", advice)
 
 
 def _told(error: BaseException) -> str:

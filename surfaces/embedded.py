@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,8 +38,10 @@ from .targets import rules_options
     "TRUSTFOLD_OPERATOR_TOKEN.",
 )
 @rules_options
+@click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
+@click.option("--stop", is_flag=True, help="Stop that one.")
 @click.option("--history", metavar="DIR", help="Record everything there as Parquet, too, as `trustfold record` does.")
-def up(
+def up(  # noqa: PLR0913 - each is an option of its own
     *,
     store: str | None,
     host: str | None,
@@ -46,6 +49,8 @@ def up(
     allow_local_orders: bool,
     rules_file: str | None,
     policies_file: str | None,
+    detach: bool,
+    stop: bool,
     history: str | None,
 ) -> None:
     """Run on this machine without Kafka until Ctrl-C.
@@ -53,10 +58,15 @@ def up(
     Agents POST events to /v1/events as NDJSON and follow /v1/decisions; what was acknowledged survives a power cut.
     Rules and policies are read again when their files change.
     """
+    if detach or stop:
+        others = (store, host, rules_file, policies_file, history, allow_local_orders, detach and stop)
+        _in_background(port, stop=stop, others=any(others))
+        return
     try:
         from ..streams.embedded.access import Roles, check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.server import make_app
+        from ..web.hooks import hook_routes
     except ImportError as missing:
         raise ConfigError(
             f"the server is not installed here ({missing}); "
@@ -75,7 +85,7 @@ def up(
         listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
-        app = make_app(engine, path, roles=roles, files=files)
+        app = make_app(engine, path, roles=roles, files=files, more=partial(hook_routes, user=settings.user))
     except BaseException:
         engine.close()
         raise
@@ -88,6 +98,19 @@ def up(
         note("stopped; everything acknowledged is in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
+    if others:
+        raise click.UsageError("--detach takes --port alone, and --stop nothing: it is the one server of this user")
+    from .service import UserService
+
+    service = UserService()
+    if stop:
+        note("stopped; its store stays" if service.stop() else "none was running")
+        return
+    how = service.start(port)
+    note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
 
 
 def _recorded(store: Path, history: str | None) -> AbstractContextManager[None]:

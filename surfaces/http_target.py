@@ -117,6 +117,10 @@ class HttpTarget:
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
         return Republished(len(letters), int(self.post("/v1/dead-letters/republish", body)["dead_letters"]))
 
+    def hooks(self) -> Record:
+        """Which agents' hooks have been heard, and what was said to them."""
+        return self._json("GET", "/v1/hooks")
+
     def post(self, path: str, body: bytes) -> Record:
         """Post a body of lines; returns the answer.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +17,7 @@ from .targets import rules_options
 try:
     from ..streams.kafka.acls import Principals, acls
     from ..streams.kafka.settings import KafkaSettings
-    from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan
+    from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan, refuse_hidden
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
     raise ConfigError(
@@ -44,7 +43,7 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
-    _run(check_topics(settings))
+    _run(settings, check_topics(settings))
     click.get_current_context().exit(run_worker(settings, source, files=files))
 
 
@@ -76,8 +75,8 @@ def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_j
     if dry_run:
         _show_plan(settings, as_json=as_json)
         return
-    created: list[str] = _run(create_topics(settings))
-    differences: list[Difference] = _run(find_differences(settings))
+    created: list[str] = _run(settings, create_topics(settings))
+    differences: list[Difference] = _run(settings, find_differences(settings))
     if as_json:
         write_json({"created": created, "differences": [asdict(one) for one in differences]})
     else:
@@ -99,7 +98,8 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
     Exit code 2 where one has to be mended; what an operator may have chosen, like a retention, is only told.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
-    differences: list[Difference] = _run(find_differences(settings))
+    differences: list[Difference] = _run(settings, find_differences(settings))
+    refuse_hidden(settings, differences)
     if as_json:
         write_json({"differences": [asdict(one) for one in differences]})
     elif not differences:
@@ -111,10 +111,12 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
 @_bootstrap
 @click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
 @click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
-@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers and recorders.")
-def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str) -> None:
-    """Print the access control lists that keep publishers from giving orders, as commands of kafka-acls.sh."""
-    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(publisher, operator, worker_)):
+@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers.")
+@click.option("--recorder", default=Principals().recorder, show_default=True, help="Who records the history.")
+def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str, recorder: str) -> None:
+    """Print the access control lists that give each role what it needs and no more, as commands of kafka-acls.sh."""
+    who = Principals(publisher, operator, worker_, recorder)
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), who):
         click.echo(line)
 
 
@@ -143,8 +145,7 @@ def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
     console().print(table)
 
 
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    from .kafka_log import reaching_kafka
+def _run(settings: KafkaSettings, work: Coroutine[Any, Any, Any]) -> Any:
+    from .kafka_log import run
 
-    with reaching_kafka():
-        return asyncio.run(work)
+    return run(settings, work)

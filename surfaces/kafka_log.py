@@ -16,6 +16,7 @@ try:
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
+    from ..streams.kafka.access import LACKING, Denied, lacking, unreachable
     from ..streams.kafka.settings import KafkaSettings
 except ImportError as missing:
     raise ConfigError(
@@ -61,13 +62,15 @@ class Sent(NamedTuple):
 
 
 @contextmanager
-def reaching_kafka(servers: str = "") -> Iterator[None]:
-    """Turn what aiokafka raises into our errors: nobody there (at `servers`), no answer in time, refused."""
+def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
+    """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused. Outside of event loops."""
     quiet = logging.getLogger("aiokafka")
     if not logging.getLogger().handlers:
         quiet.setLevel(logging.CRITICAL)  # what it logs is what we raise
     try:
         yield
+    except Denied:
+        raise
     except ConfigError as error:
         if isinstance(error.__cause__, KafkaConnectionError):
             raise Unreachable(str(error)) from error
@@ -75,17 +78,19 @@ def reaching_kafka(servers: str = "") -> Iterator[None]:
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
     except KafkaConnectionError as error:
-        where = f" at {servers}" if servers else ""
-        raise Unreachable(
-            f"no Kafka answers{where}; is it running, is --bootstrap or TRUSTFOLD_BROKER right?"
-        ) from error
+        told = asyncio.run(unreachable(settings))
+        if isinstance(told, Denied):
+            raise told from error
+        raise Unreachable(str(told)) from error
+    except LACKING as error:
+        raise lacking(settings, error) from error
     except KafkaError as error:
         raise TrustfoldError(f"Kafka refused: {error}") from error
 
 
 def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that speaks to Kafka to its end, with errors in our words."""
-    with reaching_kafka(settings.bootstrap):
+    with reaching_kafka(settings):
         return asyncio.run(work)
 
 

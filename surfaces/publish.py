@@ -93,6 +93,6 @@ def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tupl
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
-    with reaching_kafka(target.kafka.bootstrap):
+    with reaching_kafka(target.kafka):
         progress = asyncio.run(send(target.kafka, _lines(files), topic=topic))
     return progress.sent, progress.refused

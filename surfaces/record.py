@@ -173,5 +173,5 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
         note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
         await recording.run(stopped, once=once)
 
-    with reaching_kafka(settings.bootstrap):
+    with reaching_kafka(settings):
         asyncio.run(work())

@@ -20,6 +20,8 @@ from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
 from ..schemas.errors import ConfigError
+from ..streams.kafka.access import unseen
+from ..streams.kafka.inquiry import hidden
 from ..streams.kafka.settings import KafkaSettings
 
 POLL_MS = 500
@@ -76,9 +78,9 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             KafkaError: the brokers cannot be reached or refuse.
             ConfigError: the directory holds another source's history.
         """
-        cluster = await _cluster(self._settings, list(self._names))
-        self._recorder.from_source(f"kafka {cluster} {self._settings.topic_prefix}*")
         try:
+            cluster = await _cluster(self._settings, list(self._names))
+            self._recorder.from_source(f"kafka {cluster} {self._settings.topic_prefix}*")
             await self._consumer.start()
             self._consumer.subscribe(list(self._names), listener=self)
             await self._record(stopped, once=once)
@@ -235,11 +237,13 @@ async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
     """Identity of the cluster, for offsets mean something only there; waits until it leads every partition.
 
     Raises:
-        ConfigError: a topic does not exist.
+        ConfigError: a topic does not exist, or may not be seen.
     """
     admin = AIOKafkaAdminClient(**settings.client_arguments())
     try:
         await admin.start()
+        if denied := await hidden(admin._client, topics):  # noqa: SLF001 - aiokafka has no other door
+            raise unseen(settings, denied)
         while True:
             found = await admin.describe_topics(topics)
             missing = [one["topic"] for one in found if one["error_code"] == UNKNOWN_TOPIC]

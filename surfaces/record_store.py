@@ -12,7 +12,6 @@ from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Recorder
-from ..projections.rule_source import RULES_TOPIC
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.errors import ConfigError
 from ..schemas.private_files import make_file
@@ -33,7 +32,7 @@ POSITIONS = ".positions.json"
 """How far both tables have been copied; only ever behind the files, and only there to save reading."""
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
-LOG_TOPICS = (*(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS), RULES_TOPIC)
+LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
 """What comes in, under which rules, and what the engine appends to its internal topics when something falls due."""
 
 

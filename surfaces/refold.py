@@ -6,15 +6,30 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ..history.inputs import Input
+from ..history.inputs import Input, Inputs
 from ..projections.emit import Output
-from ..projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, rules_in_force
+from ..projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
 from ..projections.rule_source import TOPIC as SETTINGS
 from ..projections.topology import STAGE_OF_TOPIC
 from ..schemas.errors import ConfigError
 from ..schemas.rules import Rules
 from ..schemas.settings import SettingsOverrides
-from ..streams.embedded.topology import LocalTopology
+from ..streams.embedded.topology import LocalTopology, LogRecord
+
+KEPT_EDITIONS = 64
+"""Rules of Kafka's partitions kept ready; those of one time are wanted again and again, older ones hardly."""
+
+_TOLD = frozenset({"outcomes", "standings"})
+"""Topics of what one stage tells the next."""
+
+
+class _Caused(msgspec.Struct):
+    """The one field of an outcome or a standing that is wanted here."""
+
+    cause: str = ""
+
+
+_cause = msgspec.json.Decoder(_Caused).decode
 
 
 class Refold:
@@ -28,20 +43,30 @@ class Refold:
     """
 
     def __init__(
-        self, rules: Rules, *, environment: SettingsOverrides | None = None, echoes: bool = True, follow: bool = False
+        self,
+        rules: Rules,
+        inputs: Inputs | None = None,
+        *,
+        environment: SettingsOverrides | None = None,
+        echoes: bool = True,
+        follow: bool = False,
     ) -> None:
         """Start with clean states and scopes that override nothing.
 
         Args:
             rules: what to fold by; with `follow` until the records tell what was in force.
+            inputs: what will be fed, for the rules and settings that held on Kafka.
             environment: what the environment overrides, until the records tell.
             echoes: fold what fell due where it was recorded.
             follow: take the rules that were in force, as recorded.
         """
         self._source = RuleSource(rules, environment)
-        self._topology = LocalTopology(self._source)
+        self._topology = LocalTopology(self._source, choose=self._rules_of if inputs and inputs.editions else None)
         self._echoes = echoes
         self._follow = follow
+        self._inputs = inputs
+        self._given: Input | None = None
+        self._editions: dict[int, RuleSource] = {}
         self._latest = -1
 
     def feed(self, given: Input) -> list[Output]:
@@ -49,6 +74,7 @@ class Refold:
         if given.topic == RULES_TOPIC:
             self._take(given.value)
             return []
+        self._given = given
         left: list[Output] = []
         if not self._echoes:
             if self._latest > 0 and given.arrived_ms > self._latest:
@@ -74,14 +100,48 @@ class Refold:
         yield from self.finish()
 
     def _take(self, kept: bytes | None) -> None:
+        told = self._told(kept)
+        if told is not None:
+            self._source.environment = told.environment
+            self._source.rebase(told.base if self._follow else self._source.base)
+
+    def _rules_of(self, topic: str, record: LogRecord) -> RuleSource:
+        """What held on Kafka where a record of the input, or one that it caused, was folded."""
+        given = self._given
+        if given is None or self._inputs is None:
+            return self._source
+        caused = given.caused
+        if topic in _TOLD and self._inputs.appended:
+            caused = self._inputs.appended.get(_cause(record.value or b"{}").cause, caused)
+        number = caused.get(f"{topic}/{(record.key or b'').decode(errors='replace')}", given.edition)
+        return self._source if number is None else self._edition(number)
+
+    def _edition(self, number: int) -> RuleSource:
+        """What held on Kafka, by its place in the inputs' editions: rules, environment, and settings up to then."""
+        source = self._editions.get(number)
+        if source is None:
+            assert self._inputs is not None  # noqa: S101 - who feeds such inputs has given them
+            kept = self._inputs.editions[number]
+            told = self._told(kept)
+            source = self._source.copy()
+            if told is not None:
+                source = RuleSource(told.base if self._follow else source.base, told.environment)
+                read = msgspec.json.decode(kept, type=RulesPlaced).settings
+                for one in self._inputs.settings:
+                    if one.offset < read.get(str(one.partition), 0):
+                        source.fold(LogRecord(one.key, one.value, one.offset), one.partition)
+            while len(self._editions) >= KEPT_EDITIONS:
+                del self._editions[next(iter(self._editions))]
+            self._editions[number] = source
+        return source
+
+    def _told(self, kept: bytes | None) -> RulesInForce | None:
         try:
-            told = told_rules(kept)
+            return told_rules(kept)
         except ConfigError:
             if self._follow:
                 raise
-            return  # the rules are given; of the environment then nothing is known
-        self._source.environment = told.environment
-        self._source.rebase(told.base if self._follow else self._source.base)
+            return None  # the rules are given; of the environment then nothing is known
 
 
 def told_rules(kept: bytes | None) -> RulesInForce:

@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
-from .output import console, note, write_json
+from ..schemas.errors import TrustfoldError
+from .http_target import HttpTarget
+from .output import console, echo, note, write_json
+from .service import UserService
 from .status_view import details, overview_table
-from .targets import Record, keys_for_completion, target_of, target_options
+from .targets import Record, Target, keys_for_completion, target_of, target_options
 
 HISTORY = 20
 """Decisions shown with --include-history."""
+
+MAX_UNSAID = 10
+"""Answers shown that agents in shadow did not get."""
 
 
 @click.command()
@@ -45,6 +51,7 @@ def status(
         states = [state for state in states if _belongs(state, key)]
     history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
     now = datetime.now(UTC)
+    unsaid = _unsaid(target)
     if as_json:
         document: dict[str, Any] = {
             "source": target.name,
@@ -57,6 +64,8 @@ def status(
             document["rules_fault"] = fault
         if history is not None:
             document["history"] = history
+        if unsaid:
+            document["unsaid"] = unsaid
         write_json(document)
         return
     states = [state for state in states if state.get("turns") is None]  # `trustfold behavior` shows those
@@ -68,8 +77,21 @@ def status(
         console(wide_in_pipes=True).print(details(key, states, history or [], now))
         if near and not states:
             note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
+    for one in unsaid[-MAX_UNSAID:] if key is None else ():
+        echo(f"in shadow, {one['agent']} would have been told ({one['kind']}): {' '.join(one['text'].split())}")
     if fault is not None:
         note(f"{fault}; the rules read before go on to hold")
+
+
+def _unsaid(target: Target) -> list[Record]:
+    """What agents that are connected in shadow would have been told, oldest first; of the user's own server alone."""
+    service = UserService()
+    if target.name != str(service.store) or (found := service.running()) is None:
+        return []
+    try:
+        return [one for one in HttpTarget(found[1], service.token).hooks()["said"] if one["shadow"]]
+    except TrustfoldError:
+        return []  # the table stands without it
 
 
 def _belongs(record: Record, key: str | None) -> bool:

@@ -208,7 +208,7 @@ def rules_options(command: F) -> F:
 
 
 def target_of(store: str | None, url: str | None, bootstrap: str | None, settings: Settings | None = None) -> Target:
-    """The target that options name, else the environment, else the store of this directory.
+    """The target that options name, else the environment, the store of this directory, or that of the user's service.
 
     Raises:
         ConfigError: more than one is named, or there is none.
@@ -230,6 +230,12 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
     from .store_target import StoreTarget
 
     path = Path(store) if store else settings.db
+    if not store and path == DEFAULT_DB and not path.is_file():
+        from .service import UserService
+
+        service = UserService()
+        if service.store.is_file():
+            return StoreTarget(service.store, *service.tokens_for_terminal())
     if path.is_dir():
         raise ConfigError(f"{path}: is a directory; name the store in it, e.g. {path / 'trustfold.sqlite'}")
     if not path.is_file():

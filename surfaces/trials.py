@@ -82,7 +82,7 @@ def try_all(given: Iterable[Task]) -> Iterator[tuple[int, Trial]]:
 
 def try_one(task: Task) -> Trial:
     """Fold everything once."""
-    fold = Refold(task.rules, environment=task.environment, echoes=task.echoes)
+    fold = Refold(task.rules, task.inputs, environment=task.environment, echoes=task.echoes)
     return try_out(
         task.values,
         fold.run(task.inputs),

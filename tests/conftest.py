@@ -1,6 +1,9 @@
-"""What every test can use (a Kafka broker, tests/support/broker_kit), and which tests run, and in what order."""
+"""Fixtures of every test (a Kafka broker), coroutine functions as tests, and which tests run in what order."""
 
+import asyncio
+import inspect
 import os
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -40,3 +43,14 @@ def pytest_xdist_auto_num_workers() -> int:
 def _quick(config: pytest.Config) -> bool:
     """Whether slow tests are left out: neither `--slow` nor an expression of marks speaks of them."""
     return not config.getoption("slow") and "slow" not in config.getoption("markexpr")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True

@@ -53,8 +53,8 @@ def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0
         ConfigError: none runs and none could be started; the message says why.
     """
     store = Path(path)
-    running = _address(store)
-    if running is not None and _answers(running[1]):
+    running = running_at(store)
+    if running is not None and answers(running[1]):
         return Engine(running[1])
     make_directory(store.parent)
     environ = os.environ | ({"TRUSTFOLD_TOKEN": token} if token else {})
@@ -67,8 +67,8 @@ def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0
 def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wait_s: float) -> Engine:
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
-        found = _address(store)
-        if found is not None and _answers(found[1]):
+        found = running_at(store)
+        if found is not None and answers(found[1]):
             ours = found[0] == process.pid
             if not ours:  # another one was quicker
                 process.terminate()
@@ -85,7 +85,7 @@ def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wai
     raise ConfigError(f"no engine could be started over {store}: {words or f'not ready within {wait_s:g} s'}")
 
 
-def _address(store: Path) -> tuple[int, str] | None:
+def running_at(store: Path) -> tuple[int, str] | None:
     """Process and address that a store's lock file names."""
     try:
         process, _, address = store.with_name(f"{store.name}.lock").read_text().partition("\n")
@@ -107,7 +107,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     """Whether an engine is in good health at an address."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)

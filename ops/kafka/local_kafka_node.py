@@ -8,10 +8,10 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from local_kafka_jars import Installation, KafkaUnavailable, prepare
 from local_kafka_probe import LOCAL, answers, free_port, is_free
@@ -50,13 +50,31 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+class Member(NamedTuple):
+    """Which node of which cluster this is (local_kafka_cluster.py)."""
+
+    number: int
+    """`node.id`, from 1."""
+    controllers: Sequence[int]
+    """Ports of every node's controller, by number; this node's own among them."""
+    cluster: str
+    """Id of the cluster, in Kafka's spelling."""
+
+
+def new_cluster_id() -> str:
+    """Give a random id of a cluster in Kafka's spelling."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
 class LocalKafka:
-    """A real, durable, single-node Kafka that lives no longer than the process that started it.
+    """A real, durable Kafka node that lives no longer than the process that started it; a cluster of its own.
 
     `with LocalKafka() as kafka: connect(kafka.bootstrap)`. Without `port` it listens on a free one of
     127.0.0.1, which it keeps over restarts; without `data` it writes to a folder under the temporary
-    directory, deleted in the end. `settings` are broker settings that override ours. `say` hears what takes
-    long, one line each. Raises KafkaUnavailable where Java or the jars are missing, the port is taken, or the
+    directory, deleted in the end. `settings` are broker settings that override ours. `listeners` are ports
+    of 127.0.0.1 that clients may use too, by the name of the protocol (SSL, SASL_SSL …). `member` makes it a
+    node of a cluster, and its start then waits for the others. `say` hears what takes long, one line each.
+    Raises KafkaUnavailable where Java or the jars are missing, the port is taken, or the
     broker does not come up.
     """
 
@@ -66,7 +84,10 @@ class LocalKafka:
         port: int | None = None,
         data: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, int] | None = None,
+        member: Member | None = None,
         heap_mb: int = HEAP_MB,
+        java_options: Sequence[str] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._wanted_port = port
@@ -75,7 +96,10 @@ class LocalKafka:
         self._given_data = data
         self._data = data
         self._settings = dict(settings or {})
+        self._listeners = dict(listeners or {})
+        self._member = member
         self._heap_mb = heap_mb
+        self._java_options = java_options
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._installation: Installation | None = None
@@ -99,6 +123,14 @@ class LocalKafka:
         if self._data is None:
             raise RuntimeError("this broker has no folder before start()")
         return self._data
+
+    @property
+    def process_id(self) -> int:
+        """The number of the broker's process, for signals that this class does not send."""
+        if self._process is None:
+            raise RuntimeError("this broker does not run")
+        watcher = self._process.pid
+        return int(Path(f"/proc/{watcher}/task/{watcher}/children").read_text(encoding="ascii").split()[0])
 
     @property
     def running(self) -> bool:
@@ -194,7 +226,10 @@ class LocalKafka:
         try:
             if self._port is None:
                 self._port = self._wanted_port or free_port()
-            self._controller_port = free_port(self._port)
+            if self._member is not None:
+                self._controller_port = self._member.controllers[self._member.number - 1]
+            else:
+                self._controller_port = free_port(self._port)
         except OSError as error:
             raise KafkaUnavailable(str(error)) from error
 
@@ -202,20 +237,8 @@ class LocalKafka:
         """Write the settings, and a cluster id into a data folder that has none."""
         if self._data is None:
             self._data = Path(tempfile.mkdtemp(prefix="trustfold-kafka-"))
-        log = self.data.absolute() / "log"
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{LOCAL}:{self._controller_port}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{LOCAL}:{self._port},CONTROLLER://{LOCAL}:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{LOCAL}:{self._port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": str(log),
-            **SETTINGS,
-            **self._settings,
-        }
+        settings = self._properties()
+        log = Path(settings["log.dirs"])
         properties = self.data / "server.properties"
         try:
             log.mkdir(parents=True, exist_ok=True)
@@ -227,7 +250,7 @@ class LocalKafka:
             ) from error
         if (log / "meta.properties").exists():
             return
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = new_cluster_id() if self._member is None else self._member.cluster
         done = subprocess.run(
             [
                 *self._java(128),
@@ -246,6 +269,27 @@ class LocalKafka:
             raise KafkaUnavailable(
                 f"Kafka {self.version} could not format {log}: {(done.stderr or done.stdout).strip()[-800:]}"
             )
+
+    def _properties(self) -> dict[str, str]:
+        number = 1 if self._member is None else self._member.number
+        controllers = [self._controller_port] if self._member is None else self._member.controllers
+        open_to_clients = {"PLAINTEXT": self._port, **self._listeners}
+        clients = ",".join(f"{name}://{LOCAL}:{port}" for name, port in open_to_clients.items())
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(number),
+            "controller.quorum.voters": ",".join(f"{node}@{LOCAL}:{port}" for node, port in enumerate(controllers, 1)),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{clients},CONTROLLER://{LOCAL}:{self._controller_port}",
+            "advertised.listeners": clients,
+            "listener.security.protocol.map": ",".join(
+                ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in open_to_clients)]
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.data.absolute() / "log"),
+            **SETTINGS,
+            **self._settings,
+        }
 
     def _launch(self) -> None:
         """Start the broker under a watcher that ends it when this process dies."""
@@ -268,6 +312,7 @@ class LocalKafka:
         return [
             self._installation.java,
             f"-Xmx{heap_mb}m",
+            *self._java_options,
             "-Djava.awt.headless=true",
             "-Dlog4j2.disable.jmx=true",
             f"-Dlog4j2.configurationFile={(HERE / 'log4j2.xml').absolute().as_uri()}",

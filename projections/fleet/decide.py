@@ -90,5 +90,10 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
     )
 
 
+def withdraw_model(profile: ModelProfile, emit: Emitter) -> None:
+    """Take a model's profile back."""
+    emit.tombstone("state", f"model:{profile.model}")
+
+
 def _when(ms: int) -> str | None:
     return rfc3339(ms) if ms else None

@@ -11,9 +11,11 @@ import msgspec
 from ...schemas.errors import EventRejected, RejectReason
 from ...schemas.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
+from ...schemas.vocabulary import TrustState
 from ..emit import Emitter
+from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import profile, promotion
-from .decide import model_state, user_trust_changed
+from .decide import model_state, user_trust_changed, withdraw_model
 from .state import FleetState, ModelProfile, UserTrust
 
 
@@ -24,6 +26,12 @@ class FleetStage:
     sources = ("standings",)
     state_type = FleetState
     state_version = 1
+    by_arrival = False
+    late_ms = WEEK_MS
+
+    def idle_ms(self, rules: Rules) -> int:
+        """Milliseconds without a standing after which a user's tool, or a model, is forgotten."""
+        return int(rules.idle.fleet_idle_hours * HOUR_MS)
 
     def decode(self, topic: str, value: bytes) -> Standing:
         """Read one standing."""
@@ -57,6 +65,26 @@ class FleetStage:
         if event.origin >= 0:  # what fell due has taken effect by its time alone
             state.origins[event.space] = event.origin
 
+    def renews(self, event: Standing) -> bool:
+        """Whether an event is heard of the key itself; here also that its time has come."""
+        del event
+        return True
+
+    def rest(self, state: FleetState) -> Rest:
+        """A tool stands while it is escalated, or not trusted in some workspace; a model's profile has been told."""
+        user, model = state.user, state.model
+        if user is not None and (user.state is not TrustState.TRUSTED or user.places):
+            return Rest.STANDS
+        return Rest.TOLD if model is not None and (model.told_turns or model.told_news) else Rest.NOTHING
+
+    def part_with(self, state: FleetState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+        """Take back the profile of a model that is forgotten; False: the tool stands."""
+        del key, at, rules
+        rest = self.rest(state)
+        if rest is Rest.TOLD and state.model is not None:
+            withdraw_model(state.model, emit)
+        return rest is not Rest.STANDS
+
     def due_at(self, state: FleetState) -> int | None:
         """When a user's escalation ends."""
         return promotion.due_at(state.user) if state.user is not None else None
@@ -66,8 +94,13 @@ class FleetStage:
         del now, rules
         due = self.due_at(state)
         if due is not None:
-            passed = StandingDue(id=f"{key}@{due}/due", time_ms=due, key=key)
-            emit.record("standings", key, passed, passed.id, own_partition=True)
+            self.pass_time(state, key, due, emit)
+
+    def pass_time(self, state: FleetState, key: str, at: int, emit: Emitter) -> None:
+        """Append that a time has come; it takes effect when it is read back."""
+        del state
+        passed = StandingDue(id=f"{key}@{at}/due", time_ms=at, key=key)
+        emit.record("standings", key, passed, passed.id, own_partition=True)
 
     def _catch_up(self, record: UserTrust, key: str, at: int, rules: FleetRules, emit: Emitter) -> None:
         """What time alone has done, told at its own time under an id that follows from it."""

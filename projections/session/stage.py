@@ -18,6 +18,7 @@ from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status
 from ..calls.keys import has_scope
 from ..emit import Emitter
+from ..idle import HOUR_MS, Rest
 from ..rule_source import session_overrides
 from . import (
     agents,
@@ -61,6 +62,12 @@ class SessionStage:
     sources = ("events",)
     state_type = SessionState
     state_version = 2
+    by_arrival = True
+    late_ms = HOUR_MS
+
+    def idle_ms(self, rules: Rules) -> int:
+        """Milliseconds without an event after which a session is over."""
+        return int(rules.idle.session_idle_hours * HOUR_MS)
 
     def decode(self, topic: str, value: bytes) -> ev.Event:
         """Read one input event."""
@@ -107,6 +114,22 @@ class SessionStage:
         if alive and (state.turn_open or state.stall_due or state.overdue):
             stalls.watch(state, event, at, rules.behaviour)
         remember(state, mark)
+
+    def renews(self, event: ev.Event) -> bool:
+        """Whether the session itself is heard of: not in what we appended because time has passed."""
+        return not _is_echo(event)
+
+    def rest(self, state: SessionState) -> Rest:
+        """A call in flight, or a silence that is still to be told, keeps a session."""
+        return Rest.NOTHING if self.due_at(state) is None else Rest.STANDS
+
+    def part_with(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+        """Tell what has fallen due in the old session by the time its id comes up again; False: a call is in flight."""
+        self._fall_due(state, key, at, rules, emit)
+        return self.rest(state) is Rest.NOTHING
+
+    def pass_time(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
+        """Nobody follows a session's state, so nobody is told of its end."""
 
     def due_at(self, state: SessionState) -> int | None:
         """When something next falls due: the deadline of a call in flight, or a stall that is to be told."""

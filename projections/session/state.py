@@ -366,6 +366,7 @@ class SessionState(KeyState):
         unphrased: a message that said nothing of the kind has been followed by another one.
         unconfirmed: id of the latest message if it announces work in case another message follows; empty if not.
         unconfirmed_since: when it was said, milliseconds.
+        arrived: when the latest event of its own arrived, milliseconds; 0 in older snapshots.
     """
 
     workspace_id: str = ""
@@ -456,3 +457,4 @@ class SessionState(KeyState):
     unconfirmed_since: int = 0
     phrased: bool = False
     unphrased: bool = False
+    arrived: int = 0

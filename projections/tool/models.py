@@ -209,6 +209,16 @@ def _record_key(state: ToolState, key: str, model: str) -> str:
     return f"model:{state.workspace_id}{US}{key}{US}{model}"
 
 
+def told(state: ToolState) -> list[str]:
+    """Keys of the profiles that have been published, on the `state` topic."""
+    return [
+        _record_key(state, key, model)
+        for key, profiles in state.models.items()
+        for model, profile in profiles.items()
+        if profile.tell_at > FIRST_TOLD
+    ]
+
+
 def _tell(state: ToolState, key: str, model: str, profile: ModelProfile, emit: Emitter) -> None:
     """Publish a profile; and say when to do so again: its rate, as published, is never off by more than an eighth."""
     profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)

@@ -34,7 +34,8 @@ from ...schemas.vocabulary import Severity, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape
 from ..emit import Emitter
-from . import breaker, models, quality, standing, trust
+from ..idle import HOUR_MS, WEEK_MS, Rest
+from . import breaker, ending, models, quality, standing, trust
 from .decide import Wider, breaker_changed, breaker_state, probe_answered, trust_changed, trust_state
 from .layers import RuleBook, breaker_policy
 from .state import MAX_SERVICES, ToolState, TrustRecord
@@ -233,6 +234,8 @@ class ToolStage:
     sources = ("outcomes", "commands")
     state_type = ToolState
     state_version = 2
+    by_arrival = False
+    late_ms = WEEK_MS
 
     def __init__(self) -> None:
         """Start with no resolved rules."""
@@ -295,6 +298,24 @@ class ToolStage:
         """The key's workspace, and the user whose call it is; trust and circuits know no session."""
         return state.workspace_id or self.envelope(event)[0].partition(US)[0], getattr(event, "user_id", ""), ""
 
+    def idle_ms(self, rules: Rules) -> int:
+        """Milliseconds without a call or an order after which a key is forgotten, if nothing of it stands."""
+        return int(rules.idle.key_idle_hours * HOUR_MS)
+
+    def renews(self, event: Any) -> bool:
+        """Whether an event is heard of the key itself; here also that its time has come."""
+        del event
+        return True
+
+    def rest(self, state: ToolState) -> Rest:
+        """What is left of a state, now that its key is idle."""
+        return ending.rest(state)
+
+    def part_with(self, state: ToolState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+        """Take back what a state that is forgotten has published; False: something of it stands."""
+        del key, at, rules
+        return ending.part_with(state, emit)
+
     def due_at(self, state: ToolState) -> int | None:
         """When the probe's lease or a forced opening ends."""
         return breaker.due_at(state.breaker)
@@ -306,12 +327,12 @@ class ToolStage:
         due = breaker.due_at(record)
         if due is None:
             return
+        self.pass_time(state, key, due, emit, cause=record.lease.event_id if record.lease is not None else "")
+
+    def pass_time(self, state: ToolState, key: str, at: int, emit: Emitter, *, cause: str = "") -> None:
+        """Append that a time has come; it takes effect when it is read back."""
         passed = TimePassed(
-            id=f"{key}@{due}/time",
-            time_ms=due,
-            workspace_id=state.workspace_id,
-            scope=state.scope,
-            cause=record.lease.event_id if record.lease is not None else "",
+            id=f"{key}@{at}/time", time_ms=at, workspace_id=state.workspace_id, scope=state.scope, cause=cause
         )
         emit.record("outcomes", key, passed, passed.id, own_partition=True)
 

@@ -312,7 +312,7 @@ class EmbeddedEngine:
         snapshots = [
             (name, key, snapshot)
             for name, processor in self._topology.processors.items()
-            for key, snapshot in processor.snapshot()
+            for key, snapshot in processor.snapshot(max(arrived_ms, 0))
         ]
         changed = any(root.topic == SETTINGS for root in roots)
         self._store.write(

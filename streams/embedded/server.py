@@ -19,7 +19,7 @@ that heard nothing may simply repeat it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,7 +34,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.errors import ConfigError, TrustfoldError
@@ -107,11 +107,17 @@ class Service:
 
 
 def make_app(
-    engine: EmbeddedEngine, path: str | Path, *, roles: Roles = NOBODY, files: Files | None = None
+    engine: EmbeddedEngine,
+    path: str | Path,
+    *,
+    roles: Roles = NOBODY,
+    files: Files | None = None,
+    more: Callable[[Service], Sequence[BaseRoute]] = lambda _service: (),
 ) -> Starlette:
     """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
 
-    `files` are watched: rules that change in them take effect between two batches.
+    `files` are watched: rules that change in them take effect between two batches. `more` gives further routes, behind
+    the same checks of host, origin and token.
     """
     service = Service(engine, Path(path), files)
 
@@ -134,6 +140,7 @@ def make_app(
             Route("/v1/dead-letters", _get_dead_letters),
             Route("/v1/dead-letters/republish", _republish, methods=["POST"]),
             Route("/healthz", _health),
+            *more(service),
         ],
         middleware=[Middleware(Access, roles=roles)],
         exception_handlers={HTTPException: _http_error, TrustfoldError: _our_error},

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,6 +57,7 @@ class Writer:
         reloader: takes changed rules.
         committed: rises with each commit; followers wait for it (`signal`).
         fault: why the last commit failed; None when it did not.
+        listeners: get the outputs of each commit, in order, before whoever sent the input gets its receipt.
     """
 
     def __init__(self, engine: EmbeddedEngine, files: Files | None = None) -> None:
@@ -65,6 +66,7 @@ class Writer:
         self.reloader = Reloader(files, engine.rebase, engine.note_fault)
         self.committed = 0
         self.fault: str | None = None
+        self.listeners: list[Callable[[Sequence[Output]], None]] = []
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-engine")
@@ -110,7 +112,7 @@ class Writer:
         """
         arrived_ms = time.time_ns() // 1_000_000
         outputs = await self.call(lambda: self.engine.republish(offsets, arrived_ms=arrived_ms))
-        self._succeeded()
+        self._succeeded(outputs)
         return outputs
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -141,10 +143,10 @@ class Writer:
                     if not waiting.answer.done():
                         waiting.answer.set_exception(error)
             else:
+                self._succeeded([output for receipt in receipts for output in receipt.outputs])
                 for waiting, receipt in zip(taken, receipts, strict=True):
                     if not waiting.answer.done():
                         waiting.answer.set_result(receipt)
-                self._succeeded()
             finally:
                 for waiting in taken:
                     self._bytes -= waiting.size
@@ -161,8 +163,8 @@ class Writer:
         while True:
             await asyncio.sleep(TICK_S)
             try:
-                if await self.call(self._fall_due):
-                    self._succeeded()
+                if outputs := await self.call(self._fall_due):
+                    self._succeeded(outputs)
                 if time.monotonic() - forgotten > FORGET_S:
                     await self.call(self.engine.forget, _kept_since(time.time_ns() // 1_000_000))
                     forgotten = time.monotonic()
@@ -178,15 +180,16 @@ class Writer:
             except Exception:
                 log.exception("the rules could not be swapped; the next look tries again")
 
-    def _fall_due(self) -> bool:
+    def _fall_due(self) -> list[Output]:
         due = self.engine.next_due()
         now = self.engine.stream_time + int((time.monotonic() - self._idle_since) * 1000)
         if due is None or due > now:
-            return False
-        self.engine.tick(now, arrived_ms=time.time_ns() // 1_000_000)
-        return True
+            return []
+        return self.engine.tick(now, arrived_ms=time.time_ns() // 1_000_000)
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, outputs: Sequence[Output]) -> None:
+        for listener in self.listeners:
+            listener(outputs)
         self.fault = None
         self.committed += 1
         self.wake()

@@ -1,7 +1,7 @@
 """Access control lists for Kafka: who may read and write which topic, as commands for `kafka-acls.sh`.
 
-Publishers write `events` and read decisions; only operators write `commands` and `settings`; workers do the rest. See
-docs/operating.md, Roles.
+They follow the catalogue: publishers write `events` and read decisions; only operators write `commands` and
+`settings`; workers and recorders have what they need. See docs/operating.md, Rights.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...schemas.topics import TOPICS
+from ...schemas.topics import TOPICS, Role
 from .settings import KafkaSettings
 from .topics import plan
-
-ORDERS = frozenset({"commands", "settings"})
 
 
 class Principals(NamedTuple):
@@ -22,24 +20,50 @@ class Principals(NamedTuple):
     publisher: str = "User:agents"
     operator: str = "User:operators"
     worker: str = "User:trustfold"
+    recorder: str = "User:recorders"
 
 
 def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
     """One command a line; topics carry the deployment's prefix."""
-    base = f"kafka-acls.sh --bootstrap-server {settings.bootstrap} --add"
-    names = {one.name: next((name for name in TOPICS if one.name.endswith(name)), "") for one in plan(settings)}
-    for name, short in names.items():
-        topic = f"--topic {name}"
-        if short == "events":
-            yield f"{base} --allow-principal {who.publisher} --operation Write --operation Describe {topic}"
-        elif short in TOPICS and not TOPICS[short].internal and short not in ORDERS | {"dead-letters"}:
-            yield f"{base} --allow-principal {who.publisher} --operation Read --operation Describe {topic}"
-        if short in ORDERS | {"events", "dead-letters"}:  # what operators publish again, and their marks on it
-            yield f"{base} --allow-principal {who.operator} --operation Write {topic}"
-        yield f"{base} --allow-principal {who.operator} --operation Read --operation Describe {topic}"
-        yield f"{base} --allow-principal {who.worker} --operation Read --operation Write --operation Describe {topic}"
-    for principal in who:
-        yield f"{base} --allow-principal {principal} --operation Read --group '*'"
-    yield f"{base} --allow-principal {who.worker} --operation IdempotentWrite --cluster"
-    changelogs = f"--resource-pattern-type prefixed --topic {settings.app_id}-"
-    yield f"{base} --allow-principal {who.worker} --operation All {changelogs}"
+    base = f"kafka-acls.sh --bootstrap-server {settings.bootstrap} --add --allow-principal"
+    for principal, kind, name, operations in _grants(settings, who):
+        told = " ".join(f"--operation {operation}" for operation in operations)
+        yield f"{base} {principal} {told} --{kind} {name}".rstrip()
+
+
+def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Principal, kind of resource, its name, operations."""
+    holders = {
+        Role.PLATFORM: who.publisher,
+        Role.OPERATOR: who.operator,
+        Role.WORKER: who.worker,
+        Role.RECORDER: who.recorder,
+    }
+    shorts = {settings.topic(short): topic for short, topic in TOPICS.items()}
+    for planned in plan(settings):
+        topic = shorts.get(planned.name)
+        for role, principal in holders.items():
+            operations = []
+            if topic is None:  # a changelog
+                operations = ["Read", "Write"] if role is Role.WORKER else []
+            else:
+                # What operators publish again goes to the topic it came from; `lag` reads what workers read.
+                again = role is Role.OPERATOR and topic.name == "events"
+                operations += ["Read"] if role in topic.readers or role is Role.OPERATOR else []
+                operations += ["Write"] if role in topic.writers or again else []
+            if role is Role.OPERATOR:
+                operations += ["Create"]
+            if operations or role is Role.OPERATOR:
+                more = ["Describe", "DescribeConfigs"] if role in {Role.OPERATOR, Role.WORKER} else ["Describe"]
+                yield principal, "topic", planned.name, operations + more
+    recorders = f"{settings.app_id}-history"
+    yield who.worker, "group", settings.app_id, ["Read"]
+    yield who.recorder, "group", recorders, ["Read"]
+    for group in (settings.app_id, recorders):
+        yield who.operator, "group", group, ["Describe"]
+    # Groups of their own: with a right on every group, a publisher could take the workers' partitions.
+    own = who.publisher.partition(":")[2]
+    yield who.publisher, "resource-pattern-type prefixed --group", f"{own}-", ["Read"]
+    yield who.operator, "cluster", "", ["Describe"]
+    for principal in (who.publisher, who.operator, who.worker):
+        yield principal, "cluster", "", ["IdempotentWrite"]

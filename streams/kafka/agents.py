@@ -1,7 +1,8 @@
-"""One agent per source topic: hands each poll to the engine.
+"""The agent: hands what the lane delivers to the engine.
 
-Agents are plain functions made by name, never discovered. What they take moves no offset: Faust acks an event whose
-agent raised, which would lose it. Here a fault fails the worker instead and the records are read again.
+One agent for all source topics, for they are folded in one order. It is a plain function made by name, never
+discovered. What it takes moves no offset: Faust acks an event whose agent raised, which would lose it. Here a fault
+fails the worker instead and the records are read again.
 """
 
 from __future__ import annotations
@@ -9,20 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from .engine import Engine
-from .gate import BUFFERED_POLLS
+from .gate import POLLS
 from .lane import PollSchema
 
 
-def add_agents(app: Any, engine: Engine) -> None:
-    """Make an agent for every source topic of the topology."""
-    for real_name, (name, stage) in engine.sources.items():
-        topic = app.topic(
-            real_name, schema=PollSchema(), partitions=engine.settings.partitions, maxsize=2 * BUFFERED_POLLS
-        )
-        app.agent(topic, name=f"{stage.name}.{name}")(_agent(engine))
+def add_agent(app: Any, engine: Engine) -> None:
+    """Make the agent of all source topics of the topology."""
+    topic = app.topic(*engine.sources, schema=PollSchema(), partitions=engine.settings.partitions, maxsize=2 * POLLS)
 
-
-def _agent(engine: Engine) -> Any:
     async def consume(stream: Any) -> None:
         async for event in stream.noack().events():
             try:
@@ -32,4 +27,4 @@ def _agent(engine: Engine) -> Any:
                 await engine.fail(error)
                 return
 
-    return consume
+    app.agent(topic, name="fold")(consume)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import faust
 
-from .agents import add_agents
+from .agents import add_agent
 from .engine import Engine
 from .lane import LEAVE_S, BatchConsumer, BatchTransport, bounded
 from .metrics import LaneMetrics
@@ -20,6 +20,7 @@ from .monitor import Monitor
 from .protocols import Topology, default_topology
 from .recovery import LaneTables
 from .settings import KafkaSettings
+from .skew import run_exchange
 from .table import StateTable
 from .ticks import run_ticks
 from .tuning import quieten, tune_collector
@@ -100,7 +101,7 @@ def make_app(
     for table in tables.values():
         app.tables.add(table)
     engine.bind(app, tables)
-    add_agents(app, engine)
+    add_agent(app, engine)
 
     async def outputs() -> None:
         quieten(settings.log_level)
@@ -110,6 +111,7 @@ def make_app(
     app.task(engine.run_checkpoints)
     app.task(outputs)
     app.task(partial(run_ticks, engine))
+    app.task(partial(run_exchange, engine))
     return app
 
 
@@ -117,9 +119,18 @@ def _follow_settings(app: TrustfoldApp, source: RuleSource, files: Files | None)
     """Have the source follow the `settings` topic and the files behind its rules."""
     from ..reload import LOOK_S, Reloader  # noqa: PLC0415
     from .followed_settings import SettingsFollower  # noqa: PLC0415
+    from .rulebook import Rulebook  # noqa: PLC0415
 
     engine = app.engine
-    engine.follower = SettingsFollower(engine.settings, source, engine.writer.put)
+    follower = engine.follower = SettingsFollower(engine.settings, source, engine.writer.put)
+    engine.rulebook = Rulebook(
+        source,
+        settings=lambda: dict(follower.positions),
+        read_settings=follower.read,
+        put=engine.writer.put,
+        names={real: name for real, (name, _) in engine.sources.items()},
+        metrics=engine.metrics,
+    )
     app.task(engine.run_settings)
     if files is None:
         return

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiokafka import errors
@@ -203,6 +203,11 @@ class BrokerWatch:
         self.lost_since: float | None = None
         self.leaderless: dict[str, list[int]] = {}
         self.said: dict[str, tuple[float, float]] = {}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Ids of topics as they were found first; those of an old broker, or not yet seen, are left out."""
+        found = {name: self._first[name].topic_id for name in names if name in self._first}
+        return {name: made.hex() for name, made in found.items() if made is not None}
 
     @property
     def waiting(self) -> bool:

@@ -56,6 +56,7 @@ class _Part:
     task: PartitionTask
     items: list[tuple[bytes, bytes | None]]
     ends: dict[TP, int]
+    when_durable: list[Callable[[], None]]
 
 
 class Checkpointer:
@@ -108,8 +109,11 @@ class Checkpointer:
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._settings.checkpoint_timeout)
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, prepare: Callable[[], None] = lambda: None) -> None:
         """Make everything processed so far durable, and let its offsets be committed.
+
+        Args:
+            prepare: called before the snapshot, when no other checkpoint is under way.
 
         Raises:
             LostGroup: the worker lost its membership; nothing was marked, its states must be dropped.
@@ -124,6 +128,7 @@ class Checkpointer:
                 return
             self._require(tenure)
             started = time.perf_counter()
+            prepare()
             parts = await self._collect()
             if not parts:
                 return
@@ -158,7 +163,8 @@ class Checkpointer:
         for task in list(self._tasks()):
             items = task.take_snapshot()
             if items:
-                parts.append(_Part(task, items, dict(task.next)))
+                called, task.when_durable = task.when_durable, []
+                parts.append(_Part(task, items, dict(task.next), called))
                 await asyncio.sleep(0)  # one partition at a time: its offsets and states belong together
         return parts
 
@@ -180,6 +186,8 @@ class Checkpointer:
         task.processor.forget_clean(keep)
         for tp, offset in part.ends.items():
             self._mark_done(tp, offset)
+        for tell in part.when_durable:
+            tell()
 
     def _count(self, parts: list[_Part], seconds: float) -> None:
         metrics = self._metrics

@@ -10,9 +10,10 @@ Everything runs on Faust's main loop; only the consumer's own I/O has a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -26,10 +27,15 @@ from .faults import WorkerFault, describe, is_expected, passes
 from .fencing import Fenced
 from .gate import Batch, Gate, Poll, Tenure
 from .metrics import LaneMetrics
+from .order import Order
 from .outputs import OutputWriter
 from .ownership import Changelogs
 from .protocols import StageSpec, Topology
+from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
+from .skew import Skew, commit_note
+from .spans import Spans
+from .store import PartitionStore
 from .table import StateTable
 from .task import PartitionTask
 
@@ -65,11 +71,13 @@ class Engine:
         topology: the stages it runs.
         metrics: counters.
         gate: whether records flow.
+        order: which of them is next.
         tasks: stage partitions owned now.
         writer: sends outputs.
         changelogs: claims and reads them.
         checkpointer: takes checkpoints.
         follower: reads the `settings` topic; None where the stages know no settings.
+        rulebook: which rules each task is folded by; None where the stages know no rules.
         watch: watches over the brokers and topics.
         turned_at: monotonic time of the last turn of the event loop, within a second.
         durable_at: monotonic time at which everything that had been folded was durable last.
@@ -91,12 +99,28 @@ class Engine:
         self.sources: dict[str, tuple[str, StageSpec]] = {
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
+        places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
+        self.order = Order(
+            places,
+            {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal},
+            lead=settings.stage_lead,
+            wait=settings.order_wait,
+            most=settings.poll_records,
+            skew=Skew(lead=settings.worker_lead, wait=settings.order_wait),
+        )
+        self._reached = 0
         self.last_record_at = time.monotonic()
         self._app: Any = None
         self._tables: dict[str, StateTable] = {}
         self._tenure: Tenure | None = None
         self._tenures = 0
         self.follower: Any = None
+        self.rulebook: Rulebook | None = None
+        self._spans = Spans(settings.trace_ratio, settings.app_id) if settings.trace_ratio else None
+        self._steady = asyncio.Event()
+        self._steady.set()
+        self._checkpoint_due = asyncio.Event()
+        self._told_rules = ""
         self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
         self.turned_at = self.durable_at = time.monotonic()
         self.stopping = False
@@ -106,7 +130,13 @@ class Engine:
         self._start_overs = 0
         self.on_failure: Callable[[], None] | None = None
         self._looked_at = time.monotonic()
-        self.writer = OutputWriter(settings, producer=self.producer, internal=topology.sources, metrics=metrics)
+        self.writer = OutputWriter(
+            settings,
+            producer=self.producer,
+            internal=topology.sources,
+            metrics=metrics,
+            underway=self.order.underway,
+        )
         self.changelogs = Changelogs(settings, self.producer, metrics)
         self.checkpointer = Checkpointer(
             settings,
@@ -131,16 +161,20 @@ class Engine:
     # --- processing -------------------------------------------------------------------------------------------------
 
     async def on_poll(self, poll: Poll) -> None:
-        """Fold what one poll gave for a topic and send what that causes. Called by the agents, in order.
+        """Fold a poll and send what that causes. Called by the agent, in order.
 
         Raises:
             LostBatch: a batch does not continue the one before it.
         """
+        while not self._steady.is_set():
+            await self._steady.wait()
         if poll.tenure != self.gate.tenure:
             return  # from before a rebalance; it is read again
-        topic, stage = self.sources[poll.topic]
         for batch in poll.batches:
+            topic, stage = self.sources[batch.tp.topic]
             self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
+            self.order.underway.folded(batch.tp, batch.next_offset)
+            self._note_lag(stage.name, batch)
         self.last_record_at = time.monotonic()
         self.gate.taken(poll)
         await self.writer.room()
@@ -157,6 +191,8 @@ class Engine:
         self.metrics.batches += 1
         self.metrics.folds.update(task.processor.counted())
         self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
+        if self._spans is not None:
+            self._spans.folded(task.stage, batch, len(outputs), took)
         if outputs:
             arrived = batch.records[-1].timestamp
             if arrived > 0:
@@ -164,12 +200,43 @@ class Engine:
             for output in outputs:
                 if output.topic == DEAD_LETTERS:
                     self.metrics.dead_letter_reasons[_reason(output.value)] += 1
-            self.writer.put(outputs, task.partition)
+            self.writer.put(outputs, task.partition, batch.reached)
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
         """The log continues beyond the expected offset: retention or compaction removed what was between."""
         self.metrics.offset_jumps += 1
         log.warning("%s/%d continues at offset %d, expected %d", tp.topic, tp.partition, found, expected)
+
+    def note_held(self, reason: str, seconds: float) -> None:
+        """Note that records waited for their turn: it is not silence that ticks may count."""
+        held = self.metrics.held_seconds
+        held[reason] = held.get(reason, 0.0) + seconds
+        self.last_record_at = time.monotonic()
+
+    def _note_lag(self, stage: str, batch: Batch) -> None:
+        """Note how far a batch was behind the newest record folded."""
+        self._reached = max(self._reached, batch.reached)
+        most = self.metrics.stream_lag_most
+        most[stage] = max(most.get(stage, 0.0), (self._reached - batch.first) / 1000)
+
+    def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
+        """What a commit says of each partition (see `skew`)."""
+        return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
+
+    async def learn_skew(self) -> None:
+        """Ask the group what the other workers have come to; nothing where this worker has everything."""
+        tenure = self._tenure
+        if tenure is None or self.watch.waiting:
+            return
+        strangers = [
+            tp
+            for topic in self.sources
+            for tp in (TP(topic, number) for number in range(self.settings.partitions))
+            if tp not in self.gate.expected
+        ]
+        notes = await self._app.consumer.notes(strangers) if strangers else []
+        if self._tenure is tenure:
+            self.order.skew.learn(notes)
 
     def caught_up(self, task: PartitionTask) -> bool:
         """Whether a task has processed everything its source partitions hold, as of the last fetch."""
@@ -188,6 +255,9 @@ class Engine:
                 if place is not None:
                     lag[self.sources[tp.topic][0], tp.partition] = max(place[1] - processed, 0)
         self.metrics.lag = lag
+        for stage in {stage for stage, _ in self.tasks}:
+            oldest = self.order.oldest([name for name, (_, reader) in self.sources.items() if reader.name == stage])
+            self.metrics.stream_lag[stage] = max((self._reached - oldest) / 1000, 0.0)
         states: dict[str, tuple[int, int]] = {}
         for task in self.tasks.values():
             keys, size = states.get(task.stage, (0, 0))
@@ -233,7 +303,7 @@ class Engine:
             return
         try:
             async with asyncio.timeout(seconds):
-                await self.checkpointer.checkpoint()
+                await self.checkpointer.checkpoint(self._end_rules)
                 await self._app.consumer.commit()
         except (LostGroup, Superseded, Fenced) as loss:
             self.metrics.rebalances_lost += 1
@@ -251,6 +321,7 @@ class Engine:
         self.gate.close()
         self._tenure = None
         self.tasks.clear()
+        self._steady.set()
         self.metrics.assigned = 0
         if self._app is not None and self._app._consumer is not None:  # not `consumer`, which would make one
             self._app._consumer.forget_done()
@@ -291,6 +362,7 @@ class Engine:
             self.writer.reset()
             self._renewal_due = False
             self.metrics.producer_restarts += 1
+        await self.watch.answer()
         if self.follower is not None:
             await self.follower.catch_up()
         owned = self._owned(assigned)
@@ -302,13 +374,15 @@ class Engine:
         }
         claims = await self.changelogs.claim(stores)
         stale = await self.changelogs.read_back(stores, claims)
-        for stage, partition in owned:
+        rules = await self._recall([stores[self.changelogs.place(stage.name, number)] for stage, number in owned])
+        for (stage, partition), own in zip(owned, rules, strict=True):
             place = self.changelogs.place(stage.name, partition)
             store = stores[place]
-            processor = self.topology.make_processor(stage, partition, self.rules, store.get)
+            source = own.edition.source if own is not None and own.edition is not None else self.rules
+            processor = self.topology.make_processor(stage, partition, source, store.get)
             processor.adopt(store.items())
             await asyncio.sleep(0)
-            self.tasks[stage.name, partition] = PartitionTask(
+            task = self.tasks[stage.name, partition] = PartitionTask(
                 stage=stage.name,
                 partition=partition,
                 processor=processor,
@@ -317,7 +391,34 @@ class Engine:
                 log_next=store.next_offset,
                 next={},
                 rewrite=stale.get(place, set()),
+                rules=own,
             )
+            task.check_topics(self.watch.topic_ids(map(self.settings.topic, stage.sources)))
+
+    async def _recall(self, stores: Sequence[PartitionStore]) -> Sequence[TaskRules | None]:
+        """What the tasks of some stores were folded by."""
+        if self.rulebook is None:
+            return [None] * len(stores)
+        return await self.rulebook.recall([store.get(RULES_KEY) for store in stores])
+
+    def _turn_rules(self) -> None:
+        """Have the checkpoint that begins now change rules where they are to change; nothing folds until it is done."""
+        if self.rulebook is not None:
+            self.rulebook.turn(self.tasks.values())
+            if self.rulebook.holds(self.tasks.values()):
+                self._steady.clear()
+
+    def _tell_rules(self) -> None:
+        """Report the rules of files and environment once all tasks go by them."""
+        if self.rulebook is not None and self.metrics.rules != self._told_rules and self.tasks:
+            newest = self.rulebook.edition()
+            if all(task.rules.edition is newest for task in self.tasks.values()):
+                self._told_rules = self.metrics.rules
+                log.info("rules %s hold from here on", self._told_rules)
+
+    def _end_rules(self) -> None:
+        if self.rulebook is not None:
+            self.rulebook.end(self.tasks.values())
 
     def progress(self) -> dict[TP, int]:
         """How far the last checkpoints of the recovered tasks have come in the sources."""
@@ -333,6 +434,11 @@ class Engine:
         self.last_record_at = self.durable_at = time.monotonic()
         self.metrics.assigned = len(self.tasks)
         self.metrics.rebalances += 1
+        if self.rulebook is not None and self.rulebook.begin(self.tasks.values(), self._app.consumer.ends):
+            self._steady.clear()
+            self._checkpoint_due.set()
+        self._reached = 0
+        self.order.open(offsets)
         self.gate.open(self._tenure, offsets)
 
     def _owned(self, assigned: Iterable[TP]) -> list[tuple[StageSpec, int]]:
@@ -357,7 +463,9 @@ class Engine:
         """Take checkpoints until cancelled; a failure fails the worker."""
         try:
             while True:
-                await asyncio.sleep(self.settings.checkpoint_interval)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._checkpoint_due.wait(), self.settings.checkpoint_interval)
+                self._checkpoint_due.clear()
                 await self._keep_durable()
                 self.measure_lag()
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
@@ -365,7 +473,10 @@ class Engine:
 
     async def _keep_durable(self) -> None:
         try:
-            await self.checkpointer.checkpoint()
+            await self.checkpointer.checkpoint(self._turn_rules)
+            if self.rulebook is None or not self.rulebook.holds(self.tasks.values()):
+                self._steady.set()
+                self._tell_rules()
             self.durable_at = time.monotonic()
             self._start_overs = 0
             if time.monotonic() - self._looked_at > STRANGERS_S:

@@ -58,9 +58,20 @@ class WorkerCollector(Collector):
         yield _one("trustfold_clamped_times", "Event times cut because they ran ahead.", metrics.folds["clamped"])
         yield _one("trustfold_untracked_failures", "Failures without a fine key of their own.",
                    metrics.folds["untracked"])  # fmt: skip
+        yield _one(
+            "trustfold_dropped_states", "Idle states dropped from stores and changelogs.", metrics.folds["dropped"]
+        )
         yield _one("trustfold_appended_events", "Events appended because something fell due.", metrics.ticks)
         yield _one("trustfold_offset_jumps", "Deliveries beyond the expected offset: records were lost to retention.",
                    metrics.offset_jumps)  # fmt: skip
+        yield _gauge("trustfold_stream_time_lag_seconds", "How far a stage is behind the newest record folded.",
+                     "stage", metrics.stream_lag)  # fmt: skip
+        yield _gauge("trustfold_stream_time_lag_most_seconds", "The largest such distance of a record when folded.",
+                     "stage", metrics.stream_lag_most)  # fmt: skip
+        yield GaugeMetricFamily("trustfold_worker_skew_seconds", "How far this worker is ahead of the slowest other.",
+                                self._engine.order.skew.seconds)  # fmt: skip
+        yield _counter("trustfold_held_seconds", "Time in which records waited for their turn.", "reason",
+                       metrics.held_seconds)  # fmt: skip
         yield _histogram("trustfold_fold_seconds", "Time of the fold of one record.", metrics.fold_seconds)
         yield _histogram(
             "trustfold_event_to_decision_seconds",
@@ -85,6 +96,9 @@ class WorkerCollector(Collector):
         engine, metrics, now = self._engine, self._engine.metrics, time.monotonic()
         yield _gauge("trustfold_worker_state", "1 for the state the worker is in.", "state",
                      {state: float(state == engine.state) for state in STATES})  # fmt: skip
+        if metrics.rules:
+            yield _gauge("trustfold_rules_info", "1 for the rules of this worker's files and environment.",
+                         "fingerprint", {metrics.rules: 1.0})  # fmt: skip
         yield GaugeMetricFamily("trustfold_assigned_partitions", "Stage partitions of this worker.", metrics.assigned)
         yield _one("trustfold_rebalances", "Assignments taken.", metrics.rebalances)
         yield _one("trustfold_tenures_lost", "Assignments lost before a last checkpoint.", metrics.rebalances_lost)

@@ -7,7 +7,7 @@ cannot be used becomes a dead letter; each worker that reads it says so under th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from ...projections.emit import Output
 from ...projections.rule_source import TOPIC, RuleSource
 from ...schemas.errors import ConfigError
+from .changelog import ChangelogReader
 from .lane import LEAVE_S, bounded
 from .settings import KafkaSettings
 
@@ -24,9 +25,10 @@ WAIT_MS = 500
 
 
 class SettingsFollower:
-    """Applies records of the topic to a source of rules, between two batches of the folds.
+    """Applies records of the topic to a source of rules; the rulebook has the folds go by it from a checkpoint on.
 
-    Everything runs on the worker's one loop: a record takes effect while no batch is being folded.
+    Attributes:
+        positions: how far the topic was read: offset after the last record, by partition.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class SettingsFollower:
         self._settings = settings
         self._source = source
         self._put = put
+        self.positions: dict[str, int] = {}
         self._consumer: Any = None
         self._places: list[TopicPartition] = []
         self._lock = asyncio.Lock()
@@ -60,6 +63,16 @@ class SettingsFollower:
                 if self._consumer is None:
                     return
                 await self._take()
+
+    async def read(self, source: RuleSource, until: Mapping[str, int]) -> None:
+        """Apply the records before given offsets to another source; what is wrong with them was told before."""
+        places = {TopicPartition(self._settings.topic(TOPIC), int(number)): end for number, end in until.items()}
+        async with ChangelogReader(self._settings) as reader:
+            ends = await reader.ends(list(places))
+            spans = {place: (0, min(end, ends[place])) for place, end in places.items()}
+            async for place, records, _ in reader.read(spans):
+                for record in records:
+                    source.fold(record, place.partition)
 
     async def stop(self) -> None:
         """Stop reading, once what was read last is applied."""
@@ -87,6 +100,7 @@ class SettingsFollower:
         for place, records in (await self._consumer.getmany(timeout_ms=WAIT_MS)).items():
             for record in records:
                 letter = self._source.fold(record, place.partition)
+                self.positions[str(place.partition)] = record.offset + 1
                 if letter is not None:
                     self._put([letter], place.partition)
 

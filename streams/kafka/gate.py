@@ -7,7 +7,7 @@ offset, with no poll in flight, so nothing can be lost on the way.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from faust.types import TP
 POLL_S = 0.25
 """Longest wait for records. A closing gate must wait for the poll in flight, so it is short."""
 
-BUFFERED_POLLS = 8
-"""Polls of a topic that may wait for their agent before the lane stops polling the topic."""
+POLLS = 2
+"""Polls on their way to the agent: one it folds, one that waits. The order is chosen as late as possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +43,40 @@ class Batch:
         records: aiokafka's records, at least one.
         start: offset expected first; the first record may come later where the log has holes.
         next_offset: offset after the last record.
+        first: order time of the first record, milliseconds (see `order`).
+        reached: order time of the last one.
     """
 
-    __slots__ = ("next_offset", "records", "start", "tp")
+    __slots__ = ("first", "next_offset", "reached", "records", "start", "tp")
 
-    def __init__(self, tp: TP, records: list[Any], start: int) -> None:
-        """Wrap the records of one poll."""
+    def __init__(self, tp: TP, records: list[Any], start: int, first: int = 0, reached: int = 0) -> None:
+        """Wrap records that follow each other."""
         self.tp = tp
         self.records = records
         self.start = start
         self.next_offset: int = records[-1].offset + 1
+        self.first = first
+        self.reached = reached
 
 
 class Poll:
-    """What one poll gave for one topic.
+    """What is folded in one go: batches of any partitions, in the order in which they are folded.
 
     Attributes:
-        topic: real name.
-        batches: one for each partition that had records.
+        batches: at least one.
         tenure: in which they were delivered.
+        first: smallest order time of their records.
+        count: number of their records.
     """
 
-    __slots__ = ("batches", "tenure", "topic")
+    __slots__ = ("batches", "count", "first", "tenure")
 
-    def __init__(self, topic: str, tenure: Tenure) -> None:
-        """Start without batches."""
-        self.topic = topic
+    def __init__(self, tenure: Tenure, batches: list[Batch]) -> None:
+        """Put batches together."""
         self.tenure = tenure
-        self.batches: list[Batch] = []
+        self.batches = batches
+        self.first = min(batch.first for batch in batches)
+        self.count = sum(len(batch.records) for batch in batches)
 
 
 class Gate:
@@ -78,14 +84,15 @@ class Gate:
 
     Attributes:
         tenure: the tenure it is open for; None while closed.
-        expected: next offset of each partition, while open.
+        expected: next offset of each partition that the lane takes, while open.
+        in_flight: polls on their way to the agent.
     """
 
     def __init__(self) -> None:
         """Start closed."""
         self.tenure: Tenure | None = None
         self.expected: dict[TP, int] = {}
-        self._buffered: Counter[str] = Counter()
+        self.in_flight: deque[Poll] = deque()
         self._room = asyncio.Event()
         self._opened = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -95,7 +102,7 @@ class Gate:
         """Let records flow from these offsets; the consumer must have been put there."""
         self.expected = dict(offsets)
         self.tenure = tenure
-        self._buffered.clear()
+        self.in_flight.clear()
         self._opened.set()
 
     def close(self) -> None:
@@ -108,23 +115,23 @@ class Gate:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._opened.wait(), POLL_S)
 
-    def pollable(self) -> set[TP]:
-        """Partitions of topics whose agents keep up."""
-        buffered = self._buffered
-        return {tp for tp in self.expected if buffered[tp.topic] < BUFFERED_POLLS}
+    @property
+    def full(self) -> bool:
+        """Whether the agent has enough to do."""
+        return len(self.in_flight) >= POLLS
 
-    def delivered(self, topic: str) -> None:
-        """A poll of the topic is on its way to the agent."""
-        self._buffered[topic] += 1
+    def delivered(self, poll: Poll) -> None:
+        """A poll is on its way to the agent."""
+        self.in_flight.append(poll)
 
     def taken(self, poll: Poll) -> None:
         """The agent is done with a poll."""
-        if poll.tenure == self.tenure:
-            self._buffered[poll.topic] -= 1
+        if poll.tenure == self.tenure and self.in_flight:
+            self.in_flight.popleft()
             self._room.set()
 
     async def wait_room(self) -> None:
-        """Wait until some agent is done with a poll, at most POLL_S seconds."""
+        """Wait until the agent is done with a poll, at most POLL_S seconds."""
         self._room.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._room.wait(), POLL_S)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ...projections.emit import Output
 from ...schemas.envelope import output_headers
 
+ORDER_TIME = "order-time"
+"""Header of a record between trustfold's own stages: the order time of its cause, in milliseconds (see `order`)."""
+
 
 def trace_headers(output: Output) -> list[tuple[str, bytes]]:
     """Only the trace context; for records between trustfold's own stages."""

@@ -16,6 +16,7 @@ from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
     NotCoordinatorForGroupError,
+    TopicAuthorizationFailedError,
     for_code,
 )
 from aiokafka.protocol.api import Request, RequestStruct, Response
@@ -241,6 +242,15 @@ async def rights_on(admin: Any, topics: Sequence[str]) -> dict[str, frozenset[st
         topic["topic"]: frozenset() if topic["error_code"] else _named(topic["operations"])
         for topic in answer["topics"]
     }
+
+
+async def hidden(client: Any, topics: Sequence[str]) -> list[str]:
+    """Topics that this user may not even describe, whether they exist or not."""
+    if not topics:
+        return []
+    answer = (await client.send(client.get_random_node(), _TopicRights(topics))).to_object()
+    denied = TopicAuthorizationFailedError.errno
+    return [topic["topic"] for topic in answer["topics"] if topic["error_code"] == denied]
 
 
 async def group_of(admin: Any, name: str) -> Group:

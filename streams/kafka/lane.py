@@ -1,10 +1,11 @@
-"""The batch lane: one Faust stream event per poll and topic, instead of one per record.
+"""The batch lane: one Faust stream event for hundreds of records, instead of one per record.
 
 Faust spends about 135 us of asyncio machinery on each stream event (measured; no setting helps), a fold ten. Here the
-event's value is everything a poll gave for one topic, a batch for each partition, so the machinery is paid once per
-poll. Membership, assignment, the commit timer, streams and agents stay Faust's.
+event's value is what is folded in one go, batches of any partitions, so the machinery is paid once for all of them.
+Membership, assignment, the commit timer, streams and the agent stay Faust's.
 
-The lane delivers records only while its gate is open, each partition from the offset it expects next (see `gate`).
+The lane delivers records only while its gate is open, each partition from the offset it expects next (see `gate`), and
+the oldest first (see `order`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, cast
 
 import faust
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, ProducerClosed
+from aiokafka.structs import OffsetAndMetadata
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
@@ -25,12 +28,24 @@ from mode.utils.futures import notify
 
 from ...schemas.errors import TrustfoldError
 from .faults import passes
-from .gate import POLL_S, Batch, Gate, Poll
+from .gate import POLL_S, Gate, Poll
+from .order import Order
 
 log = logging.getLogger(__name__)
 
 FETCH_WAIT_MS = 200
 """Longest wait of the broker for new records before it answers a fetch."""
+
+BUSY_WAIT_MS = 10
+"""The same while there is work. A fetch leaves out partitions whose records wait to be taken, and only one is under way
+per broker: what a stage has just written would be found when the wait is over."""
+
+PREFETCH_S = 0.01
+"""How long aiokafka fetches nothing from a broker while some partition's records wait to be taken. With its 0.1 s a
+buffered backlog would hold up each round of a stage's outputs for that long."""
+
+HELD_S = 0.01
+"""Longest wait for records while others are held up: what holds them up may be over without a new record."""
 
 COMMIT_S = 5.0
 """Longest wait for a commit. aiokafka tries for ever; the commit timer tries again, with newer offsets."""
@@ -121,15 +136,21 @@ class LaneThread(driver.AIOKafkaConsumerThread):
             self._method_queue = MethodQueue(num_workers=CALLS, loop=self.thread_loop, beacon=self.beacon)
         return self._method_queue
 
-    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
-        """Commit offsets; False where they were not, for a reason that the next commit or a rebalance mends.
+    async def _commit(self, offsets: Mapping[TP, int], notes: Mapping[TP, str] | None = None) -> bool:
+        """Commit offsets, each with its note; False where they were not.
+
+        The next commit or a rebalance mends the reason.
 
         Raises:
             KafkaError: the brokers refuse the commit for good.
         """
         consumer = self._ensure_consumer()
         assigned = self.assignment()
-        wanted = {driver.ensure_aiokafka_TP(tp): offset for tp, offset in offsets.items() if tp in assigned}
+        wanted = {
+            driver.ensure_aiokafka_TP(tp): OffsetAndMetadata(offset, (notes or {}).get(tp, ""))
+            for tp, offset in offsets.items()
+            if tp in assigned
+        }
         try:
             async with asyncio.timeout(COMMIT_S):
                 await consumer.commit(wanted)
@@ -142,6 +163,11 @@ class LaneThread(driver.AIOKafkaConsumerThread):
             log.debug("offsets were not committed: %r", error)
             return False
         return True
+
+    def hurry(self, busy: bool) -> None:  # noqa: FBT001 - a condition
+        """Let the next fetches wait at the broker for a short or for a long time."""
+        if self._consumer is not None and self._consumer._fetcher is not None:
+            self._consumer._fetcher._fetch_max_wait_ms = BUSY_WAIT_MS if busy else FETCH_WAIT_MS
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Nothing: the monitor judges progress."""
@@ -188,13 +214,18 @@ class LaneThread(driver.AIOKafkaConsumerThread):
 
 
 class BatchConsumer(driver.Consumer):
-    """Faust's aiokafka consumer with the lane in place of its per-record loop."""
+    """Faust's aiokafka consumer with the lane in place of its per-record loop.
+
+    Attributes:
+        ends: log ends of the source partitions when they were put to their offsets.
+    """
 
     mundane_level = "debug"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Faust calls it; the engine hangs on the app."""
         self._done: dict[TP, int] = {}
+        self.ends: dict[TP, int] = {}
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> LaneThread:
@@ -213,21 +244,18 @@ class BatchConsumer(driver.Consumer):
     # --- delivery ---------------------------------------------------------------------------------------------------
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Faust's fetch loop: poll, and deliver while the gate is open."""
+        """Faust's fetch loop: fill the buffers, and deliver what is next while the gate is open."""
         gate: Gate = self.engine.gate
+        wait = POLL_S
         try:
             while not (self._stopped.is_set() or fetcher._stopped.is_set()):
                 if gate.tenure is None:
                     await gate.wait_open()
                     continue
-                pollable = gate.pollable()
-                if not pollable:  # aiokafka takes an empty set for "all"
-                    await gate.wait_room()
-                    continue
                 with gate.polling():
-                    polled = await self._poll(pollable)
-                    if polled:
-                        await self._deliver(gate, polled)
+                    wait = await self._turn(gate, wait)
+                if gate.full:
+                    await gate.wait_room()
                 await asyncio.sleep(0)
         except self.consumer_stopped_errors:
             if not (self.app.should_stop or self.engine.stopping):
@@ -238,9 +266,31 @@ class BatchConsumer(driver.Consumer):
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not go on without its consumer
             await self.engine.fail(error)
 
-    async def _poll(self, pollable: set[TP]) -> Mapping[Any, list[Any]]:
+    async def _turn(self, gate: Gate, wait: float) -> float:
+        """Poll, waiting at most so long, and deliver what is next; returns how long the next poll may wait."""
+        order: Order = self.engine.order
+        wanted, began = order.wanted(), time.monotonic()
+        if wanted:  # aiokafka takes an empty set for "all"
+            self._buffer(gate, order, await self._poll(wanted, wait))
+        elif wait:
+            await asyncio.sleep(wait)
+        if order.held:
+            self.engine.note_held(order.held, time.monotonic() - began)
+        if gate.tenure is None or gate.full:
+            return 0.0
+        batches = order.take(self.place, [(poll.first, poll.count) for poll in gate.in_flight])
+        if batches:
+            poll = Poll(gate.tenure, batches)
+            gate.delivered(poll)
+            await self.callback(self._message_of(poll))
+        self.lane_thread.hurry(bool(batches or order.held))
+        if batches:
+            return 0.0
+        return HELD_S if order.held or gate.in_flight else POLL_S
+
+    async def _poll(self, wanted: set[TP], wait: float) -> Mapping[Any, list[Any]]:
         try:
-            polled: Mapping[Any, list[Any]] = await self._thread.getmany(pollable, POLL_S)
+            polled: Mapping[Any, list[Any]] = await self._thread.getmany(wanted, wait)
         except KafkaError as error:
             if not passes(error):
                 raise
@@ -254,11 +304,10 @@ class BatchConsumer(driver.Consumer):
             return {}
         return polled
 
-    async def _deliver(self, gate: Gate, polled: Mapping[Any, list[Any]]) -> None:
-        tenure = gate.tenure
-        if tenure is None:
+    def _buffer(self, gate: Gate, order: Order, polled: Mapping[Any, list[Any]]) -> None:
+        """Buffer what was polled, unless the gate has closed since."""
+        if gate.tenure is None:
             return
-        polls: dict[str, Poll] = {}
         for place, records in polled.items():
             tp = TP(place.topic, place.partition)
             start = gate.expected.get(tp)
@@ -270,21 +319,15 @@ class BatchConsumer(driver.Consumer):
                     continue
             elif records[0].offset > start + 1:  # one is the marker that ends a publisher's transaction
                 self.engine.offsets_jumped(tp, start, records[0].offset)
-            if tp.topic not in polls:
-                polls[tp.topic] = Poll(tp.topic, tenure)
-            batch = Batch(tp, records, start)
-            polls[tp.topic].batches.append(batch)
-            gate.expected[tp] = batch.next_offset
-        for poll in polls.values():
-            gate.delivered(poll.topic)
-            await self.callback(self._message_of(poll))
+            order.add(tp, records)
+            gate.expected[tp] = records[-1].offset + 1
 
     def _message_of(self, poll: Poll) -> ConsumerMessage:
         """Faust's message of a poll, under the name of its first partition."""
         batch = poll.batches[0]
         last = batch.records[-1]
         return ConsumerMessage(
-            topic=poll.topic,
+            topic=batch.tp.topic,
             partition=batch.tp.partition,
             offset=last.offset,
             timestamp=last.timestamp / 1000.0,
@@ -330,7 +373,8 @@ class BatchConsumer(driver.Consumer):
     async def _commit_offsets(self, offsets: Mapping[TP, int], start_new_transaction: bool = True) -> bool:  # noqa: FBT001, FBT002, ARG002 - Faust's signature
         """Commit what `mark_done` allowed. Faust's own counts offsets as committed that were not, and flushes first."""
         try:
-            done = bool(await self._commit(offsets))
+            thread = self.lane_thread
+            done = bool(await thread.call_thread(thread._commit, offsets, self.engine.commit_notes(offsets)))
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             await self.engine.fail(error)
             return False
@@ -392,6 +436,7 @@ class BatchConsumer(driver.Consumer):
     async def _seek_sources(self, partitions: list[TP], progress: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
         # Runs in the consumer's thread.
         consumer = self._thread._ensure_consumer()
+        consumer._fetcher._prefetch_backoff = PREFETCH_S
         places = {tp: driver.ensure_aiokafka_TP(tp) for tp in partitions}
         async with asyncio.timeout(SEEK_S):
             committed = await asyncio.gather(*[consumer.committed(place) for place in places.values()])
@@ -404,8 +449,26 @@ class BatchConsumer(driver.Consumer):
                 raise OffsetsGone(tp, done, last[place])
             begin = max(done, first[place])
             offsets[tp] = begin, offset or 0
+            self.ends[tp] = last[place]
             consumer.seek(place, begin)
         return offsets
+
+    async def notes(self, partitions: Iterable[TP]) -> list[str]:
+        """What the commits of other members' partitions say (see `skew`); nothing where no broker answers in time."""
+        places = [driver.ensure_aiokafka_TP(tp) for tp in partitions]
+        found: list[str] = await self._thread.call_thread(self._notes, places)
+        return found
+
+    async def _notes(self, places: list[Any]) -> list[str]:
+        # Runs in the consumer's thread.
+        coordinator = self._thread._ensure_consumer()._coordinator
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                committed = await coordinator.fetch_committed_offsets(places)
+        except (KafkaError, TimeoutError) as error:
+            log.debug("the other workers' commits were not read: %r", error)
+            return []
+        return [str(commit.metadata or "") for commit in committed.values()]
 
     def place(self, tp: TP) -> tuple[int, int] | None:
         """Position of the fetcher and log end of a partition, as of the last fetch; None before the first."""
@@ -429,7 +492,7 @@ class OffsetsGone(TrustfoldError):
         super().__init__(
             f"{tp.topic}/{tp.partition} ends at offset {end} but was processed up to {done}: the topic was deleted and "
             "created again, or has lost records. Positions kept in the state would hide its new records. Delete the "
-            "consumer group and the changelog topics too, or use another app id"
+            "consumer group and the changelog topics too, or use another TRUSTFOLD_APP_ID"
         )
 
 
@@ -501,10 +564,30 @@ async def _abandon(producer: Any) -> None:
     producer._closed = True
     sender = producer._sender.sender_task
     if sender is not None:
+        # aiokafka's own callback believes in a transaction and fails, in the log, where the sender ends by an error.
+        sender.remove_done_callback(producer._sender._fail_all)
+        sender.add_done_callback(_seen)
         sender.cancel()
-    producer._message_accumulator._closed = True
-    producer._message_accumulator.fail_all(ProducerClosed())
+    accumulator = producer._message_accumulator
+    accumulator._closed = True
+    for batch in [batch for queue in accumulator._batches.values() for batch in queue]:
+        batch._drain_waiter.add_done_callback(_seen)
+    # A batch that waits for its second try has been taken out already; its callback would fail, in the log.
+    accumulator._pending_batches = _Pending(accumulator._pending_batches)
+    accumulator.fail_all(ProducerClosed())
     await bounded(producer.client.close(), LEAVE_S, "closing the producer's connections")
+
+
+def _seen(ended: asyncio.Future[Any]) -> None:
+    """Look at what a future ended with, so that nobody reports that nobody did."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+class _Pending(set[Any]):
+    """Batches under way; taking out one that is not there is no error."""
+
+    remove = set.discard
 
 
 class BatchTransport(driver.Transport):

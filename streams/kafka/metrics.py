@@ -60,7 +60,8 @@ class LaneMetrics:
         recovery_seconds: total time between an assignment and the first delivery.
         stale_records: changelog records ignored because a worker wrote them after it had lost its partition.
         folds: what the folds count, by name: `untracked`, failures that counted in their tool's key alone because the
-            tool had its most fine keys (`trust.max_fine_keys`); `clamped`, event times that ran ahead of their record.
+            tool had its most fine keys (`trust.max_fine_keys`); `clamped`, event times that ran ahead of their record;
+            `dropped`, idle states that were dropped.
         dead_letter_reasons: dead letters by reason code.
         fold_seconds: time a fold took for one record.
         decision_seconds: time between the timestamp of a record and the moment at which its outputs were made.
@@ -68,6 +69,11 @@ class LaneMetrics:
         recoveries: recoveries completed.
         rebalances_lost: tenures that ended before their last checkpoint.
         producer_restarts: producers put in the place of one whose batches had failed.
+        rules: name of the rules of this worker's files and environment; empty before the first assignment.
+        stream_lag: seconds of the log's time between the newest folded record of any stage and the oldest one that a
+            stage has still to fold, by stage.
+        stream_lag_most: the largest such distance at which a record was folded, by stage.
+        held_seconds: time in which records waited for their turn, by reason: `fetch`, `stage` or `workers`.
         offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
     """
 
@@ -87,6 +93,9 @@ class LaneMetrics:
     recovery_seconds: float = 0.0
     stale_records: int = 0
     offset_jumps: int = 0
+    stream_lag: dict[str, float] = field(default_factory=dict)
+    stream_lag_most: dict[str, float] = field(default_factory=dict)
+    held_seconds: dict[str, float] = field(default_factory=dict)
     folds: Counter[str] = field(default_factory=Counter)
     recoveries: int = 0
     rebalances_lost: int = 0
@@ -95,6 +104,7 @@ class LaneMetrics:
     decision_seconds: Histogram = field(default_factory=lambda: Histogram(DECISION_BUCKETS))
     states: dict[str, tuple[int, int]] = field(default_factory=dict)
     producer_restarts: int = 0
+    rules: str = ""
 
     @property
     def dead_letters(self) -> int:

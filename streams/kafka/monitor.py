@@ -107,16 +107,18 @@ class Monitor:
             "acknowledgement",
             began is not None and time.monotonic() - began > PATIENCE_S and not quiet,
             "the brokers answer but do not acknowledge what is written; look at their disks and at min.insync.replicas",
+            began,
         )
 
-    def _wait(self, kind: str, waiting: bool, text: str) -> None:  # noqa: FBT001 - a condition
+    def _wait(self, kind: str, waiting: bool, text: str, began: float | None = None) -> None:  # noqa: FBT001 - a condition
+        """Report a wait that has lasted since `began`, by default since it was first noticed here."""
         now = time.monotonic()
         if not waiting:
             since, said = self._waits.pop(kind, (now, 0.0))
             if said:
                 log.info("%s: over after %.0f s", text.partition(":")[0], now - since)
             return
-        since, said = self._waits.setdefault(kind, (now, 0.0))
+        since, said = self._waits.setdefault(kind, (began or now, 0.0))
         if now - since >= PATIENCE_S and now - said >= REPEAT_S:
             log.warning("%s (for %.0f s now)", text, now - since)
             self._waits[kind] = since, now

@@ -12,14 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka.partitioner import murmur2
+from faust.types import TP
 
 from ...projections.emit import Output
-from .headers import cloudevents, trace_headers
+from .headers import ORDER_TIME, cloudevents, trace_headers
 from .metrics import LaneMetrics
 from .settings import KafkaSettings
+from .underway import Underway
 
 ROUND = 2_000
 """Outputs after which the event loop may breathe before more are sorted into batches; about 10 ms."""
@@ -52,6 +54,13 @@ def record_time(now_ms: int, time_ms: int) -> int:
     return max(now_ms, min(time_ms, now_ms + FUTURE_LIMIT_MS))
 
 
+class _Room(NamedTuple):
+    """Batches for one partition; `at` is the order time of the first record's cause, 0 without one."""
+
+    at: int
+    batches: list[Any]
+
+
 class OutputWriter:
     """Queue of outputs and the task that sends them."""
 
@@ -62,6 +71,7 @@ class OutputWriter:
         producer: Callable[[], Any],
         internal: Collection[str],
         metrics: LaneMetrics,
+        underway: Underway,
     ) -> None:
         """Prepare; nothing is sent before `run`.
 
@@ -70,12 +80,14 @@ class OutputWriter:
             producer: gives the running aiokafka producer.
             internal: catalogue topics read by trustfold's own stages; their records carry only the trace context.
             metrics: counts what was acknowledged.
+            underway: told what is under way to those topics.
         """
+        self._underway = underway
         self._settings = settings
         self._producer = producer
         self._internal = frozenset(internal)
         self._metrics = metrics
-        self._queue: deque[tuple[Sequence[Output], int]] = deque()
+        self._queue: deque[tuple[Sequence[Output], int, int]] = deque()
         self._waiting = 0
         self._sizes: dict[str, int] = {}
         self._work = asyncio.Event()
@@ -105,6 +117,7 @@ class OutputWriter:
         self._era += 1
         self._failure = None
         self._queue.clear()
+        self._underway.reset()
         self._waiting = 0
         self._handed = self._accepted
         self._unacknowledged = set()
@@ -117,10 +130,13 @@ class OutputWriter:
         """Wait for the reset after a failure."""
         await self._sound.wait()
 
-    def put(self, outputs: Sequence[Output], partition: int) -> None:
-        """Queue what a processor of `partition` returned."""
+    def put(self, outputs: Sequence[Output], partition: int, at: int = 0) -> None:
+        """Queue what a processor of `partition` returned; `at` is the order time of the cause, 0 without one."""
         if outputs:
-            self._queue.append((outputs, partition))
+            self._queue.append((outputs, partition, at))
+            if at:
+                awaited = self._underway.topics
+                self._underway.queued(at, sum(output.topic in awaited for output in outputs))
             self._accepted += len(outputs)
             self._waiting += len(outputs)
             self._work.set()
@@ -172,21 +188,26 @@ class OutputWriter:
         """Send the outputs of whole `put` calls until ROUND is reached."""
         queue, producer = self._queue, self._producer()
         now = int(time.time() * 1000)
-        rooms: dict[tuple[str, int], list[Any]] = {}
-        count = 0
+        rooms: dict[tuple[str, int], _Room] = {}
+        count = told = 0
         while queue and count < ROUND:
-            outputs, own = queue.popleft()
+            outputs, own, at = queue.popleft()
             count += len(outputs)
+            told += at > 0
             for topic in {output.topic for output in outputs}:
                 if topic not in self._sizes:
                     self._sizes[topic] = len(await producer.partitions_for(self._settings.topic(topic)))
             if era != self._era:
                 return
-            self._append(producer, rooms, outputs, own, now)
+            self._append(producer, rooms, outputs, own, at, now)
         self._waiting -= count
         if self._waiting <= ROOM:
             self._room.set()
-        await asyncio.gather(*[self._submit(producer, place, batches, era) for place, batches in rooms.items()])
+        tickets = {place: self._tickets(place[0], room) for place, room in rooms.items()}
+        self._underway.taken(told)
+        await asyncio.gather(
+            *[self._submit(producer, place, room, tickets[place], era) for place, room in rooms.items()]
+        )
         if era == self._era:
             self._handed += count
             self._tell()
@@ -194,44 +215,59 @@ class OutputWriter:
     def _append(
         self,
         producer: Any,
-        rooms: dict[tuple[str, int], list[Any]],
+        rooms: dict[tuple[str, int], _Room],
         outputs: Iterable[Output],
         own: int,
+        at: int,
         now: int,
     ) -> None:
         """Sort outputs into batches; the last one of each partition has room."""
-        internal, sizes = self._internal, self._sizes
+        internal, awaited, sizes = self._internal, self._underway.topics, self._sizes
+        order = [(ORDER_TIME, b"%d" % at)] if at else []
         for output in outputs:
             topic = output.topic
             key = output.key.encode()
             place = topic, own if output.own_partition else _hash(key) % sizes[topic]
             headers = trace_headers(output) if topic in internal else cloudevents(output)
+            if topic in awaited:
+                headers += order
             timestamp = now if output.time_ms <= now else record_time(now, output.time_ms)
-            batches = rooms.get(place)
-            if batches is None:
-                batches = rooms[place] = [producer.create_batch()]
-            if batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers) is None:
-                batches.append(producer.create_batch())
-                batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
+            room = rooms.get(place)
+            if room is None:
+                room = rooms[place] = _Room(at, [producer.create_batch()])
+            if room.batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers) is None:
+                room.batches.append(producer.create_batch())
+                room.batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
 
-    async def _submit(self, producer: Any, place: tuple[str, int], batches: list[Any], era: int) -> None:
-        topic, partition = place
-        for batch in batches:
+    def _tickets(self, topic: str, room: _Room) -> list[int]:
+        """Tell what is under way to our own stages; gives a number for each batch, 0 where nobody waits for it."""
+        if topic not in self._underway.topics or not room.at:
+            return [0] * len(room.batches)
+        return [
+            self._underway.sent(self._settings.topic(topic), room.at, batch.record_count()) for batch in room.batches
+        ]
+
+    async def _submit(self, producer: Any, place: tuple[str, int], room: _Room, tickets: list[int], era: int) -> None:
+        tp = TP(self._settings.topic(place[0]), place[1])
+        for batch, ticket in zip(room.batches, tickets, strict=True):
             batch.close()
-            sent = await producer.send_batch(batch, self._settings.topic(topic), partition=partition)
+            sent = await producer.send_batch(batch, tp.topic, partition=tp.partition)
             if era == self._era:
                 self._unacknowledged.add(sent)
-            sent.add_done_callback(partial(self._acknowledged, topic, batch.record_count(), era))
+            sent.add_done_callback(partial(self._acknowledged, place[0], tp, batch.record_count(), ticket, era))
 
-    def _acknowledged(self, topic: str, count: int, era: int, sent: asyncio.Future[Any]) -> None:
+    def _acknowledged(self, topic: str, tp: TP, count: int, ticket: int, era: int, sent: asyncio.Future[Any]) -> None:
         self._unacknowledged.discard(sent)
         error = None if sent.cancelled() else sent.exception()
         if era != self._era:
             return
         if error is not None:
             self._fail(error)
-        else:
-            self._metrics.outputs[topic] += count
+            return
+        self._metrics.outputs[topic] += count
+        if ticket and not sent.cancelled():
+            base = sent.result().offset
+            self._underway.acknowledged(ticket, tp, base + count if base >= 0 else -1)
 
     def _tell(self) -> None:
         """Wake whoever drains."""

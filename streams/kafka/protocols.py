@@ -32,8 +32,8 @@ class Processor(Protocol):
     def counted(self) -> Mapping[str, int]:
         """What the folds have counted since the last call, by name."""
 
-    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
-        """Encoded states touched since the last call."""
+    def snapshot(self, now: int) -> list[tuple[bytes, bytes | None]]:
+        """Encoded states touched since the last call; None for those dropped because they are idle at `now` (ms)."""
 
     def forget_clean(self, keep: int) -> None:
         """Drop decoded states without unsaved change beyond `keep`."""

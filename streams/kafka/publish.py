@@ -13,9 +13,11 @@ from typing import Any, Self
 
 import orjson
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from ...schemas.errors import ConfigError
+from .access import unreachable, unseen
+from .inquiry import hidden
 from .outputs import partition_of
 from .settings import KafkaSettings
 
@@ -86,7 +88,7 @@ async def publish(
         on_progress: called about twice a second and once at the end.
 
     Raises:
-        ConfigError: no broker answers, or the topic does not exist.
+        ConfigError: no broker answers, or the topic does not exist, or may not be seen.
         KafkaError: the brokers refused a batch; what came before may have been written.
     """
     progress = Progress()
@@ -136,7 +138,7 @@ class _Sender:
         self._producer = AIOKafkaProducer(
             **settings.client_arguments(), acks="all", enable_idempotence=True, max_batch_size=512 * 1024
         )
-        self._servers = settings.bootstrap
+        self._settings = settings
         self._partitions = 0
         self._open: dict[int, Any] = {}
         self._sent: set[asyncio.Future[Any]] = set()
@@ -147,14 +149,20 @@ class _Sender:
             await self._producer.start()
         except KafkaConnectionError as error:
             await self._producer.stop()
-            raise ConfigError(f"no broker answers at {self._servers}; is it running, is the address right?") from error
+            raise await unreachable(self._settings) from error
+        except KafkaError:
+            await self._producer.stop()
+            raise
         for patience in (1.0, 0.0):  # a topic made a moment ago is not known everywhere at once
             known = await self._producer.client.fetch_all_metadata()
             self._partitions = len(known.partitions_for_topic(self._topic) or ())
             if self._partitions:
                 return self
             await asyncio.sleep(patience)
+        denied = await hidden(self._producer.client, [self._topic])
         await self._producer.stop()
+        if denied:
+            raise unseen(self._settings, denied)
         raise ConfigError(f"topic {self._topic} does not exist; run `trustfold topics create`")
 
     async def __aexit__(self, *_: object) -> None:

@@ -44,6 +44,10 @@ class KafkaSettings:
             doing. Includes the last checkpoint and leaving the group.
         checkpoint_timeout: seconds without an acknowledgement, though brokers answer, after which the worker starts
             over from its last checkpoint with new connections. Time without a broker does not count.
+        stage_lead: seconds of the log's time that a stage may be ahead of one that reads what it writes. Less makes a
+            backlog of few records slower: each step waits for the brokers.
+        worker_lead: seconds of the log's time that a worker may be ahead of another that is behind its log end.
+        order_wait: longest time, in seconds, that a partition that gives nothing, or another worker, holds up the rest.
         instance_id: name of this worker in the group (static membership): a worker that restarts under the same name
             within the session timeout gets its partitions back without a rebalance. Empty is off.
         store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
@@ -54,6 +58,7 @@ class KafkaSettings:
         web_bind: address it listens on.
         log_level: of the worker's own log.
         log_format: `text`, or `json` for one JSON object a line.
+        trace_ratio: share of the publishers' traces that get spans of the worker, from 0 (off) to 1.
         security: protocol and credentials.
     """
 
@@ -71,6 +76,9 @@ class KafkaSettings:
     revoke_timeout: float = 8.0
     stop_timeout: float = 9.0
     checkpoint_timeout: float = 120.0
+    stage_lead: float = 1.0
+    worker_lead: float = 60.0
+    order_wait: float = 10.0
     instance_id: str = ""
     store: str = "memory"
     data_dir: Path = Path("trustfold-data")
@@ -79,6 +87,7 @@ class KafkaSettings:
     web_bind: str = "127.0.0.1"
     log_level: str = "INFO"
     log_format: str = "text"
+    trace_ratio: float = 0.0
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
@@ -99,10 +108,11 @@ class KafkaSettings:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in (
             "checkpoint_interval", "commit_interval", "session_timeout", "rebalance_timeout", "revoke_timeout",
-            "stop_timeout", "checkpoint_timeout",
+            "stop_timeout", "checkpoint_timeout", "stage_lead", "worker_lead", "order_wait",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number of seconds above 0")
+        _check_ratio(self.trace_ratio)
         if self.replication < 0:
             raise ConfigError(f"replication is {self.replication}; it must be a number of copies, or 0 for the default")
         if self.log_level not in logging.getLevelNamesMapping():
@@ -165,6 +175,12 @@ def _check_ports(servers: list[str]) -> None:
             raise ConfigError(f"broker address {server!r}: the port must be a number from 1 to 65535")
 
 
+def _check_ratio(ratio: float) -> None:
+    """Refuse what is no share."""
+    if not 0 <= ratio <= 1:
+        raise ConfigError(f"trace_ratio is {ratio}; it must be a share from 0 to 1")
+
+
 def _port(text: str) -> int | None:
     return None if text.strip().lower() in {"off", "none", "0"} else int(text)
 
@@ -184,6 +200,9 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "revoke_timeout": ("TRUSTFOLD_REVOKE_TIMEOUT", float),
     "stop_timeout": ("TRUSTFOLD_STOP_TIMEOUT", float),
     "checkpoint_timeout": ("TRUSTFOLD_CHECKPOINT_TIMEOUT", float),
+    "stage_lead": ("TRUSTFOLD_STAGE_LEAD", float),
+    "worker_lead": ("TRUSTFOLD_WORKER_LEAD", float),
+    "order_wait": ("TRUSTFOLD_ORDER_WAIT", float),
     "instance_id": ("TRUSTFOLD_INSTANCE_ID", str),
     "store": ("TRUSTFOLD_STORE", str),
     "data_dir": ("TRUSTFOLD_DATA_DIR", Path),
@@ -192,6 +211,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "web_bind": ("TRUSTFOLD_WEB_BIND", str),
     "log_level": ("TRUSTFOLD_LOG_LEVEL", str),
     "log_format": ("TRUSTFOLD_LOG_FORMAT", str),
+    "trace_ratio": ("TRUSTFOLD_TRACE_RATIO", float),
 }
 
 _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {

@@ -18,6 +18,8 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from ...schemas.errors import ConfigError
 from ...schemas.topics import TOPICS, Role, full_name
+from .access import LACKING, RIGHTS, unreachable, unseen, user_of
+from .inquiry import hidden
 from .protocols import Topology, default_topology
 from .settings import KafkaSettings
 
@@ -35,6 +37,9 @@ _WORKER = frozenset({Role.WORKER})
 
 REPLICATION = 3
 """Copies of each topic, where there are so many brokers."""
+
+HIDDEN = "hidden"
+"""What is wrong with a topic that this user may not even describe, whether it exists or not."""
 
 READY_S = 30.0
 """How long to wait for a new topic's leaders."""
@@ -69,7 +74,7 @@ class Difference:
 
     Attributes:
         topic: real name.
-        what: `missing`, `partitions`, or the name of a setting.
+        what: `missing`, HIDDEN, `partitions`, or the name of a setting.
         wanted: planned value.
         found: value in the cluster; empty where there is none.
         fatal: whether a worker must not start.
@@ -87,6 +92,8 @@ class Difference:
 
     def __str__(self) -> str:
         """One line for people."""
+        if self.what == HIDDEN:
+            return f"{self.topic} may not be seen by this user; {self.advice}"
         if self.what == "missing":
             return f"{self.topic} does not exist; {self.advice}"
         return f"{self.topic}: {self.what} is {self.found or 'unknown'}, should be {self.wanted}; {self.advice}"
@@ -161,7 +168,8 @@ async def create_topics(settings: KafkaSettings, topology: Topology | None = Non
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 reason = next((text for text in message if text), "") or error.description
-                raise ConfigError(f"the brokers refuse topic {name}: {error.__name__}: {reason}")
+                remedy = f"; {user_of(settings)} needs Create on it: {RIGHTS}" if error in LACKING else ""
+                raise ConfigError(f"the brokers refuse topic {name}: {error.__name__}: {reason}{remedy}")
         await _wait_for_leaders(admin, [topic.name for topic in wanted])
     return created
 
@@ -181,8 +189,11 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
             for described in await admin.describe_topics([topic.name for topic in present])
         }
         configs = await _configs(admin, [topic.name for topic in present])
+        unseen_ones = await hidden(admin._client, [topic.name for topic in planned if topic.name not in existing])
     found = [
-        Difference(topic.name, "missing", "", "", topic.essential, "run `trustfold topics create`")
+        Difference(topic.name, HIDDEN, "", "", topic.essential, f"give this user the rights of its role; {RIGHTS}")
+        if topic.name in unseen_ones
+        else Difference(topic.name, "missing", "", "", topic.essential, "run `trustfold topics create`")
         for topic in planned
         if topic.name not in existing
     ]
@@ -208,9 +219,17 @@ async def check_topics(settings: KafkaSettings, topology: Topology | None = None
     """
     found = await find_differences(settings, topology)
     fatal = [difference for difference in found if difference.fatal]
+    refuse_hidden(settings, fatal)
     if fatal:
         raise ConfigError("the topics do not fit:\n" + "\n".join(f"  {difference}" for difference in fatal))
     return found
+
+
+def refuse_hidden(settings: KafkaSettings, differences: Iterable[Difference]) -> None:
+    """Raise Denied where this user may not see topics: whether they fit is not known."""
+    names = [difference.topic for difference in differences if difference.what == HIDDEN]
+    if names:
+        raise unseen(settings, names)
 
 
 def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -> Iterable[Difference]:
@@ -274,9 +293,7 @@ async def _admin(settings: KafkaSettings) -> AsyncIterator[Any]:
         await admin.start()
     except KafkaConnectionError as error:
         await admin.close()
-        raise ConfigError(
-            f"no broker answers at {settings.bootstrap}; is it running, and is TRUSTFOLD_BROKER right?"
-        ) from error
+        raise await unreachable(settings) from error
     try:
         yield admin
     finally:

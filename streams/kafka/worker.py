@@ -13,15 +13,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ...schemas.errors import ConfigError
+from aiokafka.errors import KafkaError
+
+from ...schemas.errors import TrustfoldError
+from .access import LACKING, lacking
 from .app import TrustfoldApp, make_app
-from .faults import describe, is_expected
+from .faults import WorkerFault, describe, is_expected
 from .health import HealthServer
 from .lane import bounded
 from .logs import start_log
 from .protocols import Topology
 from .settings import KafkaSettings
-from .topics import check_topics
+from .topics import Difference, check_topics
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ def run_worker(
     make = partial(make_app, settings, rules, topology, files=files)
     try:
         code = asyncio.run(_run(settings, make, topology, on_started, watchdog))
-    except ConfigError as error:
+    except TrustfoldError as error:
         log.critical("not started: %s", error)
         code = REFUSED
     finally:
@@ -97,7 +100,7 @@ async def _run(
     await asyncio.wait({checking, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not checking.done():
         return STOPPED
-    for difference in checking.result():
+    for difference in _checked(checking, settings):
         log.warning("%s", difference)
     app = make()
     app.in_worker = True
@@ -122,6 +125,24 @@ async def _run(
     if app._consumer is not None:  # not `consumer`, which would make one
         cast("BatchConsumer", app._consumer).release()
     return _code(app, failing)
+
+
+def _checked(checking: asyncio.Task[list[Difference]], settings: KafkaSettings) -> list[Difference]:
+    """What the check of the topics found.
+
+    Raises:
+        ConfigError: they do not fit, or the brokers do not let us in.
+        WorkerFault: the brokers went away or refused in the middle of it.
+    """
+    try:
+        return checking.result()
+    except LACKING as error:
+        raise lacking(settings, error) from error
+    except (KafkaError, OSError, TimeoutError) as error:
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise WorkerFault(
+            f"the brokers went away while the topics were checked ({told}): start the worker again"
+        ) from error
 
 
 async def _stop(app: TrustfoldApp, watchdog: Watchdog, failing: asyncio.Future[None]) -> bool:

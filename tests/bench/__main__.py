@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable
 
+import bench_failover
 import bench_fold
 import bench_guard
 import bench_history
@@ -25,6 +26,7 @@ GROUPS: dict[str, Callable[[Options], list[Row]]] = {
     "kafka": bench_kafka.measure,
     "fold": bench_fold.measure,
     "keys": bench_keys.measure,
+    "failover": bench_failover.measure,
     "guard": bench_guard.measure,
     "history": bench_history.measure,
 }

@@ -98,7 +98,7 @@ def undisturbed(records: list[tuple[str, bytes]]) -> tuple[list[Output], dict[st
 
 
 def _comparable(stage: Any, snapshot: bytes | None) -> Any:
-    """A state without what tells of offsets and of the order in which our own appended events are read back."""
+    """A state without what tells of offsets, of arrivals, and of the order in which our own events are read back."""
     assert snapshot is not None
     state: Any = SnapshotCodec(stage.state_type, stage.state_version).decode(snapshot)
     state.positions = []
@@ -106,6 +106,8 @@ def _comparable(stage: Any, snapshot: bytes | None) -> Any:
         state.recent_ids = None
     if hasattr(state, "origins"):
         state.origins = {}
+    if state.arrived:
+        state.arrived = 0
     return state
 
 

@@ -1,24 +1,10 @@
-"""Tests of the guard are coroutines, each on a loop of its own; some share a real Redis."""
+"""A real Redis for the tests of the guard."""
 
-import asyncio
-import inspect
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from local_redis import GIVEN, LocalRedis, RedisUnavailable, required
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
-    asyncio.run(pyfuncitem.obj(**arguments))
-    return True
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def test_an_unknown_group_is_refused() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "--only knows kafka, fold, keys, guard" in done.stderr
+    assert "--only knows kafka, fold, keys, failover, guard" in done.stderr
 
 
 def test_the_guard_is_measured_against_the_libraries(tmp_path: Path) -> None:
@@ -66,7 +66,8 @@ def test_the_guard_is_measured_against_the_libraries(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
-    assert set(rows) == {"guard/checks", "guard/checks:libraries", "guard/call"}
+    kinds = {f"guard/call:{kind}" for kind in ("read-only", "idempotent", "joined", "remembered")}
+    assert set(rows) == {"guard/checks", "guard/checks:libraries", "guard/call"} | kinds
     assert rows["guard/checks"]["target"] == "≤ 15"
     assert rows["guard/checks:libraries"]["figure"]["unit"] == "ratio"
     assert all(row["figure"]["median"] > 0 for row in rows.values())

@@ -77,6 +77,7 @@ def test_operations_say_what_trustfold_does() -> None:
         "standings": both,
         "commands": received,
         "settings": received,
+        "rules": sent,
         "escalations": sent,
         "breakers": sent,
         "nudges": sent,

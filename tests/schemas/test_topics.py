@@ -18,6 +18,7 @@ def test_the_catalogue_is_the_contract() -> None:
         "standings": ("delete", DAY_MS),
         "commands": ("delete", 30 * DAY_MS),
         "settings": ("compact", None),
+        "rules": ("compact", None),
         "escalations": ("delete", 30 * DAY_MS),
         "breakers": ("delete", 30 * DAY_MS),
         "nudges": ("delete", 7 * DAY_MS),

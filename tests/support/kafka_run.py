@@ -56,9 +56,9 @@ def environment(settings: KafkaSettings) -> dict[str, str]:
     }
 
 
-def start_worker(settings: KafkaSettings, log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
-    """A worker process; it logs to the terminal or into `log`."""
-    return subprocess.Popen([sys.executable, "-c", START], env=environment(settings), stderr=log)
+def start_worker(settings: KafkaSettings, log: IO[bytes] | None = None, **more: str) -> subprocess.Popen[bytes]:
+    """A worker process; it logs to the terminal or into `log`. `more` is added to its environment."""
+    return subprocess.Popen([sys.executable, "-c", START], env=environment(settings) | more, stderr=log)
 
 
 def stop_worker(process: subprocess.Popen[bytes], patience: float = 30) -> int:

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from command_line import trustfold, up
+from refolded import lenient
 from trustfold.cli import main
+from trustfold.projections.rule_source import RuleSource
+from trustfold.schemas.rules import Rules
 from trustfold.schemas.topics import Role
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.inquiry import Clock
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.surfaces import doctor, doctor_kafka
+from trustfold.surfaces import doctor, doctor_kafka, kafka_log
 
 Checks = dict[str, dict[str, str]]
 
@@ -129,3 +132,19 @@ def test_clocks_that_lie_apart(monkeypatch: pytest.MonkeyPatch, ahead: float, st
 
     monkeypatch.setattr(doctor_kafka, "clock_of", clock)
     assert asyncio.run(told()) == [status]
+
+
+def in_force(key: str, rules: Rules) -> kafka_log.Stored:
+    """A record of the topic `rules`."""
+    return kafka_log.Stored(0, 0, key, RuleSource(rules).in_force(), 0, ())
+
+
+def test_workers_that_go_by_different_files_are_told() -> None:
+    """The latest record of each partition counts; those that differ are named with their place."""
+    same = [in_force("events/0", lenient()), in_force("events/0", Rules()), in_force("events/1", Rules())]
+    assert doctor_kafka.rules_finding(same).status == "ok"
+    found = doctor_kafka.rules_finding([*same, in_force("outcomes/1", lenient())])
+    assert found.status == "fix"
+    assert "2 different rules" in found.found
+    assert "outcomes/1" in found.found
+    assert doctor_kafka.rules_finding([]).status == "skipped"

@@ -26,7 +26,7 @@ class Processor:
     def __init__(self, steps: list[str], states: dict[bytes, bytes | None]) -> None:
         self.steps, self.states = steps, states
 
-    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+    def snapshot(self, now: int = 0) -> list[tuple[bytes, bytes | None]]:
         """Touched states."""
         self.steps.append("snapshot")
         taken, self.states = list(self.states.items()), {}

@@ -178,6 +178,17 @@ def test_what_happens_again_and_again_is_reported_once(engine: Engine, caplog: p
     ]
 
 
+def test_a_checkpoint_that_is_not_acknowledged_is_reported_after_ten_seconds(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counted from its beginning; once, then every minute."""
+    monitor = Monitor(engine, SimpleNamespace(tables=SimpleNamespace(recovery=SimpleNamespace(in_recovery=True))))
+    for age_s, told in ((9.0, 0), (11.0, 1), (12.0, 1)):
+        engine.checkpointer.began_at = time.monotonic() - age_s
+        monitor._look_at_waits()
+        assert len([text for text in caplog.messages if "do not acknowledge" in text]) == told
+
+
 @pytest.mark.parametrize(
     ("name", "error", "shown"),
     [

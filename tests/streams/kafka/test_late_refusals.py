@@ -21,7 +21,7 @@ class Refused:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, _prepare: object) -> None:
         """As the checkpointer."""
         raise self.error
 

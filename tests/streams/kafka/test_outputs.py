@@ -8,9 +8,12 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError
 from aiokafka.partitioner import DefaultPartitioner
 from counting import Output
+from faust.types import TP
+from trustfold.streams.kafka.headers import ORDER_TIME
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, OutputWriter, partition_of, record_time
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.underway import Underway
 
 
 class Producer:
@@ -59,7 +62,11 @@ def writer_on(producer: Producer) -> tuple[OutputWriter, LaneMetrics]:
     """A writer that sends to it."""
     metrics = LaneMetrics()
     return OutputWriter(
-        KafkaSettings(), producer=lambda: producer, internal={"events", "outcomes"}, metrics=metrics
+        KafkaSettings(),
+        producer=lambda: producer,
+        internal={"events", "outcomes"},
+        metrics=metrics,
+        underway=Underway({"outcomes"}),
     ), metrics
 
 
@@ -96,6 +103,34 @@ def test_outputs_go_out_at_once_grouped_by_partition() -> None:
             assert keys == [key for n in range(20) if partition_of(key := f"k{n}".encode(), 4) == partition]
             assert dict(records[0]["headers"])["ce_type"] == b"nudge.issued"
         assert metrics.outputs == {"nudges": 20, "events": 1}
+        task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_outcomes_carry_the_time_of_their_cause_until_they_come_back() -> None:
+    """The record's timestamp is the present, or retention would remove it; so the order time is a header."""
+
+    async def scenario() -> None:
+        producer = Producer()
+        producer.hold = True
+        writer, _ = writer_on(producer)
+        underway = writer._underway
+        underway.own({TP("trustfold.outcomes", number): 0 for number in range(4)})
+        task = asyncio.create_task(writer.run())
+        writer.put([output(1, "outcomes"), output(2)], 0, at=77_000)
+        assert (underway.count, underway.oldest()) == (1, 77_000)
+        await producer.arrived.wait()
+        assert (underway.count, underway.oldest()) == (1, 77_000)
+        for topic, _, records in producer.sent:
+            assert ((ORDER_TIME, b"77000") in records[0]["headers"]) == (topic == "trustfold.outcomes")
+            assert records[0]["timestamp"] > 1_600_000_000_000
+        for future in producer.futures:
+            future.set_result(SimpleNamespace(offset=0))
+        await writer.drain()
+        assert underway.oldest() == 77_000
+        underway.folded(TP("trustfold.outcomes", partition_of(b"k1", 4)), 1)
+        assert not underway.count
         task.cancel()
 
     asyncio.run(scenario())

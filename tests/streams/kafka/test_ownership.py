@@ -76,7 +76,7 @@ def recovered(changelogs: Changelogs, store: MemoryStore | None = None) -> Parti
         return PartitionTask(
             stage="session",
             partition=0,
-            processor=SimpleNamespace(snapshot=list),
+            processor=SimpleNamespace(snapshot=lambda _: []),
             store=store,
             epoch=claims[PLACE],
             log_next=store.next_offset,

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import NodeNotReadyError
 from broker_kit.choice import Broker
 from lane_harness import LaneHarness, event, events
+from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
+from trustfold.streams.kafka.worker import run_worker
 from waiting import wait_until
 
 
@@ -28,6 +31,20 @@ def test_no_broker_no_start(tmp_path: Path) -> None:
     worker = lane.start()
     assert worker.process.wait(30) == 2
     assert "no broker answers at 127.0.0.1:1" in worker.text()
+
+
+def test_a_broker_that_goes_away_in_the_check_of_the_topics_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker ends with 2 and one line, not with a traceback."""
+
+    async def lost(*_: object) -> None:
+        raise NodeNotReadyError("node id 1")
+
+    monkeypatch.setattr("trustfold.streams.kafka.worker.check_topics", lost)
+    monkeypatch.setattr("trustfold.streams.kafka.worker.start_log", lambda *_: None)
+    assert run_worker(KafkaSettings(), object()) == 2
+    assert "not started: the brokers went away while the topics were checked" in caplog.messages[-1]
 
 
 @pytest.mark.durable_broker
@@ -84,16 +101,20 @@ def test_faust_own_command_finds_the_app(lane: LaneHarness) -> None:
 
 
 @pytest.mark.durable_broker
-def test_a_topic_created_anew_is_refused(lane: LaneHarness) -> None:
-    """When the committed offset lies beyond the log's end the worker says so and stops, instead of losing records."""
+@pytest.mark.parametrize("more", [0, 120], ids=["shorter", "longer"])
+def test_a_topic_created_anew_is_refused(lane: LaneHarness, more: int) -> None:
+    """However long the new log is, the worker says so and stops, instead of passing its records over."""
     lane.publish([(b"s", event(n, "s", "t")) for n in range(50)])
     worker = lane.start()
     lane.settled()
     assert worker.stop() == 0, worker.text()
     lane.recreate("events")
+    lane.publish([(b"s", event(n, "s", "t")) for n in range(more)])
     again = lane.start()
     assert again.process.wait(30) == 1, again.text()
-    assert "the topic was deleted and created again" in again.text()
+    last = again.text().splitlines()[-1]
+    assert f"{lane.settings.topic('events')} was deleted and created again while no worker ran" in last
+    assert "TRUSTFOLD_APP_ID" in last
 
 
 def test_the_package_does_not_start_an_app_by_being_imported() -> None:

@@ -172,7 +172,7 @@ class CountingProcessor:
         """Nothing is counted apart."""
         return {}
 
-    def snapshot(self) -> list[tuple[bytes, bytes | None]]:
+    def snapshot(self, now: int = 0) -> list[tuple[bytes, bytes | None]]:
         """States touched since the last call."""
         taken: list[tuple[bytes, bytes | None]] = [(key, ENCODE(state)) for key, state in self.dirty.items()]
         self.dirty.clear()

@@ -102,9 +102,15 @@ def session_timeout(kind: str) -> str:
 class LaneHarness:
     """Topics, workers and readers of one test."""
 
-    def __init__(self, bootstrap: str, prefix: str, path: Path, *, partitions: int = 4, **environ: str) -> None:
+    def __init__(
+        self, bootstrap: str, prefix: str, path: Path, *, partitions: int = 4, replication: int = 0, **environ: str
+    ) -> None:
         self.settings = KafkaSettings(
-            bootstrap=bootstrap, topic_prefix=prefix, app_id=f"{prefix}app", partitions=partitions
+            bootstrap=bootstrap,
+            topic_prefix=prefix,
+            app_id=f"{prefix}app",
+            partitions=partitions,
+            replication=replication,
         )
         self.path = path
         self.workers: list[Worker] = []

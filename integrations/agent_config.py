@@ -1,0 +1,275 @@
+"""What `trustfold connect` writes into the configuration of a coding agent, and how it is taken out again.
+
+Nothing here touches a file: texts go in and come out, so that `--print` shows what would be written. Entries of ours
+are told by where they lead; whatever else stands in a file stays as it is, comments and order too.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..schemas.errors import ConfigError
+from .json_text import drop, parse, put, set_member
+
+AGENTS = ("claude", "codex", "gemini", "qwen", "copilot", "opencode", "cursor")
+
+CLIENT = "trustfold-hook.py"
+"""Name of the client that agents without HTTP hooks run; it marks an entry as ours."""
+
+MARK = "X-Trustfold"
+"""Header that marks an HTTP entry as ours."""
+
+TIMEOUT_S = 5
+
+_CLAUDE_EVENTS = (
+    *("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionDenied"),
+    *("MessageDisplay", "Stop", "SubagentStop", "StopFailure", "SessionEnd"),
+)
+_EVENTS: dict[str, tuple[str, ...]] = {
+    "claude": _CLAUDE_EVENTS,
+    "qwen": ("SessionStart", *(event for event in _CLAUDE_EVENTS if event != "PermissionDenied")),
+    "codex": (
+        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd"),
+    ),
+    "gemini": ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd"),
+    "copilot": (
+        *("sessionStart", "userPromptSubmitted", "preToolUse", "postToolUse", "postToolUseFailure", "agentStop"),
+        "sessionEnd",
+    ),
+    "cursor": (
+        *("beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse", "stop"),
+        "sessionEnd",
+    ),
+}
+_WITH_MATCHER = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "BeforeTool", "AfterTool"})
+"""Events that are about a tool."""
+
+_OWN_FILES = frozenset({"copilot", "opencode"})
+"""Agents that read a file which is all ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a hook reaches the server.
+
+    Attributes:
+        address: `HOST:PORT` of the server.
+        token: the publishers' token.
+        home: folder that holds the client and its `endpoint`.
+        python: the interpreter that runs the client.
+        shadow: answers are recorded and not given.
+    """
+
+    address: str
+    token: str
+    home: Path
+    python: str
+    shadow: bool = False
+
+
+def place_of(agent: str, project: Path | None, environ: Mapping[str, str], home: Path) -> Path:
+    """The file of an agent's configuration: of a project, or of the user where `project` is None.
+
+    Claude Code's is the local one of the project, which is not shared, for it holds the token.
+    """
+    if project is not None:
+        below = {
+            "claude": ".claude/settings.local.json",
+            "codex": ".codex/hooks.json",
+            "gemini": ".gemini/settings.json",
+            "qwen": ".qwen/settings.json",
+            "copilot": ".github/hooks/trustfold.json",
+            "opencode": ".opencode/plugin/trustfold.js",
+            "cursor": ".cursor/hooks.json",
+        }
+        return project / below[agent]
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    own = {
+        "claude": (environ.get("CLAUDE_CONFIG_DIR"), ".claude", "settings.json"),
+        "codex": (environ.get("CODEX_HOME"), ".codex", "hooks.json"),
+        "gemini": (None, ".gemini", "settings.json"),
+        "qwen": (None, ".qwen", "settings.json"),
+        "copilot": (environ.get("COPILOT_HOME"), ".copilot", "hooks/trustfold.json"),
+        "opencode": (str(config / "opencode"), "", "plugin/trustfold.js"),
+        "cursor": (None, ".cursor", "hooks.json"),
+    }
+    folder, usual, name = own[agent]
+    return (Path(folder) if folder else home / usual) / name
+
+
+def connected(agent: str, text: str, link: Link, *, shared: bool) -> str:
+    """A configuration with our entries in it, in place of older ones of ours.
+
+    Args:
+        agent: which agent's.
+        text: the configuration; empty where there is none.
+        link: how the hooks reach the server.
+        shared: the file may be seen by others, and holds no token: hooks run the client instead of HTTP.
+
+    Raises:
+        ConfigError: the text is no configuration of this agent.
+    """
+    if agent == "opencode":
+        return _plugin(link)
+    entries = _entries(agent, link, shared=shared)
+    if sorted(_ours_in(text), key=_event) == sorted(entries, key=_event):
+        return text
+    try:
+        text = disconnected(agent, text) if agent not in _OWN_FILES else ""
+        text = text if text.strip() else "{}\n"
+        if agent in {"copilot", "cursor"}:
+            text = set_member(text, "version", 1)
+        for event, entry in entries:
+            text = put(text, ["hooks", event], entry)
+    except ValueError as error:
+        raise ConfigError(
+            f"the configuration of {agent} cannot be read ({error}); correct it, or see --print"
+        ) from error
+    return text
+
+
+def disconnected(agent: str, text: str) -> str:
+    """A configuration without our entries; empty where nothing else is left of it.
+
+    Raises:
+        ConfigError: the text is no JSON.
+    """
+    if agent in _OWN_FILES:
+        return ""
+    if not text.strip():
+        return text
+    try:
+        while (path := _first_of_ours(text)) is not None:
+            text = drop(text, path)
+            text = _without_empty(text, path[:-1])
+    except ValueError as error:
+        raise ConfigError(f"the configuration of {agent} cannot be read ({error}); correct it") from error
+    return text
+
+
+def is_connected(agent: str, text: str) -> bool:
+    """Whether a configuration holds entries of ours.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return bool(text.strip()) if agent in _OWN_FILES else _first_of_ours(text) is not None if text.strip() else False
+
+
+def switched_off(agent: str, text: str) -> str:
+    """The setting in a configuration that keeps hooks from running; empty where none does."""
+    try:
+        value = parse(text).value if text.strip() and agent != "opencode" else {}
+    except ValueError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    for name in ("disableAllHooks", "allowManagedHooksOnly", "disableHooks"):
+        if value.get(name) is True:
+            return name
+    allowed = value.get("allowedHttpHookUrls")
+    if agent == "claude" and isinstance(allowed, list) and not any("127.0.0.1" in str(one) for one in allowed):
+        return "allowedHttpHookUrls"
+    hooks_config = value.get("hooksConfig")
+    if isinstance(hooks_config, dict) and hooks_config.get("enabled") is False:
+        return "hooksConfig.enabled"
+    return ""
+
+
+def client_source() -> str:
+    """The client's own text."""
+    return files(__package__).joinpath("hook_client.py").read_text(encoding="utf-8")
+
+
+def _plugin(link: Link) -> str:
+    source = files(__package__).joinpath("opencode_plugin.js").read_text(encoding="utf-8")
+    endpoint = json.dumps(str(link.home / "endpoint"))
+    return source.replace('"@ENDPOINT@"', endpoint).replace("@QUERY@", "?shadow=1" if link.shadow else "")
+
+
+def _entries(agent: str, link: Link, *, shared: bool) -> list[tuple[str, dict[str, Any]]]:
+    return [(event, _entry(agent, event, link, shared=shared)) for event in _EVENTS[agent]]
+
+
+def _entry(agent: str, event: str, link: Link, *, shared: bool) -> dict[str, Any]:
+    if agent == "copilot":
+        return {"type": "command", "bash": _command(link, agent, event), "timeoutSec": TIMEOUT_S}
+    if agent == "cursor":
+        return {"command": _command(link, agent), "timeout": TIMEOUT_S}
+    if agent in {"claude", "qwen"} and not shared:
+        handler: dict[str, Any] = {
+            "type": "http",
+            "url": f"http://{link.address}/hooks/{agent}{'?shadow=1' if link.shadow else ''}",
+            "headers": {"Authorization": f"Bearer {link.token}", MARK: "1"},
+            "timeout": TIMEOUT_S,
+        }
+    else:
+        handler = {"type": "command", "command": _command(link, agent)}
+        if agent == "gemini":
+            handler["name"] = "trustfold"
+        handler["timeout"] = TIMEOUT_S * 1000 if agent == "gemini" else TIMEOUT_S
+    matcher = {"matcher": "*"} if event in _WITH_MATCHER else {}
+    return matcher | {"hooks": [handler]}
+
+
+def _command(link: Link, *words: str) -> str:
+    """The client's command line. Python ends with 2 where a file is gone, which would block every call."""
+    shadow = ["--shadow"] if link.shadow else []
+    return f"{shlex.join([link.python, '-I', '-S', str(link.home / CLIENT), *words, *shadow])} 2>/dev/null || true"
+
+
+def _ours_in(text: str) -> list[tuple[str, Any]]:
+    """Our entries in a configuration, by event."""
+    try:
+        hooks = parse(text).value.get("hooks", {}) if text.strip() else {}
+        return [(event, entry) for event, entries in hooks.items() for entry in entries if _is_ours(entry)]
+    except (ValueError, AttributeError, TypeError):
+        return []
+
+
+def _event(entry: tuple[str, Any]) -> str:
+    return entry[0]
+
+
+def _first_of_ours(text: str) -> list[str | int] | None:
+    """Path of an entry of ours, or of our handler in somebody's own entry; None where there is none."""
+    value = parse(text).value
+    hooks = value.get("hooks") if isinstance(value, dict) else None
+    for event, entries in hooks.items() if isinstance(hooks, dict) else ():
+        for place, entry in enumerate(entries if isinstance(entries, list) else ()):
+            if _is_ours(entry):
+                return ["hooks", event, place]
+            handlers = entry.get("hooks") if isinstance(entry, dict) else None
+            for inner, handler in enumerate(handlers if isinstance(handlers, list) else ()):
+                if _is_ours(handler):
+                    return ["hooks", event, place, "hooks", inner]
+    return None
+
+
+def _is_ours(entry: Any) -> bool:
+    """Whether an entry leads to us, and to nobody else."""
+    if not isinstance(entry, dict):
+        return False
+    if isinstance(entry.get("hooks"), list):
+        return bool(entry["hooks"]) and all(_is_ours(handler) for handler in entry["hooks"])
+    headers, command = entry.get("headers"), entry.get("command") or entry.get("bash")
+    return (isinstance(headers, dict) and MARK in headers) or (isinstance(command, str) and CLIENT in command)
+
+
+def _without_empty(text: str, path: list[str | int]) -> str:
+    """The text without the containers on a path that have become empty."""
+    while path:
+        node = parse(text)
+        for step in path:
+            node = node.members[step][1] if isinstance(step, str) else node.elements[step]
+        if node.value:
+            return text
+        text = drop(text, path)
+        path = path[:-1]
+    return text

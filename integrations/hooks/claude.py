@@ -1,0 +1,156 @@
+"""Claude Code and Qwen Code: their hooks over HTTP have one shape, which others have taken over in part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...history.importers.claude_code import is_spoken
+from ...history.importers.results import GOOD, INTERRUPTED, failed
+from ...history.importers.values import first_name, name_of, text_of
+from .dialect import (
+    Answer,
+    CallBegan,
+    CallEnded,
+    CallsClosed,
+    Happening,
+    Hook,
+    Payload,
+    Prompted,
+    ReadTail,
+    Said,
+    SessionOver,
+    TurnOver,
+    call_of,
+    duration_of,
+    failure,
+    session_of,
+    without_process,
+    words_of,
+)
+
+BEFORE = "PreToolUse"
+
+_BY_PERSON = frozenset({"", "user", "sdk"})
+_ENDS_OF_CALLS = frozenset({"PostToolUse", "PostToolUseFailure"})
+
+
+class ClaudeDialect:
+    """Claude Code."""
+
+    agent = "claude"
+    can_ask = True
+    takes_context = frozenset(
+        {BEFORE, "PostToolUse", "PostToolUseFailure", "PostToolBatch", "SessionStart", "UserPromptSubmit"}
+    )
+    takes_pause = _ENDS_OF_CALLS
+    ids: tuple[str, ...] = ("tool_use_id",)
+
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+        """Understand a payload; Cursor, which runs these hooks too if it is told so, reports by its own."""
+        session = session_of(payload)
+        name = name_of(payload.get("hook_event_name")) or event
+        if not session or "cursor_version" in payload:
+            return None
+        return Hook(
+            name,
+            session,
+            self.happened(name, payload, tail),
+            subagent=first_name(payload, "agent_id"),
+            folder=text_of(payload.get("cwd")),
+            model=name_of(payload.get("model")),
+        )
+
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """What an event tells."""
+        del tail
+        match event:
+            case "UserPromptSubmit":
+                return (Prompted(),) if self.by_person(payload) else ()
+            case "PreToolUse":
+                return (call_of(payload, ids=self.ids),)
+            case "PostToolUse" | "PostToolUseFailure":
+                return (self.ended(event, payload),)
+            case "PostToolBatch":
+                calls = payload.get("tool_calls")
+                ids = (first_name(one, *self.ids) for one in _objects(calls))
+                return (CallsClosed(tuple(one for one in ids if one)),)
+            case "PermissionDenied":
+                return (CallsClosed((first_name(payload, *self.ids),)),)
+            case "MessageDisplay":
+                return self.said(payload)
+            case "Stop" | "SubagentStop":
+                over = TurnOver(text_of(payload.get("last_assistant_message")))
+                return (over, SessionOver("subagent finished")) if event == "SubagentStop" else (over,)
+            case "StopFailure":
+                return (TurnOver(),)
+            case "SessionEnd":
+                return (SessionOver(name_of(payload.get("reason"))),)
+        return ()
+
+    def by_person(self, payload: Payload) -> bool:
+        """Whether a prompt is a person's, and not one that the client writes by itself."""
+        return name_of(payload.get("source")) in _BY_PERSON and is_spoken(text_of(payload.get("prompt")))
+
+    def said(self, payload: Payload) -> tuple[Happening, ...]:
+        """A piece of a message on the screen."""
+        text, message = text_of(payload.get("delta")), name_of(payload.get("message_id"))
+        return (Said(text, message, final=payload.get("final") is True),)
+
+    def ended(self, event: str, payload: Payload) -> CallEnded:
+        """The end of a call."""
+        call = call_of(payload, ids=self.ids)
+        duration = duration_of(payload.get("duration_ms"))
+        if event == "PostToolUseFailure":
+            text = text_of(payload.get("error"))
+            return CallEnded(call, failure(text, interrupted=payload.get("is_interrupt") is True), None, duration)
+        response = payload.get("tool_response")
+        stopped = isinstance(response, dict) and response.get("interrupted") is True
+        return CallEnded(call, INTERRUPTED if stopped else GOOD, response, duration)
+
+    def write(self, event: str, answer: Answer) -> Payload:
+        """Put an answer into words of Claude Code."""
+        written: Payload = {}
+        if answer.pause:
+            written |= {"continue": False, "stopReason": answer.pause}
+        own: Payload = {}
+        if answer.refusal or answer.question:
+            own["permissionDecision"] = "deny" if answer.refusal else "ask"
+            own["permissionDecisionReason"] = answer.refusal or answer.question
+        if answer.context:
+            own["additionalContext"] = answer.context
+        return written | {"hookSpecificOutput": {"hookEventName": event} | own} if own else written
+
+
+class QwenDialect(ClaudeDialect):
+    """Qwen Code: calls by another id, texts that grow, and a prompt of its own after each batch of calls."""
+
+    agent = "qwen"
+    takes_context = frozenset({"PostToolUse", "PostToolUseFailure", "SessionStart", "UserPromptSubmit"})
+    takes_pause = frozenset()
+    ids = ("tool_call_id", "tool_use_id")
+
+    def by_person(self, payload: Payload) -> bool:
+        """Only what a person sent has `submitted_prompt`."""
+        return is_spoken(text_of(payload.get("submitted_prompt")))
+
+    def said(self, payload: Payload) -> tuple[Happening, ...]:
+        """The whole message so far; only the last one counts."""
+        return (Said(text_of(payload.get("displayed_text"))),) if payload.get("is_final") is True else ()
+
+    def ended(self, event: str, payload: Payload) -> CallEnded:
+        """The end of a call, which may be told as an error within a success."""
+        found = super().ended(event, payload)
+        response = payload.get("tool_response")
+        if found.ending is GOOD and isinstance(response, dict) and response.get("error"):
+            return found._replace(ending=failed(words_of(response)))
+        return found._replace(result=without_process(found.result))
+
+
+def _objects(value: Any) -> list[Payload]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+CLAUDE = ClaudeDialect()
+QWEN = QwenDialect()
+
+__all__ = ["BEFORE", "CLAUDE", "QWEN", "CallBegan", "ClaudeDialect"]

@@ -1,0 +1,98 @@
+"""Codex: Claude's shape with less in it. How a command ended stands only in the session's own log, the rollout."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...history.importers.results import GOOD, Ending, exit_code_of
+from ...history.importers.values import text_of
+from .claude import BEFORE, ClaudeDialect
+from .dialect import (
+    Answer,
+    CallEnded,
+    Happening,
+    Payload,
+    ReadTail,
+    by_exit_code,
+    call_of,
+    duration_of,
+    failure,
+    words_of,
+)
+
+MAX_LINES = 400
+"""Last lines of a rollout that are looked at; the end of the call is among the last few."""
+
+
+class _End(NamedTuple):
+    code: int | None = None
+    failed: bool = False
+    duration_ms: float | None = None
+
+
+class CodexDialect(ClaudeDialect):
+    """Codex CLI. It cannot ask: a question would be an error that lets the call pass."""
+
+    agent = "codex"
+    can_ask = False
+    takes_context = frozenset({BEFORE, "PostToolUse", "SessionStart", "UserPromptSubmit"})
+    takes_pause = frozenset()
+
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """What an event tells, with the end of the call as the rollout has it."""
+        if event != "PostToolUse":
+            return super().happened(event, payload, tail)
+        call = call_of(payload, ids=self.ids)
+        response = payload.get("tool_response")
+        end = _end_in(tail(text_of(payload.get("transcript_path"))), call.call_id)
+        return (CallEnded(call, _ending(response, end), response, end.duration_ms),)
+
+    def write(self, event: str, answer: Answer) -> Payload:
+        """Put an answer into words of Codex, which takes a refusal without anything beside it."""
+        if answer.refusal:
+            answer = Answer(refusal=answer.refusal)
+        return super().write(event, answer)
+
+
+def _ending(response: Any, end: _End) -> Ending:
+    if isinstance(response, dict):
+        return failure(words_of(response)) if response.get("isError") is True or end.failed else GOOD
+    text = words_of(response)
+    code = end.code if end.code is not None else exit_code_of(text)
+    return failure(text) if end.failed and not code else by_exit_code(text, code)
+
+
+def _end_in(log: bytes, call_id: str) -> _End:
+    """How a call ended by the last lines of a rollout."""
+    mark = call_id.encode()
+    if not mark:
+        return _End()
+    for line in reversed(log.splitlines()[-MAX_LINES:]):
+        if mark not in line:
+            continue
+        try:
+            payload = orjson.loads(line)["payload"]
+            item = payload["item"] if payload.get("type") == "item_completed" else None
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            continue
+        if isinstance(item, dict) and item.get("id") == call_id:
+            code = item.get("exit_code")
+            return _End(
+                code if isinstance(code, int) and not isinstance(code, bool) else None,
+                item.get("status") == "failed",
+                _milliseconds(item.get("duration")),
+            )
+    return _End()
+
+
+def _milliseconds(value: Any) -> float | None:
+    if isinstance(value, dict):
+        seconds, nanos = value.get("secs"), value.get("nanos")
+        whole, part = duration_of(seconds), duration_of(nanos)
+        return duration_of(whole * 1000 + (part or 0) / 1e6) if whole is not None else None
+    return None
+
+
+CODEX = CodexDialect()

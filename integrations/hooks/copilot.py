@@ -1,0 +1,89 @@
+"""GitHub Copilot CLI: no ids of calls, no name of the event in the payload, and exit codes behind the output."""
+
+from __future__ import annotations
+
+import re
+
+from ...history.importers.claude_code import is_spoken
+from ...history.importers.results import INTERRUPTED, Ending
+from ...history.importers.values import name_of, text_of
+from .dialect import (
+    Answer,
+    CallEnded,
+    Happening,
+    Hook,
+    Payload,
+    Prompted,
+    ReadTail,
+    SessionOver,
+    TurnOver,
+    by_exit_code,
+    call_of,
+    code_in,
+    failure,
+    session_of,
+    words_of,
+)
+
+_EXIT = re.compile(r"completed with exit code (-?\d{1,10})>\s*\Z")
+_TRAILER = re.compile(r"\n?<shellId: \d+ [^>\n]*>\s*\Z")
+"""Counts up with every command: with it no two results would be the same."""
+
+_NOT_MADE = frozenset({"rejected", "denied"})
+
+
+class CopilotDialect:
+    """Copilot CLI, by its own names of events (`preToolUse`); those of Claude Code lose the context behind a call."""
+
+    agent = "copilot"
+    can_ask = True
+    takes_context = frozenset({"preToolUse", "postToolUse", "sessionStart", "userPromptSubmitted"})
+    takes_pause: frozenset[str] = frozenset()
+
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+        """Understand a payload; the event's name comes with the request."""
+        del tail
+        session = session_of(payload, "sessionId")
+        return Hook(event, session, _happened(event, payload), folder=text_of(payload.get("cwd"))) if session else None
+
+    def write(self, event: str, answer: Answer) -> Payload:
+        """Put an answer into words of Copilot."""
+        del event
+        written: Payload = {}
+        if answer.refusal or answer.question:
+            written["permissionDecision"] = "deny" if answer.refusal else "ask"
+            written["permissionDecisionReason"] = answer.refusal or answer.question
+        if answer.context:
+            written["additionalContext"] = answer.context
+        return written
+
+
+def _happened(event: str, payload: Payload) -> tuple[Happening, ...]:
+    match event:
+        case "userPromptSubmitted":
+            return (Prompted(),) if is_spoken(text_of(payload.get("prompt"))) else ()
+        case "preToolUse":
+            return (call_of(payload, tool="toolName", args="toolArgs"),)
+        case "postToolUse" | "postToolUseFailure":
+            call = call_of(payload, tool="toolName", args="toolArgs")
+            result = payload.get("toolResult")
+            text = words_of(result) or words_of({"error": payload.get("error")})
+            return (CallEnded(call, _ending(event, result, text), _TRAILER.sub("", text) or result),)
+        case "agentStop":
+            return (TurnOver(),)
+        case "sessionEnd":
+            return (SessionOver(name_of(payload.get("reason"))),)
+    return ()
+
+
+def _ending(event: str, result: object, text: str) -> Ending:
+    kind = name_of(result.get("resultType")) if isinstance(result, dict) else ""
+    if kind in _NOT_MADE:
+        return INTERRUPTED
+    code = code_in(_EXIT, text)
+    if not code and (event == "postToolUseFailure" or kind == "failure"):
+        return failure(text)
+    return by_exit_code(text, code)
+
+
+COPILOT = CopilotDialect()

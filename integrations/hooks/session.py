@@ -1,0 +1,331 @@
+"""One conversation of a coding agent between its hooks: events for the folds, and what is to be said to it.
+
+A call becomes events when it has ended: its start is held until then, for a person may think about it for an hour, or
+deny it without anybody being told. What is still held when the user speaks again, or the turn ends, was cancelled.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...guard.clock import new_id
+from ...guard.nudges import NudgeInbox
+from ...history.importers.results import INTERRUPTED
+from ...history.importers.values import bounded, bounded_arguments, name_of, shortened
+from ...projections.calls.fingerprints import canonical
+from ...schemas.codec import rfc3339
+from ...schemas.decisions import NudgeIssued
+from .dialect import (
+    Answer,
+    CallBegan,
+    CallEnded,
+    CallsClosed,
+    Dialect,
+    Happening,
+    Hook,
+    Prompted,
+    Said,
+    SessionOver,
+    TurnOver,
+)
+
+MAX_OPEN = 200
+"""Calls of a session that may be under way at once; beyond that the oldest are forgotten, and end as whole calls."""
+
+MAX_SETTLED = 500
+"""Calls remembered whose end counts nowhere: refused here, or ended already."""
+
+MAX_PIECES = 50
+"""Messages that may be incomplete at once."""
+
+MAX_SPOKEN = 100_000
+"""Characters of an incomplete message that are kept."""
+
+PAUSED = "trustfold: {}. Stop calling tools now; say what you were trying to do, and ask the user."
+
+
+class Verdict(NamedTuple):
+    """What holds for a call that the model wants to make.
+
+    Attributes:
+        refusal: nobody may make it, for this reason; empty: it may be made.
+        question: a person must allow it, for this reason; empty: nobody needs to.
+        way_out: what lets the call pass where nobody can be asked, to be put behind the question.
+        may_try: where nobody can be asked it may pass all the same, for only calls that succeed restore trust.
+        approvals: the operator's approvals by which the call passes, and which it uses up.
+    """
+
+    refusal: str = ""
+    question: str = ""
+    way_out: str = ""
+    may_try: bool = False
+    approvals: tuple[str, ...] = ()
+
+
+Check = Callable[[CallBegan], Verdict]
+
+
+class _Open(NamedTuple):
+    call: CallBegan
+    call_id: str
+    began_ms: int
+    approvals: tuple[str, ...] = ()
+
+
+class HookSession:
+    """A conversation; a subagent's is one of its own. Time is given, nothing is awaited, nothing is sent.
+
+    Attributes:
+        session_id: id in the events.
+        workspace: where its tools live; empty where that is not known yet.
+        inbox: nudges for it.
+        paused: why it waits for its user; empty when it does not.
+    """
+
+    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
+        """Begin with the first hook heard of it."""
+        self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
+        self.inbox = NudgeInbox()
+        self._dialect = dialect
+        self.workspace = workspace
+        self._user = user
+        self._subagent = hook.subagent
+        self._model = ""
+        self._begun = False
+        self._turn = -1
+        self._turn_open = False
+        self._at = 0
+        self._calls = 0
+        self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
+        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._pieces: OrderedDict[str, str] = OrderedDict()
+        self._last_words = ""
+        self._events: list[bytes] = []
+
+    @property
+    def paused(self) -> str:
+        """Why it waits for its user; empty when it does not."""
+        return self.inbox.pause_reason if self.inbox.paused else ""
+
+    def take(self, hook: Hook, now_ms: int) -> list[bytes]:
+        """Take up what a hook tells; returns the events that follow from it, in order.
+
+        Args:
+            hook: as its dialect understood it.
+            now_ms: when it arrived, milliseconds since the epoch.
+        """
+        self._at = max(self._at, now_ms)
+        self._model = hook.model or self._model
+        self._events = []
+        for happening in hook.happened:
+            self._take(happening)
+        made, self._events = self._events, []
+        return made
+
+    def answer(self, hook: Hook, check: Check, *, shadow: bool = False) -> Answer:
+        """What there is to say to a hook, once its events have been folded.
+
+        Args:
+            hook: as it was taken.
+            check: what holds for a call.
+            shadow: the answer will not be given: a refused call is made all the same.
+        """
+        for happening in hook.happened:
+            if isinstance(happening, CallBegan):
+                found = self._judge(happening, check)
+                if found.refusal and not shadow:
+                    self._taken(_place(happening))
+                    self._settle(_place(happening))
+                if found != Answer():
+                    return found
+        pause = self.paused if hook.event in self._dialect.takes_pause else ""
+        context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
+        return Answer(context=context, pause=pause and f"trustfold: {pause}")
+
+    def hear(self, nudge: NudgeIssued) -> None:
+        """Take a nudge for the next answer that can carry it."""
+        self.inbox.take(nudge)
+
+    # --- before a call --------------------------------------------------------------------------------------------
+
+    def _judge(self, call: CallBegan, check: Check) -> Answer:
+        if self.paused:
+            return Answer(refusal=PAUSED.format(self.paused.rstrip(".")))
+        verdict = check(call)
+        if verdict.refusal:
+            return Answer(
+                refusal=f"trustfold: {verdict.refusal}. Do not try it again; do something else or ask the user."
+            )
+        if verdict.question and self._dialect.can_ask:
+            return Answer(question=f"trustfold: {verdict.question}")
+        if verdict.question and not verdict.may_try:
+            return Answer(
+                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here: leave it, and tell "
+                "the user, who can give that order in a terminal."
+            )
+        if verdict.approvals and (twins := self._open.get(_place(call))):
+            twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
+        return Answer()
+
+    def _settle(self, place: str) -> None:
+        """Leave an end that is still told out of account: of a call that was refused here, or told twice."""
+        self._settled[place] = None
+        while len(self._settled) > MAX_SETTLED:
+            self._settled.popitem(last=False)
+
+    def _context(self) -> str:
+        return "\n".join(message["content"] for message in self.inbox.messages())
+
+    # --- what happened --------------------------------------------------------------------------------------------
+
+    def _take(self, happening: Happening) -> None:
+        match happening:
+            case Prompted():
+                self._prompted()
+            case Said():
+                self._said(happening)
+            case CallBegan():
+                self._hold(happening)
+            case CallEnded():
+                self._ended(happening)
+            case CallsClosed(call_ids):
+                for call_id in call_ids:
+                    self._give_up(self._taken(f"id:{call_id}"))
+            case TurnOver(text):
+                self._turn_over(text)
+            case SessionOver(reason):
+                self._turn_over("")
+                self._event("session.ended", reason=reason or None)
+                self._begun, self._turn = False, -1
+
+    def _prompted(self) -> None:
+        self._turn_over("")
+        self.inbox.resume()
+        self._event("user.message")
+        self._begin_turn()
+
+    def _said(self, said: Said) -> None:
+        text = said.text
+        if said.message_id:
+            text = (self._pieces.pop(said.message_id, "") + text)[:MAX_SPOKEN]
+            if not said.final:
+                self._pieces[said.message_id] = text
+                while len(self._pieces) > MAX_PIECES:
+                    self._pieces.popitem(last=False)
+                return
+        self._speak(text)
+
+    def _speak(self, text: str) -> None:
+        """A whole message; the agent may tell its last one again when the turn ends."""
+        words = text.strip()
+        if words and words != self._last_words:
+            self._begin_turn()
+            self._event("model.text", text=shortened(text))
+        self._last_words = words or self._last_words
+
+    def _hold(self, call: CallBegan) -> None:
+        self._begin_turn()
+        self._last_words = ""
+        self._calls += 1
+        place = _place(call)
+        self._settled.pop(place, None)
+        self._open.setdefault(place, deque()).append(_Open(call, call.call_id or f"call-{self._calls}", self._at))
+        while len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+
+    def _ended(self, ended: CallEnded) -> None:
+        place = _place(ended.call)
+        held = self._taken(place)
+        if held is None:
+            if place in self._settled:
+                return
+            self._begin_turn()
+            self._calls += 1
+            held = _Open(ended.call, ended.call.call_id or f"call-{self._calls}", self._at)
+        self._whole_call(held, ended)
+        if ended.call.call_id:
+            self._settle(place)
+
+    def _whole_call(self, held: _Open, ended: CallEnded) -> None:
+        began = held.began_ms
+        if ended.duration_ms is not None:  # without the time that a person took to allow it
+            began = max(began, self._at - int(ended.duration_ms))
+        call = ended.call if ended.call.args else held.call
+        about: dict[str, Any] = {
+            "call_id": held.call_id,
+            "tool_name": call.tool,
+            "service": call.service or held.call.service or None,
+        }
+        passed = {"approvals": held.approvals} if held.approvals else {}
+        self._event("tool_call.started", began, **about, **passed, args=bounded_arguments(call.args))
+        self._event(
+            "tool_call.finished",
+            **about,
+            status=ended.ending.status,
+            error=ended.ending.error,
+            result=bounded(ended.result),
+            duration_ms=ended.duration_ms,
+        )
+
+    def _give_up(self, held: _Open | None) -> None:
+        if held is not None:
+            self._whole_call(held, CallEnded(held.call, INTERRUPTED))
+
+    def _turn_over(self, text: str) -> None:
+        self._speak(text)
+        for held in [one for twins in self._open.values() for one in twins]:
+            self._give_up(held)
+        self._open.clear()
+        self._pieces.clear()
+        self._last_words = ""
+        if self._turn_open:
+            self._event("turn.ended")
+            self._turn_open = False
+
+    def _begin_turn(self) -> None:
+        if not self._turn_open:
+            self._turn += 1
+            self._turn_open = True
+            self._event("turn.started")
+
+    def _taken(self, place: str) -> _Open | None:
+        """The call held longest at a place, which is held no longer."""
+        twins = self._open.get(place)
+        if not twins:
+            return None
+        held = twins.popleft()
+        if not twins:
+            del self._open[place]
+        return held
+
+    def _event(self, kind: str, at_ms: int | None = None, **fields: Any) -> None:
+        if not self._begun:
+            self._begun = True
+            self._event("session.started", reports_turn_ends=True)
+        body = {
+            "schema_version": "1.0",
+            "id": new_id(self._at),
+            "type": kind,
+            "time": rfc3339(self._at if at_ms is None else at_ms),
+            "session_id": self.session_id,
+            "workspace_id": self.workspace or None,
+            "user_id": self._user or None,
+            "agent_id": self._subagent or None,
+            "model": self._model or None,
+            "turn_index": self._turn if self._turn >= 0 else None,
+        }
+        whole = {name: value for name, value in (body | fields).items() if value is not None}
+        self._events.append(orjson.dumps(whole))
+
+
+def _place(call: CallBegan) -> str:
+    """What pairs the end of a call with its beginning: its id, else its tool and arguments, in order."""
+    if call.call_id:
+        return f"id:{call.call_id}"
+    digest = blake2b(canonical(call.args), digest_size=16).hexdigest()
+    return f"args:{call.tool}:{digest}"

@@ -1,0 +1,403 @@
+"""A proxy in front of an MCP server: `trustfold mcp-proxy -- COMMAND…`.
+
+It copies the lines between an MCP client and a server as they are. Of all messages it touches one kind, calls of tools:
+each goes through a guard, so that it is published, refused while its circuit is open or its key blocked, and asked
+about while its key is escalated. A nudge is one more block of text in the result of a call. Whatever else is said,
+progress, sampling, elicitation, changed lists, extensions of the protocol, passes untouched.
+
+A server that ends is started again, and gets the client's `initialize` once more; what was asked of it meanwhile is
+answered with an error (docs/connect.md, MCP proxy).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+
+from ..guard import ToolGuard
+from ..guard.permission import CONTEXT_KEY, PermissionWrapper
+from ..guard.session import GuardSession
+from ..guard.settings import RetryPolicy
+from ..schemas.settings import SettingsOverrides
+from .mcp_upstream import Upstream, UpstreamGone
+
+log = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+Send = Callable[[bytes], Awaitable[None]]
+
+ASKED = "trustfold-"
+"""Ids of the proxy's own requests begin like this."""
+
+SERVER_GONE = -32000
+"""JSON-RPC code of what a server that does not run is asked."""
+
+ASK_TIMEOUT_S = 3600.0
+"""How long a person may take to answer."""
+
+DRAIN_S = 5.0
+"""How long calls may take to reach the server once the client has closed its side."""
+
+MAX_NAME = 120
+
+
+SETTINGS = SettingsOverrides(
+    rules={"behaviour": {name: {"enabled": False} for name in ("read_only_cap", "call_budget", "stalled_turn")}}
+)
+"""A proxy does not see turns, nor what a user says: what is counted from there would count for ever."""
+
+
+class JsonRpcError(Exception):
+    """A call that the server has answered with an error of the protocol.
+
+    Attributes:
+        code: of the error, as text.
+    """
+
+    def __init__(self, error: Any) -> None:
+        """Take over the `error` of a response."""
+        body = error if isinstance(error, dict) else {}
+        super().__init__(str(body.get("message") or "JSON-RPC error"))
+        self.code = str(body.get("code", ""))
+
+
+class McpProxy:
+    """The messages of one client and one server.
+
+    Attributes:
+        name: of the server; the part `service` of its calls. Taken from its `initialize` where none is given.
+    """
+
+    def __init__(self, guard: ToolGuard, session: GuardSession, to_client: Send, *, name: str = "") -> None:
+        """Prepare; `upstream` is set before the first message.
+
+        Args:
+            guard: takes the calls of tools; its `permission` is replaced.
+            session: all calls are in it.
+            to_client: sends a line to the client.
+            name: of the server.
+        """
+        self.name = name
+        self.upstream: Upstream
+        self._guard = guard
+        self._session = session
+        self._to_client = to_client
+        self._calls: dict[str | int, asyncio.Task[None]] = {}
+        self._unsent: dict[str | int, asyncio.Future[None]] = {}
+        self._answers: dict[str | int, asyncio.Future[tuple[bytes, Message]]] = {}
+        self._waiting: dict[str | int, str] = {}
+        self._questions: dict[str, asyncio.Future[Message]] = {}
+        self._of_server: set[str | int] = set()
+        self._asked = 0
+        self._initialize: bytes = b""
+        self._initialized: bytes = b""
+        self._can_ask = False
+        self._known: set[str] = set()
+        guard.permission = PermissionWrapper(None, ask=self._ask)
+
+    # --- from the client ----------------------------------------------------------------------------------------------
+
+    async def from_client(self, line: bytes) -> None:
+        """Take one line of the client."""
+        message = _parsed(line)
+        if isinstance(message, list):  # a batch of an older version of the protocol
+            if any(_is_call(one) for one in message):
+                for one in message:
+                    await self._from_client(json.dumps(one).encode(), one)
+                return
+            message = None
+        await self._from_client(line, message)
+
+    async def _from_client(self, line: bytes, message: Any) -> None:
+        if not isinstance(message, dict):
+            await self._forward(line)
+            return
+        method, number = message.get("method"), message.get("id")
+        if method is None and isinstance(number, str | int):
+            await self._answered_by_client(line, message, number)
+            return
+        if _is_call(message):
+            loop = asyncio.get_running_loop()
+            self._unsent[message["id"]] = loop.create_future()
+            task = self._calls[message["id"]] = loop.create_task(self._call(line, message))
+            task.add_done_callback(lambda _: self._ended(message["id"]))
+            return
+        if method == "notifications/cancelled":
+            request = _params(message).get("requestId")
+            task_of = self._calls.get(request) if isinstance(request, str | int) else None
+            if task_of is not None and request not in self._answers:
+                task_of.cancel()  # it has not reached the server
+                return
+            await self._forward(line)
+            if task_of is not None:
+                task_of.cancel()
+            return
+        if method == "initialize":
+            self._initialize = line
+            capabilities = _params(message).get("capabilities")
+            self._can_ask = isinstance(capabilities, dict) and "elicitation" in capabilities
+        elif method == "notifications/initialized":
+            self._initialized = line
+        if isinstance(number, str | int):
+            self._waiting[number] = str(method)
+        try:
+            await self.upstream.send(line)
+        except UpstreamGone as gone:
+            if isinstance(number, str | int) and self._waiting.pop(number, None) is not None:
+                await self._fail(number, str(gone))
+
+    def _sent(self, number: str | int) -> None:
+        unsent = self._unsent.pop(number, None)
+        if unsent is not None and not unsent.done():
+            unsent.set_result(None)
+
+    def _ended(self, number: str | int) -> None:
+        self._calls.pop(number, None)
+        self._sent(number)
+
+    async def _answered_by_client(self, line: bytes, message: Message, number: str | int) -> None:
+        question = self._questions.pop(number, None) if isinstance(number, str) else None
+        if question is not None:
+            if not question.done():
+                question.set_result(message)
+            return
+        if number in self._of_server:  # else it answers a run of the server that has ended
+            self._of_server.discard(number)
+            await self._forward(line)
+
+    async def _forward(self, line: bytes) -> None:
+        try:
+            await self.upstream.send(line)
+        except UpstreamGone as gone:
+            log.info("a message of the client is dropped: %s", gone)
+
+    # --- from the server ----------------------------------------------------------------------------------------------
+
+    async def from_server(self, line: bytes) -> None:
+        """Take one line of the server."""
+        message = _parsed(line)
+        if not isinstance(message, dict):
+            await self._to_client(line)
+            return
+        number = message.get("id")
+        if not isinstance(number, str | int):
+            await self._to_client(line)
+            return
+        if "method" in message:
+            self._of_server.add(number)
+            await self._to_client(line)
+            return
+        answer = self._answers.pop(number, None)
+        if answer is not None:
+            if not answer.done():
+                answer.set_result((line, message))
+            return
+        asked = self._waiting.pop(number, None)
+        if asked is None:
+            if not (isinstance(number, str) and number.startswith(ASKED)):
+                await self._to_client(line)
+            return  # the answer to our own `initialize`
+        if asked == "initialize":
+            self._meet(message)
+        elif asked == "tools/list":
+            self._learn(message)
+        await self._to_client(line)
+
+    def _meet(self, message: Message) -> None:
+        """Take the server's name from its answer to `initialize`."""
+        info = _member(_member(message, "result"), "serverInfo")
+        if not self.name and isinstance(info.get("name"), str):
+            self.name = "".join(one if one.isalnum() or one in "-._" else "_" for one in info["name"])[:MAX_NAME]
+
+    def _learn(self, message: Message) -> None:
+        """Note the hints of the server's tools; they are sent with each call, and nothing is done by them."""
+        tools = _member(message, "result").get("tools")
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                self._register(tool["name"], _member(tool, "annotations"))
+
+    def _register(self, tool: str, annotations: Mapping[str, Any]) -> str:
+        full = f"mcp__{self.name or 'server'}__{tool}"[:256]
+        hints = {name: value for name, value in annotations.items() if isinstance(value, bool)}
+        self._guard.register(full, service=self.name or "server", annotations=hints, retry=RetryPolicy(max_attempts=1))
+        self._known.add(full)
+        return full
+
+    # --- one call -----------------------------------------------------------------------------------------------------
+
+    async def _call(self, line: bytes, message: Message) -> None:
+        """Take one `tools/call` through the guard and answer it; the answer of the server is passed on as it came."""
+        number, params = message["id"], message["params"]
+        args = params.get("arguments")
+        received: list[tuple[bytes, Message]] = []
+
+        async def make_call(**_: Any) -> Any:
+            answer = asyncio.get_running_loop().create_future()
+            self._answers[number] = answer
+            try:
+                await self.upstream.send(line)
+                self._sent(number)
+                received.append(await answer)
+            finally:
+                self._answers.pop(number, None)
+            body = received[0][1]
+            if "error" in body:
+                raise JsonRpcError(body["error"])
+            return body.get("result")
+
+        if self._session.paused and not self._guard.settings.shadow:
+            await self._pause(number)
+            return
+        name = f"mcp__{self.name or 'server'}__{params['name']}"[:256]
+        if name not in self._known:
+            self._register(params["name"], {})
+        result = await self._session.call(name, make_call, args if isinstance(args, dict) else {}, max_attempts=1)
+        if received:
+            await self._to_client(self._with_nudges(*received[0]))
+        else:
+            error = result.error
+            await self._reply(number, error.message if error is not None else "the call was not made")
+
+    async def _pause(self, number: str | int) -> None:
+        """Answer one call in place of the server because a nudge asks for a pause; the next call is made again.
+
+        No message tells a proxy that the user has spoken, so a pause cannot last until then.
+        """
+        inbox = self._session.inbox
+        reason = inbox.pause_reason
+        inbox.resume()
+        said = [one["content"] for one in self._session.messages()]
+        texts = said if any(reason in one for one in said) else [reason, *said]
+        await self._reply(number, *texts, "This call was not made. Stop here and ask the user how to go on.")
+
+    def _with_nudges(self, line: bytes, message: Message) -> bytes:
+        """A response with the nudges that wait as further blocks of text; as it came where there are none."""
+        result = message.get("result")
+        if not isinstance(result, dict) or not isinstance(result.get("content"), list):
+            return line
+        nudges = self._session.messages()
+        if not nudges or self._guard.settings.shadow:
+            return line
+        exact = json.loads(line)  # numbers beyond 64 bits stay what they are
+        exact["result"]["content"] += [{"type": "text", "text": one["content"]} for one in nudges]
+        return json.dumps(exact, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+    async def _reply(self, number: str | int, *texts: str) -> None:
+        """Answer a call ourselves, in the way that a model reads: as a failed result."""
+        nudges = (one["content"] for one in self._session.messages())
+        blocks = [{"type": "text", "text": one} for one in (*texts, *nudges)]
+        await self._send({"id": number, "result": {"content": blocks, "isError": True}})
+
+    async def _fail(self, number: str | int, why: str) -> None:
+        await self._send({"id": number, "error": {"code": SERVER_GONE, "message": why}})
+
+    async def _send(self, message: Message) -> None:
+        await self._to_client(orjson.dumps({"jsonrpc": "2.0", **message}))
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self, tool_name: str, args: dict[str, Any], context: dict[str, Any] | None, call_id: str | None
+    ) -> tuple[bool, dict[str, Any]]:
+        """Ask the user through the client (elicitation); where that cannot be done, refuse and say what to do."""
+        del args, call_id
+        why = (context or {}).get(CONTEXT_KEY) or {}
+        reason = f"{why.get('key', tool_name)} is {why.get('state', 'not trusted')}"
+        reason += f" - {why['reason']}" if why.get("reason") else ""
+        if not self._can_ask:
+            way = f"one call passes by `trustfold approve '{why.get('key', tool_name)}' --once`"
+            return False, {"method": "unattended", "reason": f"{reason}; {way}; {why.get('recovery_hint', '')}"}
+        self._asked += 1
+        number = f"{ASKED}{self._asked}"
+        question = self._questions[number] = asyncio.get_running_loop().create_future()
+        await self._send(
+            {
+                "id": number,
+                "method": "elicitation/create",
+                "params": {
+                    "message": f"{reason}. Allow this call of {tool_name}?",
+                    "requestedSchema": {"type": "object", "properties": {}},
+                },
+            }
+        )
+        try:
+            answer = await asyncio.wait_for(question, ASK_TIMEOUT_S)
+        except TimeoutError:
+            return False, {"method": "user", "reason": f"nobody has answered; {reason}"}
+        finally:
+            self._questions.pop(number, None)
+        action = _member(answer, "result").get("action")
+        return action == "accept", {"method": "user", "reason": f"the user said no; {reason}"}
+
+    # --- the server's runs --------------------------------------------------------------------------------------------
+
+    async def on_up(self, again: bool) -> None:  # noqa: FBT001 - see `Upstream.run`
+        """Introduce the client to a server that was started again."""
+        if not again or not self._initialize:
+            return
+        log.warning("the MCP server %s runs again", self.name)
+        message = json.loads(self._initialize)
+        self._asked += 1
+        message["id"] = f"{ASKED}{self._asked}"
+        await self._forward(json.dumps(message).encode())
+        if self._initialized:
+            await self._forward(self._initialized)
+
+    def on_down(self, code: int | None) -> bool:
+        """Answer what the server was asked and has not answered; whether to start it again."""
+        if not self._initialize or "initialize" in self._waiting.values():
+            return False  # it has never worked: its own exit code says more
+        log.warning("the MCP server %s has ended with %s; it is started again", self.name, code)
+        gone = UpstreamGone(f"the MCP server {self.name} has ended in the middle of the call (exit code {code})")
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(gone)
+        waiting, self._waiting = self._waiting, {}
+        loop = asyncio.get_running_loop()
+        self._failing = [loop.create_task(self._fail(number, str(gone))) for number in waiting]
+        self._of_server.clear()
+        return True
+
+    async def drained(self) -> None:
+        """Wait until every call that the client has sent has reached the server, or was answered here."""
+        if self._unsent:
+            await asyncio.wait(set(self._unsent.values()), timeout=DRAIN_S)
+
+    async def close(self) -> None:
+        """Cut off the calls that run."""
+        tasks = list(self._calls.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _params(message: Message) -> Message:
+    return _member(message, "params")
+
+
+def _member(message: Any, name: str) -> Message:
+    found = message.get(name) if isinstance(message, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _is_call(message: Any) -> bool:
+    """Whether a message calls a tool by a name; every other one is the server's to judge."""
+    return (
+        isinstance(message, dict)
+        and message.get("method") == "tools/call"
+        and isinstance(message.get("id"), str | int)
+        and isinstance(_params(message).get("name"), str)
+        and 0 < len(_params(message)["name"]) <= MAX_NAME
+    )

@@ -1,0 +1,115 @@
+"""Reasons why brokers do not let us in: addresses, TLS, credentials, rights; each with what to do about it.
+
+aiokafka reports every failed start as brokers that cannot be reached. Asking once more on a plain connection tells
+which of the reasons it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aiokafka import errors
+from aiokafka.conn import collect_hosts, create_conn
+
+from ...schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .settings import KafkaSettings
+
+PATIENCE_S = 5.0
+"""Seconds for a broker to take a connection and answer."""
+
+SHOWN = 3
+"""Topics that an error names."""
+
+CONNECTION_FAULTS = (OSError, errors.KafkaError, TimeoutError, asyncio.IncompleteReadError)
+"""What a connection may fail with."""
+
+RIGHTS = "`trustfold topics acls` prints the commands (docs/operating.md, Rights)"
+
+WANTS_SASL = "it may want SASL (TRUSTFOLD_SECURITY_PROTOCOL), or be starting; look at its log"
+"""What to do about a broker that takes a connection and closes it at the first question."""
+
+LACKING = (
+    errors.TopicAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.TransactionalIdAuthorizationFailed,
+)
+"""Errors that say that a right is missing."""
+
+
+class Denied(ConfigError):
+    """A broker answered and does not let this user in, or this user does not trust it."""
+
+
+def reason(error: BaseException) -> tuple[str, str]:
+    """What a connection failed with, and what to do, in words that follow the broker's address."""
+    if isinstance(error, TimeoutError):
+        way = "a firewall, or TLS on one side only: is TRUSTFOLD_SECURITY_PROTOCOL right?"
+        return f"no answer within {PATIENCE_S:g} s", f"look for {way}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = "set TRUSTFOLD_SSL_CA_LOCATION to its authority, and name the broker as its certificate does"
+        return f"its certificate is not trusted: {error.verify_message}", advice
+    if isinstance(error, ssl.SSLError):
+        advice = "this port may speak no TLS, or want a certificate of the client: look at TRUSTFOLD_SECURITY_PROTOCOL"
+        return f"no TLS connection: {error.reason or error}", advice
+    if isinstance(
+        error,
+        (ConnectionResetError, ConnectionAbortedError, errors.KafkaConnectionError, asyncio.IncompleteReadError),
+    ):
+        advice = "the port may speak no TLS, or want it, or SASL: look at TRUSTFOLD_SECURITY_PROTOCOL, and at its log"
+        return f"closes the connection ({_told(error)})", advice
+    if isinstance(error, OSError):
+        return f"cannot be reached: {error.strerror or error}", "start it, or correct TRUSTFOLD_BROKER"
+    advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
+    return f"refuses us: {_told(error)}", advice
+
+
+async def unreachable(settings: KafkaSettings) -> ConfigError:
+    """Error for a start that reached no broker: Denied where one answers, else that nobody does."""
+    arguments = settings.client_arguments()
+    for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers"), randomize=False):
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await create_conn(host, port, **arguments)
+        except CONNECTION_FAULTS as error:
+            if isinstance(error, ssl.SSLError) or _answered(error):
+                found, advice = reason(error)
+                return Denied(f"broker {host}:{port} cannot be used: {found}; {advice}")
+        else:
+            connection.close()
+            return Denied(f"broker {host}:{port} takes connections and no more: {WANTS_SASL}")
+    return ConfigError(
+        f"no broker answers at {settings.bootstrap}; is it running, and is --bootstrap or TRUSTFOLD_BROKER right?"
+    )
+
+
+def _answered(error: BaseException) -> bool:
+    return isinstance(error, errors.KafkaError) and not isinstance(error, errors.KafkaConnectionError)
+
+
+def unseen(settings: KafkaSettings, topics: Sequence[str]) -> Denied:
+    """Error for topics that this user may not even describe."""
+    rest = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
+    told = f"topic{'s' * (len(topics) > 1)} {', '.join(topics[:SHOWN])}{rest}"
+    return Denied(f"{user_of(settings)} may not see {told}: give it the rights of its role; {RIGHTS}")
+
+
+def user_of(settings: KafkaSettings) -> str:
+    """The user, for messages."""
+    return f"user {settings.security.username}" if settings.security.username else "this user"
+
+
+def lacking(settings: KafkaSettings, error: BaseException) -> Denied:
+    """Error for a right that is missing."""
+    return Denied(
+        f"the brokers deny {user_of(settings)} a right: {_told(error)}; give it the rights of its role: {RIGHTS}"
+    )
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,288 @@
+"""Order across partitions: of all source partitions of a worker the one with the oldest head record is folded first.
+
+A record's order time is what the log says of its arrival: its Kafka timestamp; for records between trustfold's own
+stages the order time of their cause, which a header carries (`ORDER_TIME`), because their timestamp is the present.
+Within a partition it never goes back. So windows mean after an outage what they mean live: what happened together is
+counted together, however long it waited.
+
+Three rules hold a record up, each for a bounded time:
+
+- a partition without a record in its buffer, while the broker has some: its next record may be the oldest;
+- the worker's own outputs that are under way: nothing is folded that is newer by more than the lead;
+- other workers that are far behind (`skew`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, islice
+from operator import attrgetter
+from typing import Any
+
+from faust.types import TP
+
+from .gate import Batch
+from .headers import ORDER_TIME
+from .skew import Skew
+from .underway import Underway
+
+log = logging.getLogger(__name__)
+
+SLACK_MS = 100
+"""Records of different partitions count as simultaneous when they are no further apart: batches stay long."""
+
+LEAD_RECORDS = 100
+"""Records of the first stage that may be folded beyond the lead: a log with an event a minute would otherwise wait for
+the brokers at each. The later stages keep to the time alone; what they fold is in order among itself."""
+
+MOST_UNDERWAY = 20_000
+"""Records under way above which the first stage waits, whatever their time: they fill buffers."""
+
+BUFFERED_POLLS = 2
+"""Polls' worth of records that a partition may hold before it is left out of polls."""
+
+Place = Callable[[TP], tuple[int, int] | None]
+"""Gives position of the fetcher and log end of a partition, as of the last fetch; None before the first."""
+
+
+class _Buffer:
+    """Records of one partition that wait for their turn.
+
+    Attributes:
+        stage: place of its stage in the flow.
+        internal: whether only trustfold's own stages write it.
+        start: offset the next batch begins at.
+        latest: order time of the last record that was added.
+    """
+
+    __slots__ = ("_cursor", "_records", "_times", "internal", "latest", "stage", "start")
+
+    def __init__(self, stage: int, start: int, *, internal: bool) -> None:
+        self.stage, self.start, self.internal = stage, start, internal
+        self.latest = 0
+        self._records: list[Any] = []
+        self._times: list[int] = []
+        self._cursor = 0
+
+    def __len__(self) -> int:
+        return len(self._records) - self._cursor
+
+    @property
+    def head(self) -> int:
+        """Order time of the next record."""
+        return self._times[self._cursor]
+
+    def add(self, records: Sequence[Any]) -> None:
+        """Append what was polled."""
+        del self._records[: self._cursor], self._times[: self._cursor]
+        self._cursor = 0
+        stated = map(_internal_time, records) if self.internal else map(_timestamp, records)
+        self._records += records
+        self._times += islice(accumulate(stated, max, initial=self.latest), 1, None)
+        self.latest = self._times[-1]
+
+    def cut(self, tp: TP, bound: float, most: int) -> Batch:
+        """Take at most so many records up to a time, one at least."""
+        begin, times = self._cursor, self._times
+        end = max(bisect_right(times, bound, begin, min(begin + most, len(times))), begin + 1)
+        batch = Batch(tp, self._records[begin:end], self.start, times[begin], times[end - 1])
+        self._cursor, self.start = end, batch.next_offset
+        return batch
+
+
+_timestamp = attrgetter("timestamp")
+
+
+def _internal_time(record: Any) -> int:
+    """Order time that a stage wrote on a record; the timestamp where an older release wrote it."""
+    for name, value in record.headers:
+        if name == ORDER_TIME and value.isdigit():
+            return int(value)
+    stamp: int = record.timestamp
+    return stamp
+
+
+class Order:
+    """Buffers of the source partitions of one worker, and whose turn it is.
+
+    Attributes:
+        underway: the worker's own outputs on their way back.
+        skew: what is known of the other workers.
+        held: why records wait: `fetch`, `stage` or `workers`; empty while none does.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, int],
+        internal: Mapping[str, str],
+        *,
+        lead: float,
+        wait: float,
+        most: int,
+        skew: Skew,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start without partitions.
+
+        Args:
+            stages: place of the stage that reads a topic (real name) in the flow, from 0.
+            internal: topics that only stages write, catalogue names by real name.
+            lead: seconds of order time that a record may be newer than one that is under way.
+            wait: longest time, in seconds, that something which does not move holds up the rest.
+            most: records of a poll.
+            skew: see `skew`.
+            clock: monotonic seconds.
+        """
+        self.underway = Underway(internal.values())
+        self.skew = skew
+        self.held = ""
+        self._stages = dict(stages)
+        self._internal = frozenset(internal)
+        self._lead_ms = lead * 1000
+        self._wait = wait
+        self._most = most
+        self._clock = clock
+        self._buffers: dict[TP, _Buffer] = {}
+        self._missing: dict[TP, float] = {}
+        self._stuck: tuple[float, float] | None = None
+
+    def open(self, offsets: Mapping[TP, int]) -> None:
+        """Begin anew with these partitions, at these offsets."""
+        self._buffers = {
+            tp: _Buffer(self._stages[tp.topic], offset, internal=tp.topic in self._internal)
+            for tp, offset in offsets.items()
+        }
+        self._missing.clear()
+        self._stuck = None
+        self.held = ""
+        self.underway.own(offsets)
+
+    def oldest(self, topics: Collection[str]) -> float:
+        """Order time of the oldest known record of topics (real names) that is not folded; infinity without one."""
+        heads = [buffer.head for tp, buffer in self._buffers.items() if len(buffer) and tp.topic in topics]
+        return min([*heads, self.underway.oldest_of(topics)])
+
+    def behind(self, tp: TP, place: Place) -> int | None:
+        """Order time that a partition has come to, if it has records to fold; None at its log end."""
+        buffer = self._buffers.get(tp)
+        if buffer is None or not buffer.latest or (not len(buffer) and _ended(place(tp))):
+            return None
+        return buffer.head if len(buffer) else buffer.latest
+
+    @property
+    def buffered(self) -> int:
+        """Records that wait for their turn."""
+        return sum(map(len, self._buffers.values()))
+
+    def wanted(self) -> set[TP]:
+        """Partitions with room for another poll."""
+        limit = BUFFERED_POLLS * self._most
+        return {tp for tp, buffer in self._buffers.items() if len(buffer) < limit}
+
+    def add(self, tp: TP, records: Sequence[Any]) -> None:
+        """Buffer what was polled of a partition; it continues what came before."""
+        self._missing.pop(tp, None)
+        self._buffers[tp].add(records)
+
+    def take(self, place: Place, in_flight: Sequence[tuple[int, int]] = ()) -> list[Batch]:
+        """Take what is to be folded next, in this order; nothing where nothing may be.
+
+        Args:
+            place: knows what the broker has.
+            in_flight: order time of the first record, and number of records, of what was taken and is not folded yet.
+        """
+        self.held = ""
+        buffers = self._buffers
+        full = {tp for tp, buffer in buffers.items() if len(buffer)}
+        if not full:
+            return []
+        if self._misses([tp for tp in buffers if tp not in full], place):
+            self.held = "fetch"
+            return []
+        heads = [(buffers[tp].head, -buffers[tp].stage, tp) for tp in full]
+        heapq.heapify(heads)
+        base = min([self.underway.oldest(full), *(first for first, _ in in_flight)])
+        ahead = sum(count for _, count in in_flight) + self.underway.count
+        taken = self._slices(heads, base, ahead if self.underway.trusted else 0, place)
+        if not taken and self.held == "stage" and not in_flight:
+            self._lose_patience(base)
+        return taken
+
+    def _slices(self, heads: list[tuple[int, int, TP]], base: float, ahead: int, place: Place) -> list[Batch]:
+        """Cut batches off the oldest heads, each up to the head of the next partition, until a poll is full.
+
+        Args:
+            heads: a heap of order time, negative stage (the later stage first) and partition.
+            base: order time of the oldest record under way.
+            ahead: records under way.
+            place: as for `take`.
+        """
+        taken: list[Batch] = []
+        spare, limit = self._most, min(base, heads[0][0]) + self._lead_ms
+        while heads and spare > 0:
+            head, stage, tp = heads[0]
+            buffer = self._buffers[tp]
+            most, bound = spare, min(limit, min(heads[1:3])[0] + SLACK_MS if len(heads) > 1 else limit)
+            if head > limit:
+                most, bound = min(spare, LEAD_RECORDS - ahead), head
+                if stage or most <= 0:
+                    self.held = "stage"
+                    break
+            if (held := self._holds(buffer, head, ahead)) != "":
+                self.held = held
+                heapq.heappop(heads)
+                continue
+            batch = buffer.cut(tp, bound, most)
+            taken.append(batch)
+            spare -= len(batch.records)
+            ahead += len(batch.records)
+            if len(buffer):
+                heapq.heapreplace(heads, (buffer.head, stage, tp))
+            elif _ended(place(tp)):
+                heapq.heappop(heads)
+            else:
+                break  # the next record of this partition may be older than the other heads
+        if taken:
+            self._stuck = None
+        return taken
+
+    def _holds(self, buffer: _Buffer, head: float, ahead: int) -> str:
+        """Why a partition has to wait although its record is old enough; empty where it need not."""
+        if not buffer.stage and ahead > MOST_UNDERWAY:
+            return "stage"
+        return "workers" if not buffer.internal and self.skew.holds(head) else ""
+
+    def _misses(self, empty: Iterable[TP], place: Place) -> bool:
+        """Whether to wait for a partition that has records at the broker and none here."""
+        now, waiting = self._clock(), False
+        for tp in empty:
+            if _ended(place(tp)):
+                self._missing.pop(tp, None)
+            elif now - (since := self._missing.setdefault(tp, now)) <= self._wait:
+                waiting = True
+            elif since > -math.inf:
+                log.warning("%s/%d gave no record for %g s; the others go on without it", *tp, self._wait)
+                self._missing[tp] = -math.inf
+        return waiting
+
+    def _lose_patience(self, base: float) -> None:
+        """Wait no more for what is under way when it has not moved for too long."""
+        now = self._clock()
+        if self._stuck is None or self._stuck[0] != base:
+            self._stuck = base, now
+        if now - self._stuck[1] <= self._wait:
+            return
+        log.warning("%d records of this worker did not come back to it for %g s; its stages go on without them",
+                    self.underway.count, self._wait)  # fmt: skip
+        self.underway.distrust()
+        self._stuck = None
+
+
+def _ended(place: tuple[int, int] | None) -> bool:
+    """Whether the fetcher has come to the log end that it knows."""
+    return place is not None and place[0] >= place[1]

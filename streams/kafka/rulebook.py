@@ -1,0 +1,269 @@
+"""Which rules each stage partition is folded by, and from which offsets on (decision 0049).
+
+Every stage partition has a note in its changelog: rules, what the environment overrides, how far `settings` was read,
+and the offsets from which on all that holds. Changed rules are taken at a checkpoint: nothing is folded between its
+snapshot and the moment at which it is durable with the new note. So whoever folds a stretch again finds the rules that
+the stretch was folded by, and the position at which they changed.
+
+A worker that was killed has folded records, and sent their outputs, beyond its last checkpoint. Its successor keeps to
+the note up to the log's end as it finds it, and takes its own rules then. A worker that stops in order, or gives a
+partition up, notes that it has ended; its successor takes its own rules at once. The kill switch waits for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from faust.types import TP
+
+from ...projections.emit import SCHEMA_VERSION, Output
+from ...projections.rule_source import (
+    RULES_TOPIC,
+    RULES_TYPE,
+    RulesInForce,
+    RuleSource,
+    RulesPlaced,
+    fingerprint,
+)
+from ...schemas.codec import rfc3339
+from ...schemas.envelope import output_id
+from ...schemas.settings import SettingsOverrides
+from .metrics import LaneMetrics
+from .store import OWN
+from .task import PartitionTask
+
+if TYPE_CHECKING:
+    from ...projections.processor import StageProcessor
+
+log = logging.getLogger(__name__)
+
+RULES_KEY = OWN + b"rules"
+"""Key of the note in a changelog."""
+
+Offsets = dict[str, int]
+"""Next offset of each partition of `settings`; JSON has no other keys than text."""
+
+
+class RulesNote(RulesInForce, kw_only=True, frozen=True, omit_defaults=True):
+    """What a stage partition is folded by.
+
+    Attributes:
+        settings: how far `settings` was read for it.
+        since: first offset of each source topic that is folded by it.
+        at: when it was taken, milliseconds.
+        ended: whether nothing was folded beyond the checkpoint that wrote it.
+    """
+
+    settings: Offsets = {}
+    since: dict[str, int] = {}
+    at: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """Rules and settings as they were at one time; never changed.
+
+    Attributes:
+        source: the rules by scope.
+        settings: how far `settings` was read for it.
+    """
+
+    source: RuleSource
+    settings: Offsets
+
+
+@dataclass(slots=True)
+class TaskRules:
+    """What a task is folded by.
+
+    Attributes:
+        edition: in force; None before the first.
+        note: as the changelog has it; None before the first.
+        bound: offsets up to which the former owner may have folded by the note.
+        held: whether nothing may be folded until a checkpoint with the next note is durable.
+    """
+
+    edition: Edition | None = None
+    note: RulesNote | None = None
+    bound: dict[TP, int] = field(default_factory=dict)
+    held: bool = False
+
+
+_decode = msgspec.json.Decoder(RulesNote).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+ReadSettings = Callable[[RuleSource, Offsets], Awaitable[None]]
+
+
+class Rulebook:
+    """The rules of one worker's tasks.
+
+    Attributes:
+        newest: the rules of this worker's files, environment and `settings`, as they change.
+    """
+
+    def __init__(
+        self,
+        newest: RuleSource,
+        *,
+        settings: Callable[[], Offsets],
+        read_settings: ReadSettings,
+        put: Callable[[list[Output], int], None],
+        names: Mapping[str, str],
+        metrics: LaneMetrics,
+    ) -> None:
+        """Begin with no task.
+
+        Args:
+            newest: changes while the worker runs.
+            settings: how far `settings` is part of it.
+            read_settings: applies the records of `settings` before given offsets to a source.
+            put: takes the records of `rules`, and the partition of their task.
+            names: catalogue names of the source topics, by real name.
+            metrics: gets the name of the newest rules.
+        """
+        self.newest = newest
+        self._settings = settings
+        self._read_settings = read_settings
+        self._put = put
+        self._names = names
+        self._metrics = metrics
+        self._edition = Edition(newest.copy(), settings())
+        self._changes = newest.changes
+
+    def edition(self) -> Edition:
+        """The newest rules, as they are now."""
+        if self._changes != self.newest.changes:
+            self._changes = self.newest.changes
+            if not self.newest.says_the_same(self._edition.source):
+                self._edition = Edition(self.newest.copy(), self._settings())
+        self._metrics.rules = fingerprint(_in_force(self._edition.source))
+        return self._edition
+
+    async def recall(self, notes: Iterable[bytes | None]) -> list[TaskRules]:
+        """What tasks were folded by, by the notes in their changelogs; those without a note take the newest rules."""
+        newest = self.edition()
+        known: dict[bytes, Edition] = {}
+        found = []
+        for kept in notes:
+            note = _read(kept)
+            if note is None or note.ended:
+                found.append(TaskRules(note=note))
+                continue
+            same = _encode(msgspec.structs.replace(note, since={}, at=0))
+            if same not in known:
+                known[same] = await self._edition_of(note, newest)
+            found.append(TaskRules(known[same], note))
+        self._compare([one.note for one in found if one.note is not None], newest)
+        return found
+
+    def begin(self, tasks: Collection[PartitionTask], ends: Mapping[TP, int]) -> bool:
+        """Take up tasks whose sources end at `ends`; returns whether a checkpoint should come at once."""
+        for task in tasks:
+            rules: TaskRules = task.rules
+            if rules.edition is None:
+                rules.held = True
+            else:
+                rules.bound = {tp: end for tp, end in ends.items() if tp in task.next}
+                self._announce(task)
+        return self.holds(tasks)
+
+    def holds(self, tasks: Collection[PartitionTask]) -> bool:
+        """Whether a task waits for the checkpoint that changes its rules."""
+        return any(task.rules.held for task in tasks)
+
+    def turn(self, tasks: Collection[PartitionTask]) -> None:
+        """Have the next checkpoint note the newest rules, where a task goes by others and may change."""
+        newest = self.edition()
+        for task in tasks:
+            rules: TaskRules = task.rules
+            if rules.edition is newest:
+                continue
+            beyond = all(task.next[tp] >= bound for tp, bound in rules.bound.items())
+            if not beyond and newest.source.rules.enabled:
+                continue
+            rules.held = True
+            note = RulesNote(
+                base=newest.source.base,
+                environment=newest.source.environment or SettingsOverrides(),
+                settings=newest.settings,
+                since={self._names[tp.topic]: offset for tp, offset in task.next.items()},
+                at=int(time.time() * 1000),
+            )
+            task.notes[RULES_KEY] = _encode(note)
+            task.when_durable.append(partial(self._take, task, newest, note))
+
+    def end(self, tasks: Collection[PartitionTask]) -> None:
+        """Have the last checkpoint note that nothing is folded any more."""
+        for task in tasks:
+            rules: TaskRules = task.rules
+            if rules.edition is not None and rules.note is not None:
+                task.notes[RULES_KEY] = _encode(msgspec.structs.replace(rules.note, ended=True))
+
+    def _take(self, task: PartitionTask, edition: Edition, note: RulesNote) -> None:
+        rules: TaskRules = task.rules
+        rules.edition, rules.note, rules.held = edition, note, False
+        rules.bound.clear()
+        cast("StageProcessor", task.processor).source = edition.source
+        self._announce(task)
+
+    def _announce(self, task: PartitionTask) -> None:
+        """Tell, once the note is durable, and again after a recovery: the first time may have been lost."""
+        note: RulesNote = task.rules.note
+        for topic, offset in note.since.items():
+            place = f"{topic}/{task.partition}"
+            made = output_id(f"{place}/{_encode(note).decode()}", RULES_TYPE, 0)
+            placed = RulesPlaced(
+                id=made,
+                time=rfc3339(note.at),
+                schema_version=SCHEMA_VERSION,
+                topic=topic,
+                partition=task.partition,
+                offset=offset,
+                settings=note.settings,
+                base=note.base,
+                environment=note.environment,
+            )
+            self._put([Output(RULES_TOPIC, place, _encode(placed), made, RULES_TYPE, note.at)], task.partition)
+
+    async def _edition_of(self, note: RulesNote, newest: Edition) -> Edition:
+        source = RuleSource(note.base, note.environment)
+        if note.settings == newest.settings:
+            source.replace(newest.source.scopes())
+        else:
+            await self._read_settings(source, note.settings)
+        return newest if source.says_the_same(newest.source) else Edition(source, note.settings)
+
+    def _compare(self, notes: Collection[RulesNote], newest: Edition) -> None:
+        """Say that others folded by other rules: a file may differ between workers, or have been changed."""
+        own = fingerprint(_in_force(newest.source))
+        others = [name for name in map(fingerprint, notes) if name != own]
+        if others:
+            log.warning(
+                "%d of %d stage partitions were folded by other rules (%s) than those of this worker's files and "
+                "environment (%s); unless they were changed just now, give every worker the same: `trustfold doctor` "
+                "compares them",
+                len(others), len(notes), ", ".join(sorted(set(others))), own,
+            )  # fmt: skip
+
+
+def _in_force(source: RuleSource) -> RulesInForce:
+    return RulesInForce(base=source.base, environment=source.environment or SettingsOverrides())
+
+
+def _read(kept: bytes | None) -> RulesNote | None:
+    """A note; None where there is none, or another version wrote it, which knew rules that this one does not."""
+    if kept is None:
+        return None
+    try:
+        return _decode(kept)
+    except msgspec.ValidationError as error:
+        log.warning("another version noted rules that this one cannot read (%s); its own hold from here on", error)
+        return None

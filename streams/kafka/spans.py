@@ -1,0 +1,91 @@
+"""OpenTelemetry spans of the folds, linked to the publishers' traces; off unless a share of traces is asked for.
+
+A span stands for one batch of a partition and has a link for each sampled record in it, as the conventions for
+messaging have it. A trace is sampled by its id, so every stage and worker chooses the same ones, and only where its
+publisher sampled it. Spans say where and how much; no key, name or text of a record is on them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from ...schemas.envelope import traceparent_of
+from ...schemas.errors import ConfigError
+from .gate import Batch
+
+log = logging.getLogger(__name__)
+
+MAX_LINKS = 128
+"""Most links of a span; the limit of OpenTelemetry's SDK."""
+
+_SAMPLED = 1
+
+
+class Spans:
+    """Makes the spans of one worker."""
+
+    def __init__(self, ratio: float, group: str) -> None:
+        """Sample so many of the traces, above 0 and up to 1.
+
+        Raises:
+            ConfigError: OpenTelemetry is not installed.
+        """
+        try:
+            from opentelemetry import trace  # noqa: PLC0415 - an extra
+            from opentelemetry.context import Context  # noqa: PLC0415
+        except ImportError:
+            raise ConfigError(
+                "TRUSTFOLD_TRACE_RATIO is set but OpenTelemetry is not installed; install trustfold[otel]"
+            ) from None
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            log.warning(
+                "TRUSTFOLD_TRACE_RATIO is set but nothing takes spans: start the worker by `opentelemetry-instrument`"
+            )
+        self._trace: Any = trace
+        self._tracer = trace.get_tracer("trustfold.worker")
+        self._nowhere = Context()
+        self._bound = round(ratio * (1 << 64))
+        self._group = group
+
+    def folded(self, stage: str, batch: Batch, outputs: int, seconds: float) -> None:
+        """A batch has just been folded within so many seconds, and caused so many outputs."""
+        links: list[Any] = []
+        for record in batch.records:
+            if record.headers and len(links) < MAX_LINKS:
+                context = self._context(traceparent_of(record.headers))
+                if context is not None:
+                    links.append(self._trace.Link(context, {"messaging.kafka.offset": record.offset}))
+        if not links:
+            return
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            f"process {batch.tp.topic}",
+            context=self._nowhere,
+            kind=self._trace.SpanKind.CONSUMER,
+            links=links,
+            start_time=ended - int(seconds * 1e9),
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": batch.tp.topic,
+                "messaging.destination.partition.id": str(batch.tp.partition),
+                "messaging.consumer.group.name": self._group,
+                "messaging.batch.message_count": len(batch.records),
+                "trustfold.stage": stage,
+                "trustfold.outputs": outputs,
+            },
+        )
+        span.end(ended)
+
+    def _context(self, traceparent: str | None) -> Any:
+        """The publisher's span; None where there is none, or the trace is not sampled."""
+        if traceparent is None:
+            return None
+        _, trace_id, span_id, flags = traceparent.split("-")[:4]
+        number = int(trace_id, 16)
+        if not int(flags, 16) & _SAMPLED or (number & ((1 << 64) - 1)) >= self._bound:
+            return None
+        flags_ = self._trace.TraceFlags(int(flags, 16))
+        return self._trace.SpanContext(number, int(span_id, 16), is_remote=True, trace_flags=flags_)

@@ -1,0 +1,129 @@
+"""A worker's own outputs on their way back to it: queued, sent, or acknowledged and not yet folded.
+
+A stage may not fold what is much newer than a record that is still under way to another stage of the same worker. What
+goes to partitions of other workers is forgotten once a broker has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from faust.types import TP
+
+
+class _Sent(NamedTuple):
+    """Records of one producer batch: order time of the oldest, and how many."""
+
+    at: int
+    records: int
+
+
+class Underway:
+    """Outputs under way to this worker's own source partitions, with their order times in milliseconds.
+
+    Attributes:
+        topics: catalogue names of the topics it concerns: those that only stages write.
+        trusted: False after `distrust`, until something that was under way is folded.
+    """
+
+    def __init__(self, topics: Collection[str] = ()) -> None:
+        """Start with nothing under way."""
+        self.topics = frozenset(topics)
+        self.trusted = True
+        self._folded: dict[TP, int] = {}
+        self._queued: deque[_Sent] = deque()
+        self._sent: dict[int, tuple[str, _Sent]] = {}
+        self._acknowledged: dict[TP, deque[tuple[int, _Sent]]] = {}
+        self._tickets = 0
+        self._count = 0
+
+    def reset(self) -> None:
+        """Forget everything: the outputs are lost or made again."""
+        self._queued.clear()
+        self._sent.clear()
+        self._acknowledged.clear()
+        self._count = 0
+
+    def own(self, folded: Mapping[TP, int]) -> None:
+        """Take up these partitions, folded up to these offsets; nothing comes back by others."""
+        self.trusted = True
+        self._folded = dict(folded)
+        for tp in [tp for tp in self._acknowledged if tp not in folded]:
+            self._count -= sum(sent.records for _, sent in self._acknowledged.pop(tp))
+        for tp, offset in folded.items():
+            self.folded(tp, offset)
+
+    def distrust(self) -> None:
+        """Wait for nothing more, until something that is under way is folded after all."""
+        self.trusted = False
+
+    # --- on the way -------------------------------------------------------------------------------------------------
+
+    def queued(self, at: int, count: int) -> None:
+        """Records were queued for the producer; `at` is the order time of their cause."""
+        self._queued.append(_Sent(at, count))
+        self._count += count
+
+    def taken(self, entries: int) -> None:
+        """The first entries of the queue were made into batches, which `sent` has told before."""
+        for _ in range(min(entries, len(self._queued))):
+            self._count -= self._queued.popleft().records
+
+    def sent(self, topic: str, at: int, count: int) -> int:
+        """A batch is handed to the producer; returns its ticket."""
+        self._tickets += 1
+        self._sent[self._tickets] = topic, _Sent(at, count)
+        self._count += count
+        return self._tickets
+
+    def acknowledged(self, ticket: int, tp: TP, end: int) -> None:
+        """A broker has a batch: it ends before offset `end`, or somewhere unknown if that is negative."""
+        _, sent = self._sent.pop(ticket, ("", None))
+        if sent is None:
+            return
+        if end <= self._folded.get(tp, end):  # negative, of others, or the fold was faster than the acknowledgement
+            self._count -= sent.records
+        else:
+            self._acknowledged.setdefault(tp, deque()).append((end, sent))
+
+    def folded(self, tp: TP, offset: int) -> None:
+        """A partition is folded up to an offset."""
+        self._folded[tp] = offset
+        waiting = self._acknowledged.get(tp)
+        if waiting is None:
+            return
+        while waiting and waiting[0][0] <= offset:
+            self._count -= waiting.popleft()[1].records
+            self.trusted = True
+        if not waiting:
+            del self._acknowledged[tp]
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Records under way."""
+        return self._count
+
+    def oldest(self, buffered: Collection[TP] = ()) -> float:
+        """Order time of the oldest record under way; infinity where nothing is.
+
+        Args:
+            buffered: partitions that hold records to be folded; what was acknowledged in them is not waited for, it
+                is among those or comes behind them.
+        """
+        if not self.trusted:
+            return math.inf
+        waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp not in buffered]
+        return min([*waiting, *(sent.at for _, sent in self._sent.values()), *self._head()], default=math.inf)
+
+    def oldest_of(self, topics: Collection[str]) -> float:
+        """Order time of the oldest record under way to topics (real names); infinity where nothing is."""
+        waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp.topic in topics]
+        return min([*waiting, *(sent.at for name, sent in self._sent.values() if name in topics)], default=math.inf)
+
+    def _head(self) -> list[int]:
+        return [self._queued[0].at] if self._queued else []

@@ -1,0 +1,205 @@
+"""A conversation between its hooks: calls held until they end, who is blamed, subagents, pauses, nudges."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hook_kit import START_MS, STEP_MS, Conversation
+from trustfold.integrations.hooks.session import Verdict
+from trustfold.schemas.codec import decode_decision
+from trustfold.schemas.decisions import NudgeIssued
+from trustfold.schemas.event_base import epoch_ms
+
+
+def base(event: str, **fields: Any) -> dict[str, Any]:
+    """A payload of Claude Code."""
+    return {"hook_event_name": event, "session_id": "s", "cwd": "/home/ada/shop", **fields}
+
+
+def bash(event: str, number: int = 0, command: str = "make", **fields: Any) -> dict[str, Any]:
+    """The same about a call."""
+    return base(event, tool_name="Bash", tool_input={"command": command}, tool_use_id=f"t{number}", **fields)
+
+
+def gemini(event: str, command: str = "make", **fields: Any) -> dict[str, Any]:
+    """A payload of Gemini CLI about a call."""
+    return base(event, tool_name="run_shell_command", tool_input={"command": command}, **fields)
+
+
+def nudge(message: str, lane: str = "context_hint") -> NudgeIssued:
+    """A nudge as the folds issue it."""
+    fields = {
+        "type": "nudge.issued",
+        "schema_version": "1.0",
+        "id": "n",
+        "time": "2026-11-22T00:00:00.000Z",
+        "session_id": "s",
+        "caused_by": ["e"],
+        "nudge_type": "gentle",
+        "message": message,
+        "lane": lane,
+        "pattern": "repetitive_calls",
+        "severity": "minor",
+        "pattern_id": "p",
+    }
+    decoded = decode_decision(json.dumps(fields).encode())
+    assert isinstance(decoded, NudgeIssued)
+    return decoded
+
+
+def time_of(event: dict[str, Any]) -> int:
+    """When an event happened, milliseconds since the epoch."""
+    return epoch_ms(datetime.fromisoformat(event["time"]))
+
+
+@pytest.fixture
+def claude() -> Conversation:
+    """A conversation whose user has spoken."""
+    conversation = Conversation("claude")
+    conversation.hook(base("UserPromptSubmit", prompt="go"))
+    return conversation
+
+
+def test_a_start_is_held_until_the_call_ends(claude: Conversation) -> None:
+    """Nothing is told of a call before its end; then its duration is the tool's, without the time of the prompt."""
+    claude.hook(bash("PreToolUse"))
+    assert claude.told()[-1] == ("turn.started",)
+    claude.now_ms += 3_600_000
+    claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}, duration_ms=40))
+    start, finish = claude.events[-2:]
+    assert (start["type"], finish["type"], finish["duration_ms"]) == ("tool_call.started", "tool_call.finished", 40)
+    assert time_of(finish) - time_of(start) == 40
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        base("UserPromptSubmit", prompt="no, something else"),
+        base("Stop", last_assistant_message="I was not allowed."),
+        base("SessionEnd", reason="other"),
+        base("PostToolBatch", tool_calls=[{"tool_name": "Bash", "tool_use_id": "t0"}]),
+        bash("PermissionDenied", reason="auto mode"),
+    ],
+    ids=lambda payload: payload["hook_event_name"],
+)
+def test_a_call_that_nobody_allowed_was_cancelled(claude: Conversation, ending: dict[str, Any]) -> None:
+    """A denied prompt brings no end of the call; it is closed as cancelled, and never as a timeout of the tool."""
+    claude.hook(bash("PreToolUse"))
+    claude.hook(ending)
+    finished = [event for event in claude.events if event["type"] == "tool_call.finished"]
+    assert [event["status"] for event in finished] == ["cancelled"]
+
+
+def test_an_end_without_a_start_is_a_whole_call(claude: Conversation) -> None:
+    """A server that was started in the middle of a call sees it end; the end told twice counts once."""
+    claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}))
+    claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}))
+    assert [kind for (kind,) in claude.told()].count("tool_call.finished") == 1
+
+
+def test_prompts_that_no_person_wrote(claude: Conversation) -> None:
+    """A prompt of the client's own ends no streak: neither a reminder nor a wake-up."""
+    for more in ({"source": "schedule_wakeup"}, {"prompt": "<task-notification>done</task-notification>"}):
+        claude.hook(base("UserPromptSubmit") | {"prompt": "look again"} | more)
+    assert [kind for (kind,) in claude.told()].count("user.message") == 1
+
+
+def test_pieces_of_a_message_are_one_message(claude: Conversation) -> None:
+    """A message that is displayed in pieces, with another one between, is told whole at its end."""
+    for message, delta, final in (("a", "I will ", False), ("b", "Other.", True), ("a", "look.", True)):
+        claude.hook(base("MessageDisplay", message_id=message, delta=delta, final=final))
+    assert [event["text"] for event in claude.events if event["type"] == "model.text"] == ["Other.", "I will look."]
+
+
+def test_a_subagent_is_a_session_of_its_own(claude: Conversation) -> None:
+    """Calls of a subagent between those of the main one belong to another session."""
+    claude.hook(bash("PreToolUse", 0))
+    claude.hook(bash("PreToolUse", 1, agent_id="a1"))
+    claude.hook(bash("PostToolUse", 1, agent_id="a1", tool_response={}))
+    claude.hook(bash("PostToolUse", 0, tool_response={}))
+    claude.hook(base("SubagentStop", agent_id="a1"))
+    ends = [(event["session_id"], event["call_id"]) for event in claude.events if event["type"] == "tool_call.finished"]
+    assert ends == [("s/a1", "t1"), ("s", "t0")]
+    assert claude.told("session_id")[-1] == ("session.ended", "s/a1")
+
+
+def test_calls_without_ids_are_paired_in_order() -> None:
+    """Equal calls under way at once are paired first come, first served; another one is not touched."""
+    conversation = Conversation("gemini")
+    for command in ("make", "make", "ls"):
+        conversation.hook(gemini("BeforeTool", command))
+    conversation.hook(gemini("AfterTool", "ls", tool_response={"llmContent": "Output: a"}))
+    for code in (1, 2):
+        text = f"Output: no\nExit Code: {code}\nProcess Group PGID: 7"
+        conversation.hook(gemini("AfterTool", "make", tool_response={"llmContent": text}))
+    told = [one for one in conversation.told("call_id", "status") if one[0] == "tool_call.finished"]
+    assert [one[1:] for one in told] == [("call-3", "success"), ("call-1", "error"), ("call-2", "error")]
+
+
+def test_the_end_of_a_refused_call_blames_nobody(claude: Conversation) -> None:
+    """An agent that reports our refusal as a failure of the tool is not believed; the next try is a call again."""
+    answer = claude.hook(bash("PreToolUse"), check=lambda _call: Verdict(refusal="blocked"))
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    claude.hook(bash("PostToolUseFailure", error="PreToolUse:Bash hook error: blocked"))
+    assert claude.told()[-1] == ("turn.started",)
+    claude.hook(bash("PreToolUse"))
+    claude.hook(bash("PostToolUse", tool_response={}))
+    assert claude.told()[-1] == ("tool_call.finished",)
+
+
+def test_in_shadow_the_call_is_made_all_the_same(claude: Conversation) -> None:
+    """A refusal that nobody hears refuses nothing: the call counts."""
+    claude.hook(bash("PreToolUse"), check=lambda _call: Verdict(refusal="blocked"), shadow=True)
+    claude.hook(bash("PostToolUse", tool_response={}))
+    assert claude.told()[-1] == ("tool_call.finished",)
+
+
+def test_an_agent_that_cannot_ask_may_try_what_leads_back() -> None:
+    """While a key recovers, only calls that succeed restore trust: where nobody can be asked they may be made."""
+    conversation = Conversation("codex")
+    asked = Verdict(question="escalated")
+    assert conversation.hook(bash("PreToolUse"), check=lambda _call: asked) != {}
+    assert conversation.hook(bash("PreToolUse"), check=lambda _call: asked._replace(may_try=True)) == {}
+
+
+def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> None:
+    """A nudge goes into the next answer that brings words to the model, once."""
+    claude.sessions["s", ""].hear(nudge("Read the error."))
+    assert claude.hook(base("MessageDisplay", message_id="m", delta="x", final=True)) == {}
+    answer = claude.hook(bash("PreToolUse"))
+    assert answer == {
+        "hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "(hint) Read the error."}
+    }
+    assert claude.hook(bash("PostToolUse", tool_response={})) == {}
+
+
+def test_a_pause_holds_until_the_user_speaks(claude: Conversation) -> None:
+    """Claude Code is stopped at the end of the call, every further call is refused, and the user's word ends that."""
+    claude.hook(bash("PreToolUse"))
+    claude.sessions["s", ""].hear(nudge("PAUSED: 6 equal calls", "pause"))
+    stopped = claude.hook(bash("PostToolUse", tool_response={}))
+    assert stopped == {"continue": False, "stopReason": "trustfold: PAUSED: 6 equal calls"}
+    refused = claude.hook(bash("PreToolUse", 1))["hookSpecificOutput"]
+    assert refused["permissionDecision"] == "deny"
+    assert "ask the user" in refused["permissionDecisionReason"]
+    claude.hook(base("UserPromptSubmit", prompt="go on"))
+    assert claude.hook(bash("PreToolUse", 2)) == {}
+
+
+def test_time_never_runs_backwards(claude: Conversation) -> None:
+    """A clock that is set back between two hooks gives no event an earlier time than the one before it."""
+    claude.now_ms = START_MS - 60_000
+    claude.hook(base("MessageDisplay", message_id="m", delta="x", final=True))
+    assert time_of(claude.events[-1]) == START_MS + STEP_MS
+
+
+def test_a_flood_of_open_calls_is_bounded(claude: Conversation) -> None:
+    """Starts that never end are forgotten beyond a number, and their ends are whole calls."""
+    for number in range(1_000):
+        claude.hook(bash("PreToolUse", number))
+    assert len(claude.sessions["s", ""]._open) <= 200
+    claude.hook(bash("PostToolUse", 0, tool_response={}))
+    assert claude.told()[-1] == ("tool_call.finished",)

@@ -1,0 +1,192 @@
+"""Outages of a part: one broker of three, the coordinator's broker, leaders, disks, the network in between.
+
+The worker waits, says so, and goes on by itself; SIGTERM ends it in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from lane_harness import LaneHarness, events, run
+from local_kafka import LocalKafka
+from local_kafka_cluster import LocalCluster
+from local_kafka_jars import Installation
+from local_kafka_node import LocalKafka as Node
+from local_kafka_probe import free_port
+from outage_kit import status
+from slow_network import SlowNetwork
+from undisturbed import assert_as_undisturbed
+from waiting import wait_until
+
+pytestmark = [pytest.mark.durable_broker, pytest.mark.slow]
+
+STOP_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka_jars: Installation) -> Iterator[LocalCluster]:
+    """Three brokers, for all tests of this module."""
+    with LocalCluster(settings={"group.min.session.timeout.ms": "1000"}) as cluster:
+        yield cluster
+
+
+def lane_on(bootstrap: str, prefix: str, path: Path, *, copies: int = 0, **environ: str) -> LaneHarness:
+    """Topics and workers of one test."""
+    own = {"TRUSTFOLD_SESSION_TIMEOUT": "4", "COUNTING_SLOW_US": "100"}
+    return LaneHarness(bootstrap, prefix, path, partitions=3, replication=copies, **own | environ)
+
+
+def ends_in_time(worker: Any) -> None:
+    """SIGTERM ends a worker in order."""
+    assert worker.stop(STOP_S) == 0, worker.text()[-3000:]
+    assert "Traceback" not in worker.text(), worker.text()[-3000:]
+
+
+def coordinator_of(cluster: LocalCluster, group: str) -> Node:
+    """The broker that has a group."""
+
+    async def ask() -> int:
+        consumer = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","), group_id=group)
+        await consumer.start()
+        try:
+            from aiokafka.protocol.coordination import FindCoordinatorRequest
+
+            client = consumer._client
+            answer = await client.send(client.get_random_node(), FindCoordinatorRequest(group, 0))
+            return int(answer.coordinator_id)
+        finally:
+            await consumer.stop()
+
+    return cluster.nodes[run(ask()) - 1]
+
+
+def test_one_broker_of_three_is_gone_the_one_that_has_the_group(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Leaders and the coordinator move to the others: the worker goes on before the broker is back."""
+    with lane_on(cluster.bootstrap, "one.", tmp_path) as lane:
+        lane.publish(events(9_000))
+        worker = lane.start().ready()
+        lane.watch("outcomes", 1_500)
+        node = coordinator_of(cluster, lane.settings.app_id)
+        node.kill()
+        try:
+            lane.settled(60)
+            assert worker.process.poll() is None, worker.text()
+            lane.publish(events(500, seed=8))
+            lane.settled(60)
+        finally:
+            node.start()
+        ends_in_time(worker)
+        assert_as_undisturbed(lane)
+
+
+def test_partitions_without_a_leader(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Topics with one copy: a broker away leaves some without a leader; they are named, once, and so is the end."""
+    with lane_on(cluster.bootstrap, "leader.", tmp_path, copies=1) as lane:
+        lane.publish(events(6_000))
+        port = free_port()
+        worker = lane.start(TRUSTFOLD_WEB_PORT=str(port)).ready()
+        lane.watch("outcomes", 500)
+        node = cluster.nodes[1]
+        node.kill()
+        try:
+            wait_until(lambda: "no leader for leader." in worker.text(), timeout=25, what=worker.text)
+            assert status(port, "/healthz") == (200, "ok")
+            assert worker.process.poll() is None
+        finally:
+            node.start()
+        wait_until(lambda: "every partition has a leader again" in worker.text(), timeout=30, what=worker.text)
+        lane.settled(60)
+        assert worker.text().count("no leader for") == 1, worker.text()
+        ends_in_time(worker)
+        assert_as_undisturbed(lane)
+
+
+def test_two_brokers_of_three_are_gone(cluster: LocalCluster, tmp_path: Path) -> None:
+    """What is left answers, but takes no writes; the worker waits, ends on request, and another finishes the work."""
+    with lane_on(cluster.bootstrap, "two.", tmp_path) as lane:
+        lane.publish(events(9_000))
+        stays, leaves = lane.start().ready(), lane.start().ready()
+        lane.watch("outcomes", 1_500)
+        lost = cluster.nodes[1:]
+        for node in lost:
+            node.kill()
+        try:
+            said = "the brokers answer but do not acknowledge what is written"
+            wait_until(lambda: said in stays.text(), timeout=20, what=stays.text, every=0.5)
+            ends_in_time(leaves)
+            assert stays.process.poll() is None, stays.text()
+        finally:
+            cluster.start()
+        lane.settled(90)
+        ends_in_time(stays)
+        assert_as_undisturbed(lane)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own with little room."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_a_full_disk_under_the_broker(kafka_jars: Installation, small_disk: Path, tmp_path: Path) -> None:
+    """A broker without room ends; the worker waits for it, and goes on when there is room and a broker again."""
+    kafka = LocalKafka(data=small_disk / "kafka", settings={"log.segment.bytes": str(1 << 20)})
+    with contextlib.closing(kafka.start()), lane_on(kafka.bootstrap, "full.", tmp_path) as lane:
+        lane.publish(events(6_000))
+        worker = lane.start().ready()
+        lane.watch("outcomes", 500)
+        ballast = small_disk / "ballast"
+        with ballast.open("wb") as file, contextlib.suppress(OSError):
+            while True:
+                os.write(file.fileno(), bytes(1 << 16))
+        wait_until(lambda: "waits" in worker.text(), timeout=40, what=worker.text)
+        assert worker.process.poll() is None, worker.text()
+        ballast.unlink()
+        kafka.kill()
+        kafka.start()
+        lane.settled(60)
+        ends_in_time(worker)
+        assert_as_undisturbed(lane)
+
+
+def test_a_slow_network_and_one_that_is_gone(kafka_jars: Installation, tmp_path: Path) -> None:
+    """A tenth of a second for each packet and connections that break cost time only; silence is waited for."""
+    direct, through = free_port(), free_port()
+    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{through}"}
+    with SlowNetwork(through, direct) as network, LocalKafka(port=direct, settings=advertised) as kafka:
+        assert kafka.bootstrap.endswith(str(direct))
+        with lane_on(f"127.0.0.1:{through}", "slow.", tmp_path) as lane:
+            lane.publish(events(5_000))
+            network.delay_s, network.jitter_s, network.cut = 0.05, 0.1, 0.005
+            worker = lane.start()
+            wait_until(lambda: "ready in generation" in worker.text(), timeout=90, what=worker.text)
+            network.cut = 0.02
+            lane.watch("outcomes", 1_000, timeout=90)
+            network.cut = 0.0
+            network.swallow = True
+            wait_until(lambda: "the worker waits" in worker.text(), timeout=30, what=worker.text)
+            network.swallow = False
+            wait_until(lambda: "a broker answers again" in worker.text(), timeout=30, what=worker.text)
+            network.delay_s = network.jitter_s = 0.0
+            lane.settled(90)
+            network.swallow = True
+            ends_in_time(worker)
+            network.swallow = False
+            assert_as_undisturbed(lane)

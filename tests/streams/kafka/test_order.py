@@ -1,0 +1,202 @@
+"""The order of folding: the oldest head record first, within bounds of time, records and patience."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faust.types import TP
+from hypothesis import given
+from hypothesis import strategies as st
+from trustfold.streams.kafka.headers import ORDER_TIME
+from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order
+from trustfold.streams.kafka.skew import Skew, commit_note, noted
+
+EVENTS = [TP("events", number) for number in range(3)]
+OUTCOMES = TP("outcomes", 0)
+COMMANDS = TP("commands", 0)
+STAGES = {"events": 0, "outcomes": 1, "commands": 1}
+PATIENCE = 10.0
+
+
+class Log:
+    """Partitions at a broker, and the order that a worker folds them in."""
+
+    def __init__(self, **partitions: list[int]) -> None:
+        self.now = 0.0
+        self.skew = Skew(lead=60, wait=PATIENCE, clock=lambda: self.now)
+        self.order = Order(
+            STAGES,
+            {"outcomes": "outcomes"},
+            lead=1,
+            wait=PATIENCE,
+            most=500,
+            skew=self.skew,
+            clock=lambda: self.now,
+        )
+        self.places: dict[TP, tuple[int, int] | None] = {}
+        times = {TP(name.rstrip("0123456789"), int(name[-1])): stamps for name, stamps in partitions.items()}
+        self.order.open(dict.fromkeys(times, 0))
+        for tp, stamps in times.items():
+            self.places[tp] = 0, 0
+            if stamps:
+                self.fetch(tp, *stamps)
+
+    def fetch(self, tp: TP, *times: int, end: int = 0) -> None:
+        """Records of these times come from the broker, whose log ends there or at `end`."""
+        start = (self.places[tp] or (0, 0))[0]
+        self.order.add(tp, [_record(start + at, time) for at, time in enumerate(times)])
+        self.places[tp] = start + len(times), max(end, start + len(times))
+
+    def take(self, *in_flight: tuple[int, int]) -> list[tuple[TP, list[int]]]:
+        """What is folded next: partition and record times."""
+        batches = self.order.take(self.places.get, in_flight)
+        return [(batch.tp, [record.timestamp for record in batch.records]) for batch in batches]
+
+    def times(self) -> list[int]:
+        """The same, times alone."""
+        return [time for _, times in self.take() for time in times]
+
+
+def _record(offset: int, time: int) -> Any:
+    return SimpleNamespace(offset=offset, timestamp=time, headers=())
+
+
+def test_the_oldest_head_is_folded_first() -> None:
+    """Whatever partition and topic it is in; what is simultaneous stays in one batch."""
+    log = Log(events0=[1000, 1500, 1501], events1=[1200, 1900], outcomes0=[1300], commands0=[1700])
+    assert log.take() == [
+        (EVENTS[0], [1000]),
+        (EVENTS[1], [1200]),
+        (OUTCOMES, [1300]),
+        (EVENTS[0], [1500, 1501]),
+        (COMMANDS, [1700]),
+        (EVENTS[1], [1900]),
+    ]
+
+
+@given(st.lists(st.lists(st.integers(1, 100_000), max_size=60), min_size=3, max_size=3), st.integers(1, 20))
+def test_every_record_once_and_in_the_order_of_time(stamps: list[list[int]], poll: int) -> None:
+    """However records arrive: none is lost or twice, and none is folded later than others by more than the slack."""
+    log = Log(events0=[], events1=[], events2=[])
+    left = {tp: sorted(times) for tp, times in zip(EVENTS, stamps, strict=True)}
+    log.places = {tp: (0, len(times)) for tp, times in left.items()}
+    found: list[int] = []
+    while any(left.values()) or log.order.buffered:
+        for tp, times in left.items():
+            if times:
+                log.fetch(tp, *times[:poll], end=(log.places[tp] or (0, 0))[1])
+                del times[:poll]
+        found += log.times()
+    assert sorted(found) == sorted(time for times in stamps for time in times)
+    newest = 0
+    for time in found:
+        assert time >= newest - SLACK_MS
+        newest = max(newest, time)
+
+
+def test_a_partition_whose_records_are_not_fetched_yet_is_waited_for() -> None:
+    """The broker has more of a partition than the worker: it may be older than all others."""
+    log = Log(events0=[5000], events1=[])
+    log.places[EVENTS[1]] = 0, 7
+    assert log.take() == []
+    assert log.order.held == "fetch"
+    log.fetch(EVENTS[1], 1000, end=7)
+    assert log.times() == [1000]
+
+
+@pytest.mark.parametrize("place", [None, (0, 7)])
+def test_no_partition_is_waited_for_for_ever(place: tuple[int, int] | None, caplog: pytest.LogCaptureFixture) -> None:
+    """One without leader gives nothing: the others go on after the patience, which is told once."""
+    log = Log(events0=[5000], events1=[])
+    log.places[EVENTS[1]] = place
+    assert log.take() == []
+    log.now = PATIENCE + 1
+    assert log.times() == [5000]
+    log.fetch(EVENTS[0], 6000)
+    assert log.times() == [6000]
+    assert [record.getMessage() for record in caplog.records] == [
+        "events/1 gave no record for 10 s; the others go on without it"
+    ]
+
+
+def test_an_empty_partition_at_its_end_holds_nothing_up() -> None:
+    """Its log end is known, and it is there."""
+    assert Log(events0=[5000], events1=[]).times() == [5000]
+
+
+def test_a_stage_does_not_run_ahead_of_what_it_has_written() -> None:
+    """An outcome that is under way holds up events that are newer by more than the lead, once there are many."""
+    log = Log(events0=[10_000, 10_500, 12_000], outcomes0=[])
+    log.order.underway.queued(9_800, LEAD_RECORDS)
+    assert log.times() == [10_000, 10_500]
+    assert log.take() == []
+    assert log.order.held == "stage"
+    ticket = log.order.underway.sent("outcomes", 9_800, LEAD_RECORDS)
+    log.order.underway.taken(1)
+    log.order.underway.acknowledged(ticket, OUTCOMES, LEAD_RECORDS)
+    assert log.take() == []
+    log.order.underway.folded(OUTCOMES, LEAD_RECORDS)
+    assert log.times() == [12_000]
+
+
+def test_few_records_under_way_hold_up_no_event_but_every_command() -> None:
+    """In a thin log the first stage need not wait at each event; a later stage keeps its order in time."""
+    log = Log(events0=[20_000], commands0=[])
+    log.order.underway.queued(10_000, 1)
+    assert log.times() == [20_000]
+    log.fetch(COMMANDS, 20_000)
+    assert log.take() == []
+
+
+def test_what_is_acknowledged_in_partitions_of_others_is_not_waited_for() -> None:
+    """It comes back to another worker; and a fold may be faster than the acknowledgement."""
+    log = Log(events0=[20_000], outcomes0=[])
+    underway = log.order.underway
+    underway.folded(OUTCOMES, 500)
+    for tp, end in ((TP("outcomes", 7), 500), (OUTCOMES, 500), (OUTCOMES, -1)):
+        underway.acknowledged(underway.sent("outcomes", 1_000, 200), tp, end)
+    assert not underway.count
+    assert log.times() == [20_000]
+
+
+def test_records_that_never_come_back_do_not_stop_the_worker() -> None:
+    """After the patience they are waited for no more, until something comes back again."""
+    log = Log(events0=[20_000], outcomes0=[])
+    log.order.underway.queued(1_000, 200)
+    assert log.take() == []
+    log.now = PATIENCE + 1
+    assert log.take() == []
+    assert log.times() == [20_000]
+
+
+def test_time_of_an_outcome_is_that_of_its_cause() -> None:
+    """The header says it; the record's own timestamp is the present, which retention goes by."""
+    log = Log(events0=[5_000], outcomes0=[])
+    outcome = SimpleNamespace(offset=0, timestamp=9_000_000, headers=[(ORDER_TIME, b"4000")])
+    log.order.add(OUTCOMES, [outcome])
+    assert [tp for tp, _ in log.take()] == [OUTCOMES, EVENTS[0]]
+
+
+def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> None:
+    """Records of its own stages flow; those from outside wait, until the patience ends or the skew is small again."""
+    log = Log(events0=[100_000], outcomes0=[99_900])
+    log.skew.learn([commit_note(10_000), commit_note(None), commit_note(50_000)])
+    assert log.take() == [(OUTCOMES, [99_900])]
+    assert log.order.held == "workers"
+    assert log.skew.seconds == 90
+    log.skew.learn([commit_note(41_000)])
+    assert log.times() == [100_000]
+    log.fetch(EVENTS[0], 110_000, 111_000)
+    assert log.take() == []
+    log.now += PATIENCE + 1
+    assert log.times() == [110_000, 111_000]
+    assert len(caplog.records) == 1
+    log.skew.learn([])
+    assert not log.skew.seconds
+
+
+@given(st.none() | st.integers(0, 2**53))
+def test_a_commit_tells_the_time_it_has_come_to(at: int | None) -> None:
+    """What is written there is read back; commits of other releases say nothing."""
+    assert noted(commit_note(at)) == at
+    assert noted("some other note") is None

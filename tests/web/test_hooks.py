@@ -1,0 +1,307 @@
+"""The endpoint of agents' hooks: nudges and refusals come back, and nothing that is sent makes an agent stop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from command_line import up
+from hook_kit import recorded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
+from trustfold.integrations.hooks import DIALECTS
+from trustfold.streams.embedded.access import Roles
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.server import make_app
+from trustfold.web.hooks import hook_routes, read_tail, workspace_of
+
+TOKEN = "secret"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[TestClient]:
+    """A server in this process."""
+    path = tmp_path / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path), path, more=hook_routes)
+    with TestClient(app, base_url="http://127.0.0.1:8321") as client:
+        yield client
+
+
+class Agent:
+    """Claude Code at work in a folder."""
+
+    def __init__(self, server: TestClient, folder: Path | str, query: str = "") -> None:
+        self.server, self.folder, self.query = server, folder, query
+        self.session = f"session in {folder or 'no folder'}"[-200:]
+        self.calls = 0
+        self.hook("UserPromptSubmit", prompt="go")
+
+    def hook(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Send a hook; returns the answer."""
+        payload = {"hook_event_name": event, "session_id": self.session, "cwd": str(self.folder), **fields}
+        answer = self.server.post(f"/hooks/claude{self.query}", json=payload)
+        assert answer.status_code == 200
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def runs(self, command: str, error: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+        """Call the shell; returns the answers before and after."""
+        self.calls += 1
+        call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"t{self.calls}"}
+        before = self.hook("PreToolUse", **call)
+        if error:
+            return before, self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
+        return before, self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
+
+
+def context(answer: dict[str, Any]) -> str:
+    """What an answer brings to the model."""
+    return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+def test_a_loop_is_named_in_the_next_answer(server: TestClient, tmp_path: Path) -> None:
+    """The third equal call with the same result brings a nudge, the sixth ends the run until the user speaks."""
+    agent = Agent(server, tmp_path)
+    answers = [agent.runs("./look") for _ in range(6)]
+    assert [context(after) for _, after in answers[:2]] == ["", ""]
+    assert "3 times with the same result" in context(answers[2][1])
+    assert "in a loop" in context(answers[3][1])
+    assert answers[5][1]["continue"] is False
+    before, _ = agent.runs("./other")
+    assert before["hookSpecificOutput"]["permissionDecision"] == "deny"
+    agent.hook("UserPromptSubmit", prompt="go on")
+    assert agent.runs("./other") == ({}, {})
+
+
+def test_three_failures_make_the_next_call_a_question(server: TestClient, tmp_path: Path) -> None:
+    """A command that failed three times must be allowed by a person, in that project only, until an operator resets."""
+    agent = Agent(server, tmp_path)
+    for number in range(3):
+        agent.runs(f"./release {number}", "Exit code 1\nrelease: Permission denied")
+    before, _ = agent.runs("./release 4")
+    assert before["hookSpecificOutput"]["permissionDecision"] == "ask"
+    assert "3/3 failures" in before["hookSpecificOutput"]["permissionDecisionReason"]
+    assert agent.runs("./look")[0] == {}
+    elsewhere = Agent(server, tmp_path / "other")
+    assert elsewhere.runs("./release 4")[0] == {}
+    states = [one for one in server.get("/v1/state").json()["states"] if one["key"] == "Bash|command=release"]
+    assert [(one["state"], one["workspace_id"]) for one in states] == [("escalated", str(tmp_path))]
+
+
+def test_a_session_stays_in_its_workspace(server: TestClient, tmp_path: Path) -> None:
+    """A shell that changes its folder takes no call to another workspace; without any folder it is the default one."""
+    shop = tmp_path / "shop"
+    for first, folders in ((shop, [shop, shop / "src", tmp_path, shop]), ("", [""] * 4)):
+        agent = Agent(server, first)
+        before: dict[str, Any] = {}
+        for number, folder in enumerate(folders):
+            agent.folder = folder
+            before, _ = agent.runs(f"./release {number}", "Exit code 1\nrelease: Permission denied")
+        assert before["hookSpecificOutput"]["permissionDecision"] == "ask"
+        keys = {(one["key"], one.get("workspace_id")) for one in server.get("/v1/state").json()["states"]}
+        assert ("Bash|command=release", str(first) or "default") in keys
+
+
+def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
+    """An operator approves a key once: the next call passes without a question and uses it up, a twin beside it not."""
+    path = tmp_path / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=hook_routes)
+    with TestClient(app, base_url="http://127.0.0.1:8321") as server:
+        agent = Agent(server, tmp_path)
+        for number in range(3):
+            agent.runs(f"./release {number}", "Exit code 1\nrelease: Permission denied")
+        order = {"schema_version": "1.0", "id": "o", "type": "trust.approve", "key": "Bash|command=release"}
+        order |= {"time": "2026-11-22T00:00:00Z", "workspace_id": str(tmp_path)}
+        assert server.post("/v1/commands", json=order).json()["accepted"] == 1
+        call = {"tool_name": "Bash", "tool_input": {"command": "./release 4"}}
+        assert agent.hook("PreToolUse", tool_use_id="a", **call) == {}
+        assert "ask" in json.dumps(agent.hook("PreToolUse", tool_use_id="b", **call))
+        agent.hook("PostToolUse", tool_use_id="a", tool_response={"stdout": "released"}, **call)
+        state = next(one for one in server.get("/v1/state").json()["states"] if one["key"] == "Bash|command=release")
+        assert (state["state"], "approval_id" in state) == ("escalated", False)
+        assert "ask" in json.dumps(agent.runs("./release 5")[0])
+
+
+def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClient, tmp_path: Path) -> None:
+    """In shadow every answer is empty, calls go on, and the words can be read."""
+    agent = Agent(server, tmp_path, "?shadow=1")
+    assert [agent.runs("./look") for _ in range(7)] == [({}, {})] * 7
+    overview = server.get("/v1/hooks").json()
+    assert overview["agents"]["claude"]["hooks"] == 15
+    assert {one["kind"] for one in overview["said"]} >= {"context", "pause", "refusal"}
+    assert all(one["shadow"] for one in overview["said"])
+
+
+def test_states_of_an_earlier_run_hold(tmp_path: Path) -> None:
+    """What was not trusted before the server was started again is asked about at the first call."""
+    path = tmp_path / "store.sqlite"
+    for run in range(2):
+        app = make_app(EmbeddedEngine.open(path), path, more=hook_routes)
+        with TestClient(app, base_url="http://127.0.0.1:8321") as client:
+            agent = Agent(client, tmp_path)
+            if run == 0:
+                for number in range(3):
+                    agent.runs(f"./release {number}", "Exit code 1\nrelease: Permission denied")
+            else:
+                assert "escalated" in json.dumps(agent.runs("./release 4")[0])
+
+
+HOSTILE = (
+    *(b"", b"null", b"[]", b"7", b'"x"', b"{", b"\xff\xfe", b'{"session_id": 7}', b"[" * 100_000, b"{}" * 100),
+    b'{"session_id": "s", "hook_event_name": "PreToolUse", "tool_input": ' + b'{"a":' * 200 + b"1" + b"}" * 201,
+    b'{"session_id": "s", "hook_event_name": "PostToolUse", "tool_name": "B", "tool_response": "'
+    + b"x" * 3_000_000
+    + b'"}',
+    b'{"session_id": "' + b"s" * 5000 + b'", "hook_event_name": "UserPromptSubmit", "prompt": "a", "cwd": "\\u0000"}',
+    b'{"session_id": "s", "hook_event_name": "PostToolUse", "transcript_path": "/dev/zero.jsonl", "tool_use_id": "t"}',
+    b" " * (9 << 20),
+)
+
+
+@pytest.mark.parametrize("agent", [*AGENTS, "unknown", "..", "%2e%2e"])
+def test_hostile_payloads_are_answered_with_nothing(server: TestClient, agent: str) -> None:
+    """Broken, huge and hostile payloads are answered with 200 and an empty object; nothing becomes a dead letter."""
+    for body in HOSTILE:
+        answer = server.post(f"/hooks/{agent}?event=preToolUse", content=body)
+        if agent == "..":
+            assert answer.status_code in {200, 404, 405}
+            continue
+        assert (answer.status_code, answer.content) == (200, b"{}"), body[:80]
+    assert server.get("/v1/dead-letters").text == ""
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_altered_payloads_never_make_a_fault(agent: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Recorded payloads with other values in any field are answered, become good events, and count no fault."""
+    path = tmp_path_factory.mktemp("store") / "store.sqlite"
+    hooks = list(recorded(agent))
+    app = make_app(EmbeddedEngine.open(path), path, more=hook_routes)
+    with TestClient(app, base_url="http://127.0.0.1:8321") as client:
+
+        @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.data())
+        def send(data: st.DataObject) -> None:
+            event, payload = data.draw(st.sampled_from(hooks))
+            names = st.sampled_from(sorted(payload))
+            altered = payload | data.draw(st.dictionaries(names, anything, max_size=3))
+            answer = client.post(f"/hooks/{agent}", params={"event": event}, content=orjson.dumps(altered))
+            assert answer.status_code == 200
+
+        send()
+        assert client.get("/v1/hooks").json()["faults"] == {}
+        assert client.get("/v1/dead-letters").text == ""
+
+
+def test_the_tail_of_a_log_and_of_nothing_else(tmp_path: Path) -> None:
+    """Only the end of a regular file of lines is read; a pipe, a folder or another file is not."""
+    log = tmp_path / "rollout.jsonl"
+    log.write_bytes(b"x" * 1_000_000 + b"end")
+    assert read_tail(str(log)).endswith(b"end")
+    assert len(read_tail(str(log))) < 300_000
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    for path in (tmp_path / "folder.jsonl", tmp_path / "secret.txt", tmp_path / "none.jsonl", "a\x00.jsonl", ""):
+        assert read_tail(str(path)) == b""
+
+
+def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
+    """Below a git project it is the project's root, elsewhere the folder; a long path stays a name of its own."""
+    inside = tmp_path / "shop" / "src" / "deep"
+    inside.mkdir(parents=True)
+    assert workspace_of(str(inside)) == str(inside)
+    (tmp_path / "shop" / ".git").mkdir()
+    workspace_of.cache_clear()
+    assert workspace_of(str(inside)) == str(tmp_path / "shop")
+    long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
+    assert len({workspace_of(path) for path in long}) == 2
+    assert all(len(workspace_of(path)) <= 256 for path in long)
+    assert workspace_of("") == ""
+
+
+# --- the client ------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """The command that agents without HTTP hooks run, in a folder of its own."""
+
+    def __init__(self, home: Path, address: str = "127.0.0.1:9", token: str = TOKEN) -> None:
+        self.file = home / CLIENT
+        self.file.write_text(client_source())
+        (home / "endpoint").write_text(f"{address}\n{token}\n")
+
+    def run(self, body: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+        """Send standard input on."""
+        command = [sys.executable, "-I", "-S", str(self.file), *words]
+        return subprocess.run(command, input=body, capture_output=True, timeout=60, check=False, env={})
+
+
+def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
+    """Whether a command ended well and printed nothing anywhere."""
+    return (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_client_brings_the_answer_back(tmp_path: Path) -> None:
+    """Three failing commands of Codex: the fourth is refused in the words of Codex, through the client."""
+    with up("--store", "store.sqlite", cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
+        client = Client(tmp_path, server.url.partition("//")[2])
+        base = {"session_id": "s", "cwd": str(tmp_path), "tool_name": "Bash", "model": "m"}
+        for number in range(3):
+            call = base | {"tool_input": {"command": f"./release {number}"}, "tool_use_id": f"t{number}"}
+            assert silent(client.run(orjson.dumps(call | {"hook_event_name": "PreToolUse"}), "codex"))
+            text = "Process exited with code 1\nOutput:\nrelease: Permission denied"
+            ended = call | {"hook_event_name": "PostToolUse", "tool_response": text}
+            assert client.run(orjson.dumps(ended), "codex").returncode == 0
+        last = base | {"tool_input": {"command": "./release 4"}, "tool_use_id": "t4", "hook_event_name": "PreToolUse"}
+        done = client.run(orjson.dumps(last), "codex")
+        own = json.loads(done.stdout)["hookSpecificOutput"]
+        assert (own["permissionDecision"], done.returncode, done.stderr) == ("deny", 0, b"")
+        assert "trustfold reset" in own["permissionDecisionReason"]
+        assert silent(client.run(orjson.dumps(last), "codex", "--shadow"))
+        for body in HOSTILE:
+            assert silent(client.run(body, "codex"))
+        assert silent(Client(tmp_path, server.url.partition("//")[2], "wrong").run(orjson.dumps(last), "codex"))
+        status, _ = server.request("POST", "/hooks/codex", orjson.dumps(last))
+        assert status == 401, "another user of this machine has no token"
+
+
+def test_the_client_is_silent_without_a_server(tmp_path: Path) -> None:
+    """No server, no address, no words, an address that is none: nothing is printed and the exit code is 0."""
+    client = Client(tmp_path)
+    assert silent(client.run(b"{}", "codex"))
+    assert silent(client.run(b"{}"))
+    assert silent(client.run(b"{}", "../../v1/commands", "x y"))
+    for endpoint in ("", "nonsense", "127.0.0.1:x\n\n", "a\x00b:1\nt\n"):
+        (tmp_path / "endpoint").write_text(endpoint)
+        assert silent(client.run(b"{}", "codex"))
+    (tmp_path / "endpoint").unlink()
+    assert silent(client.run(b"{}", "codex"))
+
+
+def test_the_client_imports_the_standard_library_alone() -> None:
+    """It runs where nothing of ours is installed."""
+    code = f"import sys; sys.argv = ['x']; exec(compile({client_source()!r}, 'hook', 'exec'), {{'__name__': 'x'}})"
+    check = "; print(*[name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names])"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code + check], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["__main__"] or done.stdout.split() == []
+
+
+def test_every_agent_has_a_dialect() -> None:
+    """What can be connected is understood."""
+    assert set(AGENTS) == set(DIALECTS)

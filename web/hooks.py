@@ -1,0 +1,243 @@
+"""The endpoint that coding agents' hooks call: events in, and the answer that the agent acts on.
+
+    POST /hooks/AGENT     ?event=NAME where the payload does not name it; ?shadow=1: fold, and answer nothing
+    GET  /v1/hooks        which agents have been heard, and what was said to them, or would have been
+
+Whatever comes, a hook is answered with 200 and at worst with `{}`: a fault here must never stop an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ..guard.view import StateView
+from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
+from ..integrations.hooks.dialect import CallBegan
+from ..integrations.hooks.policy import judge
+from ..integrations.hooks.session import Verdict
+from ..projections.emit import Output
+from ..schemas.codec import decode_decision, rfc3339
+from ..schemas.decisions import NudgeIssued
+from ..schemas.errors import EventRejected
+from ..schemas.fields import MAX_NAME
+from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..streams.embedded.engine import Receipt, Request
+from ..streams.embedded.server import Service
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""Largest payload that is read; a larger one is answered and passed over."""
+
+MAX_SESSIONS = 1_000
+"""Conversations remembered; those quiet longest are forgotten, and begin anew if they are heard again."""
+
+MAX_SAID = 200
+"""Latest answers remembered for `trustfold status`."""
+
+MAX_USED = 100
+"""Approvals remembered by which a call has passed; the folds hear of it when the call has ended."""
+
+FOLD_S = 2.0
+"""Seconds that an agent waits for its events to be folded; they are folded all the same if it takes longer."""
+
+TAIL_BYTES = 256 * 1024
+"""Bytes at the end of an agent's own log that are read."""
+
+NOTHING = b"{}"
+
+
+class Hooks:
+    """The conversations of all agents on this machine, beside one engine."""
+
+    def __init__(self, service: Service, user: str = "") -> None:
+        """Answer by the states of an engine that is served; `user` owns every session."""
+        self.view = StateView()
+        self._writer = service.writer
+        self._user = user
+        self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
+        self._by_id: dict[str, HookSession] = {}
+        self._heard: Counter[str] = Counter()
+        self._last: dict[str, int] = {}
+        self._faults: Counter[str] = Counter()
+        self._used: deque[str] = deque(maxlen=MAX_USED)
+        self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
+        for key, value in service.writer.engine.states().items():
+            self.view.apply(key, value)
+        service.writer.listeners.append(self._listen)
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """The paths of this endpoint."""
+        return [Route("/hooks/{agent}", self.post, methods=["POST"]), Route("/v1/hooks", self.overview)]
+
+    async def post(self, request: HttpRequest) -> Response:
+        """Take one hook and answer it."""
+        body = NOTHING
+        agent = str(request.path_params["agent"])[:40]
+        try:
+            dialect = DIALECTS.get(agent)
+            payload = await _payload(request)
+            if dialect is not None and payload is not None:
+                shadow = request.query_params.get("shadow") == "1"
+                answer = await self._answer(dialect, payload, request.query_params.get("event", ""), shadow=shadow)
+                body = orjson.dumps(answer)
+        except Exception as error:  # noqa: BLE001 - an agent must go on whatever is wrong here
+            self._faults[type(error).__name__] += 1
+            log.warning("a hook of %s was passed over: %s", agent, type(error).__name__)
+        return Response(body, media_type="application/json")
+
+    async def overview(self, request: HttpRequest) -> Response:
+        """Say which agents have been heard, and what they were told."""
+        del request
+        agents = {
+            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent])} for agent, heard in self._heard.items()
+        }
+        return Response(
+            orjson.dumps({"agents": agents, "said": list(self._said), "faults": dict(self._faults)}),
+            media_type="application/json",
+        )
+
+    async def _answer(self, dialect: Dialect, payload: dict[str, Any], event: str, *, shadow: bool) -> dict[str, Any]:
+        hook = dialect.read(payload, event[:MAX_NAME], read_tail)
+        if hook is None:
+            return {}
+        now_ms = time.time_ns() // 1_000_000
+        self._heard[dialect.agent] += 1
+        self._last[dialect.agent] = now_ms
+        session = self._session(dialect, hook)
+        if events := session.take(hook, now_ms):
+            folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+            folded.add_done_callback(self._count)
+            await asyncio.wait({folded}, timeout=FOLD_S)
+
+        def check(call: CallBegan) -> Verdict:
+            verdict = judge(
+                self.view,
+                call,
+                session=session.session_id,
+                workspace=session.workspace or DEFAULT_WORKSPACE,
+                user=self._user,
+                now_ms=now_ms,
+                used=self._used,
+            )
+            if not shadow:
+                self._used.extend(verdict.approvals)
+            return verdict
+
+        answer = session.answer(hook, check, shadow=shadow)
+        self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
+        return {} if shadow else dialect.write(hook.event, answer)
+
+    def _count(self, folded: asyncio.Future[Receipt]) -> None:
+        if not folded.cancelled() and (fault := folded.exception()) is not None:
+            self._faults[type(fault).__name__] += 1
+
+    def _session(self, dialect: Dialect, hook: Hook) -> HookSession:
+        """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
+        place = (dialect.agent, hook.session, hook.subagent)
+        session = self._sessions.get(place)
+        if session is None:
+            session = HookSession(dialect, hook, user=self._user)
+            self._sessions[place] = session
+            self._by_id[session.session_id] = session
+            while len(self._sessions) > MAX_SESSIONS:
+                _, quiet = self._sessions.popitem(last=False)
+                if self._by_id.get(quiet.session_id) is quiet:
+                    del self._by_id[quiet.session_id]
+        self._sessions.move_to_end(place)
+        session.workspace = session.workspace or workspace_of(hook.folder)
+        return session
+
+    def _note(
+        self, dialect: Dialect, hook: Hook, session: HookSession, answer: Answer, now_ms: int, *, shadow: bool
+    ) -> None:
+        for kind, text in answer._asdict().items():
+            if text:
+                self._said.append(
+                    {
+                        "time": rfc3339(now_ms),
+                        "agent": dialect.agent,
+                        "session_id": session.session_id,
+                        "event": hook.event,
+                        "kind": kind,
+                        "text": text,
+                        "shadow": shadow,
+                    }
+                )
+
+    def _listen(self, outputs: Sequence[Output]) -> None:
+        """Take up what a commit has changed; called in the order of the commits."""
+        for output in outputs:
+            if output.topic == "state":
+                self.view.apply(output.key, output.value)
+            elif output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
+                try:
+                    nudge = decode_decision(output.value)
+                except EventRejected:
+                    continue
+                session = self._by_id.get(nudge.session_id or "") if isinstance(nudge, NudgeIssued) else None
+                if session is not None and isinstance(nudge, NudgeIssued):
+                    session.hear(nudge)
+
+
+async def _payload(request: HttpRequest) -> dict[str, Any] | None:
+    """The body, if it is an object of bearable size."""
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) <= MAX_BODY_BYTES:
+            body += chunk
+    if len(body) > MAX_BODY_BYTES:
+        return None
+    parsed = orjson.loads(body)
+    return parsed if isinstance(parsed, dict) else None
+
+
+def read_tail(path: str) -> bytes:
+    """Last part of an agent's log of a session; empty for everything that is none, and where it cannot be read."""
+    if not path.endswith(".jsonl") or "\x00" in path:
+        return b""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            return b""
+        return os.pread(descriptor, TAIL_BYTES, max(0, about.st_size - TAIL_BYTES))
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+@lru_cache(maxsize=1024)
+def workspace_of(folder: str) -> str:
+    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
+    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
+        return ""
+    here = Path(folder)
+    root = str(next((one for one in (here, *here.parents) if (one / ".git").exists()), here))
+    if len(root) <= MAX_NAME:
+        return root
+    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"
+
+
+def hook_routes(service: Service, user: str = "") -> Sequence[BaseRoute]:
+    """Routes of the endpoint, for an engine that is served."""
+    return Hooks(service, user).routes()
