@@ -153,8 +153,8 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
         context.run(BLOCKED.set, blocked)
     try:
         loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(on_the_loop(), context=context)))
-    except RuntimeError as error:
-        raise GuardError(_CLOSED) from error
+    except RuntimeError as closed:
+        raise GuardError(_CLOSED) from closed
     try:
         while (item := _next_of(work, loop)) is not None:
             _run_here(*item)
