@@ -477,6 +477,7 @@ class ToolGuard(Checking, Reporting):
         if self._blocking is not None:
             self._blocking.close(self._joiner.leave_loop)
         await self.backend.close()
+        await self._joiner.leave_loop()
         await self.store.close()
 
     async def __aenter__(self) -> Self:

@@ -100,8 +100,11 @@ class Joiner:
         return self._own_store
 
     async def leave_loop(self) -> None:
-        """Let go of the connections of a loop beside the store's own that is about to end."""
-        store = self._elsewhere.pop(asyncio.get_running_loop(), None)
+        """Let go of the connections of this loop, which is about to end."""
+        loop = asyncio.get_running_loop()
+        store = self._elsewhere.pop(loop, None)
+        if self._loop is loop:
+            store, self._loop = self._own_store, None
         if store is not None:
             await store.close()
 

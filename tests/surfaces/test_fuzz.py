@@ -38,7 +38,8 @@ from trustfold.streams.kafka.health import HealthServer
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.surfaces.publish import _bodies, _lines
+from trustfold.surfaces.publish import _lines
+from trustfold.surfaces.publish import bodies as whole_records
 from trustfold.surfaces.replay import damaged
 from trustfold.surfaces.settings import NAMES
 from trustfold.surfaces.settings import settings as saved
@@ -241,7 +242,7 @@ def test_files_to_publish(content: bytes, packed: bool, cut: int, suffix: str) -
         file.write_bytes(raw[: len(raw) - cut] if cut < 20 else raw)
         with contextlib.suppress(TrustfoldError), damaged():
             lines = list(_lines((str(file),)))
-            assert b"\n".join(_bodies(lines)) == b"\n".join(lines)
+            assert b"\n".join(whole_records(lines)) == b"\n".join(lines)
 
 
 @FUZZ
