@@ -142,6 +142,10 @@ peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 agents: $(VENV)/dev ## Try real coding agents from npm against a scripted model (ARGS="claude codex" for some of them)
 	@$(BIN)/python tests/agents $(ARGS)
 
+.PHONY: frameworks
+frameworks: $(VENV)/dev ## Try the adapters of frameworks against their packages from PyPI (ARGS="langchain strands" for some of them)
+	@$(BIN)/python tests/agents/frameworks $(ARGS)
+
 .PHONY: clean
 clean: ## Remove the environment, builds and caches
 	rm -rf $(VENV) build dist *.egg-info

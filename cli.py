@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report:report", "What happened, as tables or as one HTML page with plots."),
     "whatif": ("whatif:whatif", "Fold the recorded past under other rules and show the difference."),
     "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
+    "tail": ("tail:tail", "Publish what session logs of coding agents tell as they grow."),
     "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }

@@ -8,13 +8,17 @@ Only a call with a time limit runs in another thread, since nobody can cut off t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import inspect
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
+from .errors import GuardError
 from .tool_threads import Outcome
 
 if TYPE_CHECKING:
@@ -27,7 +31,17 @@ T = TypeVar("T")
 BLOCKED: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("trustfold_blocked_loop", default=None)
 """Event loop that stands still until the call is over, as it is made there without `await`."""
 
-_Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome]"]
+HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
+"""Holders of the keys under which the calls run that this one is made within."""
+
+_LOOK_S = 1.0
+"""Time between two looks whether the loop that serves a waiting thread has been closed."""
+
+_CLOSED = "this guard was closed while a call was running; close it when all calls have ended"
+
+_ending: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+
+_Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome]", frozenset[str]]
 
 
 class LoopThread:
@@ -55,6 +69,7 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and its thread; a second time does nothing."""
         if not self.loop.is_closed():
+            _ending.add(self.loop)
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(5)
 
@@ -112,14 +127,18 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[Any, Any, T]]) -> T:
-    """Run a call on a loop in another thread, with this thread's context variables, and its tool here."""
+    """Run a call on a loop in another thread, with this thread's context variables, and its tool here.
+
+    Raises:
+        GuardError: the loop was ended meanwhile, by `close`.
+    """
     work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
     ended: list[Outcome] = []
     tasks: list[asyncio.Task[None]] = []
 
     async def here(function: Function, args: dict[str, Any]) -> Outcome:
         done: asyncio.Future[Outcome] = loop.create_future()
-        work.put((function, args, loop, done))
+        work.put((function, args, loop, done, HELD.get()))
         return await done
 
     async def on_the_loop() -> None:
@@ -133,29 +152,85 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
     context = contextvars.copy_context()
     if (blocked := _running_loop()) is not None:
         context.run(BLOCKED.set, blocked)
-    loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(on_the_loop(), context=context)))
     try:
-        while (item := work.get()) is not None:
+        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(on_the_loop(), context=context)))
+    except RuntimeError as closed:
+        raise GuardError(_CLOSED) from closed
+    try:
+        while (item := _next_of(work, loop)) is not None:
             _run_here(*item)
     except BaseException:
-        loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
         raise
     output, error = ended[0]
+    if isinstance(error, asyncio.CancelledError) and loop in _ending:
+        raise GuardError(_CLOSED) from error
     if error is not None:
         raise error
     made: T = output
     return made
 
 
+async def call_on(
+    home: asyncio.AbstractEventLoop,
+    guard: ToolGuard,
+    tool_name: str,
+    function: Function,
+    args: Mapping[str, Any],
+    **options: Any,
+) -> ToolResult:
+    """Call on the loop that the guard lives on; a coroutine function runs on the one that awaits it here."""
+    here = asyncio.get_running_loop()
+    target = function
+    if inspect.iscoroutinefunction(function):
+        inside = contextvars.copy_context()
+
+        async def target(**given: Any) -> Any:
+            async def run() -> Any:
+                return await here.create_task(function(**given), context=inside)
+
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), here))
+
+    context = contextvars.copy_context()
+
+    async def call() -> ToolResult:
+        return await home.create_task(guard.call(tool_name, target, args, **options), context=context)
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), home))
+
+
+def _next_of(work: queue.SimpleQueue[_Work | None], loop: asyncio.AbstractEventLoop) -> _Work | None:
+    """The next thing to run in this thread; None at the end of the call.
+
+    Raises:
+        GuardError: the loop was closed before it began with the call.
+    """
+    while True:
+        try:
+            return work.get(timeout=_LOOK_S)
+        except queue.Empty:
+            if loop.is_closed() and work.empty():
+                raise GuardError(_CLOSED) from None
+
+
 def _run_here(
-    function: Function, args: dict[str, Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Outcome]
+    function: Function,
+    args: dict[str, Any],
+    loop: asyncio.AbstractEventLoop,
+    done: asyncio.Future[Outcome],
+    held: frozenset[str],
 ) -> None:
     """Run a tool in this thread and report to the loop what became of it; what is no failure ends the wait at once."""
+    before = HELD.set(held)
     try:
         outcome = Outcome(function(**args))
     except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
         outcome = Outcome(None, error)
-    loop.call_soon_threadsafe(_resolve, done, outcome)
+    finally:
+        HELD.reset(before)
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the wait for it ends with an error
+        loop.call_soon_threadsafe(_resolve, done, outcome)
 
 
 def _resolve(done: asyncio.Future[Outcome], outcome: Outcome) -> None:

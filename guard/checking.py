@@ -43,6 +43,7 @@ class Decision(NamedTuple):
 
 
 ALLOWED = Decision(allowed=True)
+APPROVED = Decision(allowed=True, code="approved")
 
 
 def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
@@ -59,6 +60,8 @@ def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, sha
 def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, str]:
     """Decide about a call of a recording as a guard with this view would have done at that time.
 
+    Whether somebody has used an operator's approval already is not known to a view before the call is folded.
+
     Returns:
         The decision, and the trust key or circuit behind it; of a call that is allowed, its own key.
     """
@@ -69,7 +72,11 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
     decision = decide(call.name, trust, standing)
     if standing is not None and decision.code == "circuit_open":
         return decision, standing.scope
-    return decision, trust.record.key if trust is not None and decision is not ALLOWED else call.key.fine
+    if trust is None or decision is ALLOWED:
+        return decision, call.key.fine
+    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms):
+        return APPROVED, call.key.fine
+    return decision, trust.record.key
 
 
 class Checking:
@@ -118,7 +125,7 @@ class Checking:
         if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
             user = (session or settings).user_id
             if view.approvals(workspace, keys, user, self.clock.now_ms()):
-                return Decision(allowed=True, code="approved")
+                return APPROVED
         return found
 
     def trust_of(

@@ -29,7 +29,7 @@ from .idempotency.joining import Joiner
 from .json_view import is_big
 from .log import LOGGER, say
 from .metrics import CALLS, SHADOW, Metrics
-from .permission import PermissionWrapper, is_refused, must_ask, refusal_message
+from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message
 from .publisher import Digest, Publisher
 from .request import Call
 from .result import ToolResult, refusal
@@ -94,6 +94,7 @@ class CallFlow:
             try:
                 result = await self._run(call, function, spending, trust, runner)
             finally:  # what steers goes through here, too
+                await self._give_back(call)
                 if spending is not None:
                     spending.reserved_usd -= call.notes.get("reserved", 0.0)
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
@@ -127,7 +128,7 @@ class CallFlow:
             if refused is not None:
                 return await self._refuse(call, refused)
         held = trust(call)
-        if held is not None or self.permission is not None:
+        if held is not None or self.permission is not None or call.approved is False:
             error = await self._permitted(call, held)
             if error is not None:
                 return await self._refuse(call, error, by_user=error.code == "denied")
@@ -141,6 +142,7 @@ class CallFlow:
         if key is None or self._settings.shadow:
             return await go_through()
         result = await self._joiner.join(call, key, go_through)
+        await self._give_back(call)  # a twin has answered
         if result.from_cache or (result.attempts == 0 and not call.notes.get("told")):
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
@@ -195,6 +197,10 @@ class CallFlow:
             if self._shadowed(call, code):
                 return None
             return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
+        if call.approved is not None and not self._settings.shadow and (must_ask(trust) or not call.approved):
+            if must_ask(trust):
+                self._publish_permission(PermissionRequested, call)
+            return self._answered(call, trust, Answer(call.approved, {"method": "user"}))
         if trust is not None and await self._approved(call, trust):
             return None
         if self.permission is None or not self.permission.decides(trust):
@@ -211,6 +217,10 @@ class CallFlow:
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
             say(logging.ERROR, "permission_failed", toolName=call.name, errorCode=type(error).__name__)
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
+        return self._answered(call, trust, answer)
+
+    def _answered(self, call: Call, trust: Trust | None, answer: Answer) -> ResultError | None:
+        """Publish what a person or a plugin has said to a call, and refuse it where that is no."""
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
         if not answer.allowed:
@@ -225,7 +235,8 @@ class CallFlow:
     async def _approved(self, call: Call, trust: Trust) -> bool:
         """Whether an operator has let this one call pass (`trust.approve`); that approval is then used up.
 
-        A call that a circuit refuses uses none. Guards with a shared store use each approval once among them.
+        A call that is not made after all uses none. Guards with a shared store use each approval once among them; while
+        that store cannot say whether it is unused, it lets nothing pass.
         """
         if self._settings.shadow or not must_ask(trust) or trust.record.scope == SESSION_SCOPE:
             return False
@@ -233,12 +244,23 @@ class CallFlow:
         given = self._backend.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now)
         if not given or self._gate.standing(call) is not None:
             return False
+        claimed = call.notes["claimed"] = []
         for approval in given:
-            if not await self._joiner.claim_once(f"approval:{approval.id}", call, approval.until_ms - now):
+            record = await self._joiner.claim_once(f"approval:{approval.id}", call, approval.until_ms - now)
+            if record is None:
+                await self._give_back(call)
                 return False
+            claimed.append(record)
         call.notes["approval"] = {"needed": True, "granted": True, "by": "operator"}
         call.notes["approvals"] = tuple(approval.id for approval in given)
         return True
+
+    async def _give_back(self, call: Call) -> None:
+        """Leave the approvals of a call that is not made to others."""
+        if claimed := call.notes.pop("claimed", None):
+            call.notes.pop("approvals", None)
+            call.notes.pop("approval", None)
+            await self._joiner.give_back(call, claimed)
 
     def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Decide about a call that must be approved where nobody can be asked."""
@@ -270,6 +292,7 @@ class CallFlow:
 
     async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
         """Answer a call without making it."""
+        await self._give_back(call)
         call.notes["told"] = True
         await self._hooks.around(call, error.code)
         self._publisher.refused(call, error.code, by_user=by_user)
@@ -305,6 +328,7 @@ class CallFlow:
                     error = refusal("circuit_open", standing.message)
                     return await self._refuse(call, msgspec.structs.replace(error, breaker_state=standing.state))
         policy = self._policy(call)
+        call.notes.pop("claimed", None)  # its approvals are used up
         self._publisher.started(call, self._time_allowed(call, policy))
         say(
             logging.DEBUG,

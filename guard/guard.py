@@ -335,7 +335,8 @@ class ToolGuard(Checking, Reporting):
             options: about this call alone: `call_id`, `request_id`, `idempotency_key`, `dedupe_mode`, `workspace_id`,
                 `namespace`, `actor_id`, `user_id`, `tenant_id`, `agent_id`, `correlation_id`, `model`, `model_tier`,
                 `recursion_depth`, `scenario`, `timeout_ms`, `deadline_ms` (milliseconds from now), `max_attempts`,
-                `max_elapsed_ms`, `cost_usd` (expected, for the session's limits), `hints`, `trace`, `scope`.
+                `max_elapsed_ms`, `cost_usd` (expected, for the session's limits), `hints`, `trace`, `scope`, `approved`
+                (what a person has said to a call that must be asked about; by default the permission plugin asks).
 
         A call that makes no sense is answered with a failed result (`unknown_tool`, `invalid_input`).
 
@@ -476,6 +477,7 @@ class ToolGuard(Checking, Reporting):
         if self._blocking is not None:
             self._blocking.close(self._joiner.leave_loop)
         await self.backend.close()
+        await self._joiner.leave_loop()
         await self.store.close()
 
     async def __aenter__(self) -> Self:

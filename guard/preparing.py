@@ -163,6 +163,8 @@ def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR091
             raise EnvelopeRejected(f"dedupe_mode {text_of(value)[:40]!r}: use {', '.join(DedupeMode)}") from None
     elif name == "deadline_ms":
         call.deadline_ms = call.began_ms + _milliseconds(name, value)
+    elif name == "approved":
+        call.approved = value is True
     elif name == "cost_usd":
         call.cost_usd = amount(value)
     elif name == "timeout_ms":

@@ -62,6 +62,7 @@ class Call:
         ended: how it ended, from the moment that the tool has run for the last time.
         stream: done when its result, a generator, has ended; None where the result is another one.
         cost_usd: US dollars that its caller expects it to cost; None: as its tool is registered.
+        approved: what a person has said to it, whom its caller has asked; None: nobody was asked.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Call:
         "_sent",
         "actor_id",
         "agent_id",
+        "approved",
         "args",
         "began_ms",
         "call_id",
@@ -119,6 +121,7 @@ class Call:
         self.began_ms = 0.0
         self.deadline_ms: float | None = None
         self.cost_usd: float | None = None
+        self.approved: bool | None = None
         self.given_key: str | None = None
         self.dedupe_mode: DedupeMode | None = None
         self.max_attempts: int | None = None

@@ -148,12 +148,20 @@ class GuardSession:
     @contextmanager
     def turn(self, index: int | None = None) -> Iterator[int]:
         """The model's turn: `with session.turn():`."""
+        try:
+            yield self.begin_turn(index)
+        finally:
+            self.end_turn()
+
+    def begin_turn(self, index: int | None = None) -> int:
+        """The model's turn begins, for programs that `turn` cannot surround; returns its index."""
         self.turn_index = index if index is not None else 0 if self.turn_index is None else self.turn_index + 1
         self._event(ev.TurnStarted)
-        try:
-            yield self.turn_index
-        finally:
-            self._event(ev.TurnEnded)
+        return self.turn_index
+
+    def end_turn(self) -> None:
+        """The model's turn is over."""
+        self._event(ev.TurnEnded)
 
     def change_settings(self, settings: SettingsOverrides) -> None:
         """Replace the session's overrides."""

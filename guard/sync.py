@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import functools
-import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
-from .blocking import LoopThread, serve
+from .blocking import LoopThread, call_on, serve
 from .clock import new_id
 from .decorating import guarded
 from .errors import GuardError
@@ -133,20 +130,7 @@ class SyncToolGuard:
 
     async def _call_from_loop(self, tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
         """Guard a call on the guard's loop, and run a coroutine function on the one that awaits it here."""
-        here, home = asyncio.get_running_loop(), self._loop_thread().loop
-        target = function
-        if inspect.iscoroutinefunction(function):
-
-            async def target(**given: Any) -> Any:
-                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(**given), here))
-
-        context = contextvars.copy_context()
-
-        async def call() -> ToolResult:
-            task = asyncio.get_running_loop().create_task(self.guard.call(tool_name, target, args), context=context)
-            return await task
-
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), home))
+        return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
 
     @contextmanager
     def session(self, session_id: str | None = None, **options: Any) -> Iterator[SyncGuardSession]:

@@ -124,18 +124,24 @@ def secret_spans(text: str) -> list[str]:
 def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
     """The shapes that may be in a text: all that are in it, and few others."""
     text = " " + lower.decode("latin-1")  # texts are searched faster than bytes
-    maybe = {shape.kind: shape for gate in GATES if gate in text for shape in GATES[gate]}
+    maybe = {
+        place
+        for character, gates in GATES.items()
+        if character in text
+        for gate, places in gates.items()
+        if gate in text
+        for place in places
+    }
     found = []
     if maybe:
         texts = {"raw": raw, "folded": lower, "forms": raw.translate(_FORMS)}
-        for shape in maybe.values():
+        for place in sorted(maybe):
+            shape = STRUCTURES[place]
             read = texts[shape.read]
             for needle in shape.needles:
                 if needle in read:
                     found.append(shape)
                     break
-        if len(found) > 1:
-            found.sort(key=STRUCTURES.index)
     if candidates := _candidates(raw):
         for start in _STARTS.intersection(_START.findall(candidates)):
             for needle, shape in STARTS[start]:
@@ -258,8 +264,18 @@ _KNOWN = (
 )
 """Names of fields that need not be looked at."""
 
+MAX_CLEAN = 20_000
+"""Values remembered; when there are more, all are forgotten and looked at again."""
+
+_clean: set[bytes] = set()
+_PLAIN = re.compile(
+    rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"'
+    rb'|"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"|-?\d{1,12}(?:\.\d{1,9})?'
+)
+"""Times, UUIDs and small numbers, as JSON."""
+
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_ESCAPED = re.compile(rb"\\u00[2-7]|\\/")
+_ESCAPED = re.compile(rb"\\u00[2-7]")
 _FIELD = re.compile(rb"\"([\w .:-]{2,80})\"\s*:")
 
 
@@ -277,9 +293,12 @@ def redact_record(value: bytes) -> bytes:
         fields = _read_fields(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return redact_bytes(value)
-    texts = list(map(bytes, fields.values()))
-    texts += [name.encode("utf-8", "surrogatepass") for name in fields if name not in _KNOWN]
+    texts = [text for text in map(bytes, fields.values()) if text not in _clean and _PLAIN.fullmatch(text) is None]
+    texts += [name.encode("utf-8", "surrogatepass") for name in fields.keys() - _KNOWN]
+    if not texts:
+        return value
     if not may_hold_secrets(b" ".join(texts)):
+        _remember(texts)
         return value
     try:
         record = orjson.loads(value)
@@ -289,10 +308,17 @@ def redact_record(value: bytes) -> bytes:
     return value if shown == record else orjson.dumps(shown)
 
 
+def _remember(texts: list[bytes]) -> None:
+    """Keep short values that hold no secret: most of them stand in the next record, too."""
+    if len(_clean) >= MAX_CLEAN:
+        _clean.clear()
+    _clean.update([text for text in texts if len(text) <= _SHORT])
+
+
 def may_hold_secrets(json: bytes) -> bool:
     """Whether a text in JSON has to be looked at value by value: False only where it holds no secret."""
     if b"\\" in json:
-        if _ESCAPED.search(json):
+        if b"\\/" in json or (b"\\u00" in json and _ESCAPED.search(json)):
             return True
         for escape, character in ((b"\\n", b"\n"), (b"\\r", b"\n"), (b"\\t", b"\t"), (b'\\"', b'"')):
             json = json.replace(escape, character)

@@ -236,11 +236,11 @@ STRUCTURES = tuple(
          r"(?#folded)(?:sess(?:ion)?(?:_?id)?|(?<![a-z])sid)=([a-z0-9%._:~+/-]{8,})", _has_entropy),
         ("bearer", "bearer|basic|digest|negotiate|token_", "bearer|basic|digest|negotiate|token ",
          r"(?#folded)(?<![a-z])(?:(?:bearer|basic|digest|negotiate)\s+|token +)([a-z0-9+/._~=-]{8,})", _has_entropy),
-        ("credentials in a URL", "//", "://", r"://[^\s/@'\":]*:([^\s/'\"@]*(?:@[^\s/'\"@.]*)*)@", _is_value_given),
-        ("user in a URL", "//", "://", r"://([A-Za-z0-9_-]{16,}):?@"),
+        ("credentials in a URL", "//", "@", r"://[^\s/@'\":]*:([^\s/'\"@]*(?:@[^\s/'\"@.]*)*)@", _is_value_given),
+        ("user in a URL", "//", "@", r"://([A-Za-z0-9_-]{16,}):?@"),
         ("webhook", "//", "hooks.slack.com/|/api/webhooks/|webhook.office.com/|hooks.zapier.com/",
          rf"https?://(?:{_WEBHOOKS})/([^\s'\"<>\\]+)"),
-        ("query", "?|&|%|#", "?|&|#|%26|%3f", rf"(?#folded)(?:[?&#]|%26|%3f)(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", _is_value_given),
+        ("query", "?|&|%|#", "=|%3d", rf"(?#folded)(?:[?&#]|%26|%3f)(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", _is_value_given),
         ("flag", "_-|\"-|'-|[-|=-|(-", "-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw", rf"(?#folded)(?:(?<=[ \"'\[=(])|\A)--?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){_VALUE}", _is_value_given),
         ("user flag", "_-|\"-|'-", "-u|-U|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]+\\*['\"]?[^\s:'\"]+:([^\s'\"\\]+)", _is_value_given),
         ("mysql flag", "_-", "mysql|mariadb|sshpass|redis-cli|mongo",
@@ -250,9 +250,9 @@ STRUCTURES = tuple(
          r"(?#folded)(?:identified\s+(?:with\s+\w+\s+)?by|(?:with|encrypted)\s+password|password\s+for\s+[^\s=]+\s*=?)"
          r"\s+\\*'([^'\n\\]+)"),
         ("netrc", "password", "login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)", _is_value_given),
-        ("netrc machine", "machine", "machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", _is_value_given),
-        ("pgpass", ":", ":00:|:000:|:0000:|:00000:|:*:",
-         r"(?#forms)(?<![\w.*-])[\w.*-]+:(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+)", _is_value_given),
+        ("netrc machine", "password", "machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", _is_value_given),
+        ("pgpass", ":", ":00|:*:",
+         r"(?#forms)(?<=[\w.*-]):(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+):?", _is_value_given),
         ("password hash", "$", "$", r"\$(?:2[abxy]?|1|5|6|7|y|gy|sha1|md5|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]*|P|H)"
          r"\$[A-Za-z0-9./+=,$-]{16,}"),
         ("django hash", "$", "pbkdf2_sha|bcrypt_sha256$", r"(?:pbkdf2_sha\d+|bcrypt_sha256)\$[A-Za-z0-9./+=$-]{20,}"),
@@ -291,12 +291,18 @@ LABELLED = tuple(
 Groups of each pattern: label, separator, then the value in one of five.
 """
 
-GATES: dict[str, tuple[Shape, ...]] = {}
-"""Needles that every text is searched for, each with the structures that it may belong to."""
+_MARKS = "-:/=?&%#$;<"
+_BESIDE = {"cookie": "=", "identif": "'"}
+"""Characters that every match holds which begins with a gate of letters."""
 
-for _structure in STRUCTURES:
+GATES: dict[str, dict[str, tuple[int, ...]]] = {}
+"""Characters that every text is searched for, each with the gates that hold it, each with its places in `STRUCTURES`."""
+
+for _place, _structure in enumerate(STRUCTURES):
     for _gate in _structure.gates:
-        GATES[_gate] = (*GATES.get(_gate, ()), _structure)
+        _character = _BESIDE.get(_gate) or next((one for one in _MARKS if one in _gate), "")
+        _gates = GATES.setdefault(_character, {})
+        _gates[_gate] = (*_gates.get(_gate, ()), _place)
 
 LABEL_ENDS = frozenset(
     end.encode()

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ..guard.checking import ALLOWED, Decision, check_recorded
+from ..guard.checking import Decision, check_recorded
 from ..guard.request import Call, recorded_call
 from ..guard.view import StateView
 from ..projections.emit import Output
@@ -38,9 +38,6 @@ class Verdict(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
 
 
-_VERDICTS = {"approval_required": Verdict.ASK, "circuit_open": Verdict.CIRCUIT_OPEN}
-
-
 class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
     """Decision that a guard would have taken about one call.
 
@@ -61,9 +58,11 @@ class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="ch
 
 def verdict_of(decision: Decision) -> Verdict:
     """The word for a guard's decision."""
-    if decision == ALLOWED:
+    if decision.ask:
+        return Verdict.ASK
+    if decision.allowed:
         return Verdict.ALLOW
-    return _VERDICTS.get(decision.code, Verdict.DENY)
+    return Verdict.CIRCUIT_OPEN if decision.code == "circuit_open" else Verdict.DENY
 
 
 class Checker:

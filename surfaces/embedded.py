@@ -66,7 +66,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         from ..streams.embedded.access import Roles, check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.server import make_app
-        from ..web.hooks import hook_routes
+        from ..web.routes import more_routes
     except ImportError as missing:
         raise ConfigError(
             f"the server is not installed here ({missing}); "
@@ -85,7 +85,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
-        app = make_app(engine, path, roles=roles, files=files, more=partial(hook_routes, user=settings.user))
+        app = make_app(engine, path, roles=roles, files=files, more=partial(more_routes, user=settings.user))
     except BaseException:
         engine.close()
         raise

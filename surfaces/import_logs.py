@@ -21,7 +21,7 @@ from .words import counted
 if TYPE_CHECKING:
     from ..history.importers import Defaults, Skipped
 
-FORMATS = ("openai", "otel", "claude-code", "codex")
+FORMATS = ("openai", "otel", "claude-code", "codex", "gemini")
 LOOKED_AT = 400
 """Lines looked at to recognise a format."""
 
@@ -40,8 +40,8 @@ def import_logs(
 ) -> None:
     """Turn logs (plain or .gz, directories of them, `-` for standard input) into events, one a line.
 
-    openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex: session logs. Events come
-    in the order of time; importing twice gives the same ids. What cannot be read is told and passed over.
+    openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex, gemini: session logs.
+    Events come in the order of time; importing twice gives the same ids. What cannot be read is told and passed over.
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.redaction import redact, secrets_in

@@ -67,14 +67,15 @@ def _to_server(target: HttpTarget, files: tuple[str, ...], topic: str) -> tuple[
     sent = refused = 0
     lines = _lines(files)
     while chunk := list(islice(lines, LINES_PER_REQUEST)):
-        for body in _bodies(chunk):
+        for body in bodies(chunk):
             answer = target.post(f"/v1/{topic}", body)
             sent += answer["accepted"]
             refused += answer["dead_letters"]
     return sent, refused
 
 
-def _bodies(lines: list[bytes]) -> Iterator[bytes]:
+def bodies(lines: list[bytes]) -> Iterator[bytes]:
+    """Lines as bodies of requests, none too large for the server."""
     body: list[bytes] = []
     size = 0
     for line in lines:

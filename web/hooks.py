@@ -25,11 +25,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..guard.view import StateView
+from ..guard.request import Call
+from ..guard.tools import Tool
 from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
 from ..integrations.hooks.dialect import CallBegan
-from ..integrations.hooks.policy import judge
 from ..integrations.hooks.session import Verdict
+from ..integrations.policy import Policy
 from ..projections.emit import Output
 from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
@@ -50,9 +51,6 @@ MAX_SESSIONS = 1_000
 MAX_SAID = 200
 """Latest answers remembered for `trustfold status`."""
 
-MAX_USED = 100
-"""Approvals remembered by which a call has passed; the folds hear of it when the call has ended."""
-
 FOLD_S = 2.0
 """Seconds that an agent waits for its events to be folded; they are folded all the same if it takes longer."""
 
@@ -65,9 +63,9 @@ NOTHING = b"{}"
 class Hooks:
     """The conversations of all agents on this machine, beside one engine."""
 
-    def __init__(self, service: Service, user: str = "") -> None:
-        """Answer by the states of an engine that is served; `user` owns every session."""
-        self.view = StateView()
+    def __init__(self, service: Service, policy: Policy, user: str = "") -> None:
+        """Answer for an engine that is served, by the policy that follows its states; `user` owns every session."""
+        self._policy = policy
         self._writer = service.writer
         self._user = user
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
@@ -75,10 +73,7 @@ class Hooks:
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._faults: Counter[str] = Counter()
-        self._used: deque[str] = deque(maxlen=MAX_USED)
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
-        for key, value in service.writer.engine.states().items():
-            self.view.apply(key, value)
         service.writer.listeners.append(self._listen)
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -125,19 +120,16 @@ class Hooks:
             folded.add_done_callback(self._count)
             await asyncio.wait({folded}, timeout=FOLD_S)
 
-        def check(call: CallBegan) -> Verdict:
-            verdict = judge(
-                self.view,
-                call,
-                session=session.session_id,
-                workspace=session.workspace or DEFAULT_WORKSPACE,
-                user=self._user,
-                now_ms=now_ms,
-                used=self._used,
-            )
-            if not shadow:
-                self._used.extend(verdict.approvals)
-            return verdict
+        def check(begun: CallBegan) -> Verdict:
+            where = session.workspace or DEFAULT_WORKSPACE
+            call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, where)
+            call.user_id = self._user or None
+            judged = self._policy.judge(call, now_ms, use=not shadow)
+            if not judged.decision.allowed:
+                return Verdict(refusal=judged.decision.message)
+            if not judged.decision.ask:
+                return Verdict(approvals=judged.approvals)
+            return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
@@ -181,11 +173,9 @@ class Hooks:
                 )
 
     def _listen(self, outputs: Sequence[Output]) -> None:
-        """Take up what a commit has changed; called in the order of the commits."""
+        """Hand nudges to their sessions; called in the order of the commits."""
         for output in outputs:
-            if output.topic == "state":
-                self.view.apply(output.key, output.value)
-            elif output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
+            if output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
                 try:
                     nudge = decode_decision(output.value)
                 except EventRejected:
@@ -236,8 +226,3 @@ def workspace_of(folder: str) -> str:
     if len(root) <= MAX_NAME:
         return root
     return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"
-
-
-def hook_routes(service: Service, user: str = "") -> Sequence[BaseRoute]:
-    """Routes of the endpoint, for an engine that is served."""
-    return Hooks(service, user).routes()

@@ -123,6 +123,26 @@ class FallbackDedupeStore:
             del self._claiming[key]
             told.set_result(elsewhere)
 
+    async def claim_shared(self, record: DedupeRecord, lease_ms: int) -> Claim:
+        """Take a key in the shared store alone: what may pass once among all processes does not pass on memory's word.
+
+        Raises:
+            ConnectionError: it did not answer in time, or not at all; a key that it gives late is given back.
+        """
+        await self.connect()
+        asked = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
+        try:
+            await self._wait_for(asked, CLAIM_MS)
+            if asked.done():
+                return asked.result()
+        except _Down:
+            pass
+        except BaseException:
+            self._in_background(self._release(asked, record))
+            raise
+        self._in_background(self._release(asked, record))
+        raise ConnectionError("the shared store does not answer")
+
     async def _claim_there(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
         """The store's answer to a claim; None where it gives none in time."""
         await self.connect()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +15,7 @@ import msgspec
 from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
 from ..attempts import attempt_limit_ms, failure_of_thread
-from ..blocking import BLOCKED
+from ..blocking import BLOCKED, HELD
 from ..clock import Clock, new_id
 from ..control_flow import Passthrough, steers
 from ..json_view import is_big
@@ -28,6 +27,7 @@ from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
 from . import keys
+from .fallback import FallbackDedupeStore
 from .keeping import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
 from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 TRANSIENT_MS = 5_000
 """How long the end of a run that is kept for nobody waits for those who waited for it."""
-
-_HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
-"""Holders of the calls within which this one is made."""
 
 _WAITS_FOR_THIS = (
     "the same call is running already and cannot end before this one: it is made within it, or without await on its "
@@ -68,6 +65,7 @@ class Joiner:
         self._elsewhere: WeakKeyDictionary[asyncio.AbstractEventLoop, DedupeStore] = WeakKeyDictionary()
         self._held: dict[asyncio.AbstractEventLoop, dict[str, tuple[Call, DedupeRecord]]] = {}
         self._loops: dict[str, asyncio.AbstractEventLoop] = {}
+        self._waits: dict[object, tuple[frozenset[str], str]] = {}
         self._policy = policy
         self._privacy = privacy
         self._clock = clock
@@ -80,7 +78,7 @@ class Joiner:
         """Forget threads and tasks, which stay behind in the parent process."""
         self._loop = None
         self._elsewhere.clear()
-        self._held, self._loops = {}, {}
+        self._held, self._loops, self._waits = {}, {}, {}
         self._threads = {}
         self._tasks = set()
 
@@ -102,8 +100,11 @@ class Joiner:
         return self._own_store
 
     async def leave_loop(self) -> None:
-        """Let go of the connections of a loop beside the store's own that is about to end."""
-        store = self._elsewhere.pop(asyncio.get_running_loop(), None)
+        """Let go of the connections of this loop, which is about to end."""
+        loop = asyncio.get_running_loop()
+        store = self._elsewhere.pop(loop, None)
+        if self._loop is loop:
+            store, self._loop = self._own_store, None
         if store is not None:
             await store.close()
 
@@ -176,26 +177,57 @@ class Joiner:
             if self._waits_for_this(claim.record.holder):
                 return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", _WAITS_FOR_THIS))
             waited = True
-            ended = await self._wait(call, claim, run)
+            this = object()
+            if held := HELD.get():
+                self._waits[this] = held, claim.record.holder
+            try:
+                ended = await self._wait(call, claim, run)
+            finally:
+                self._waits.pop(this, None)
             if ended is not None:
                 return ended
 
-    async def claim_once(self, key: str, call: Call, lease_ms: int) -> bool:
-        """Take a key for as long as given; False where another call has it, or the store cannot say."""
+    async def claim_once(self, key: str, call: Call, lease_ms: int) -> DedupeRecord | None:
+        """Take a key for as long as given; None where another call has it, or a shared store cannot say."""
         holder = new_id(self._clock.now_ms())
         record = DedupeRecord(
             key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=holder, params_digest="", request_id=""
         )
+        store = self._store
+        claims = store.claim_shared if isinstance(store, FallbackDedupeStore) else store.claim
         try:
-            return (await self._store.claim(record, lease_ms)).mine
+            claim = await claims(record, lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._complain(call, "claim", error)
-            return False
+            return None
+        return claim.record if claim.mine else None
+
+    async def give_back(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
+        """Free keys of `claim_once` that were not needed."""
+        for record in claimed:
+            last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
+            if type(self._store) is InMemoryDedupeStore:
+                await last  # never waits, so nothing can cut it off
+            else:
+                self._in_background(last)
 
     def _waits_for_this(self, holder: str) -> bool:
-        """Whether a twin cannot end before this call does: this call is made within it, or blocks its event loop."""
-        blocked = BLOCKED.get()
-        return holder in _HELD.get() or (blocked is not None and self._loops.get(holder) is blocked)
+        """Whether a twin cannot end before this call does.
+
+        This call is made within it, or within a call that it waits for; or it blocks the twin's event loop.
+        """
+        held, blocked = HELD.get(), BLOCKED.get()
+        if blocked is not None and self._loops.get(holder) is blocked:
+            return True
+        seen: set[str] = set()
+        reached = {holder}
+        while reached:
+            if not held.isdisjoint(reached):
+                return True
+            seen |= reached
+            waits = list(self._waits.values())
+            reached = {target for waiting, target in waits if not waiting.isdisjoint(reached)} - seen
+        return False
 
     async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
         """Wait for the twin; its end, or None where the key has become free."""
@@ -237,7 +269,7 @@ class Joiner:
         """Run a call while giving signs of life, and leave its end for the others."""
         self._keep_alive(call, record)
         self._loops[record.holder] = loop = asyncio.get_running_loop()
-        within = _HELD.set(_HELD.get() | {record.holder})
+        within = HELD.set(HELD.get() | {record.holder})
         try:
             result = await run()
         except GeneratorExit:  # the loop is gone; the lease will end
@@ -250,7 +282,7 @@ class Joiner:
             self._let_go(loop, record)
             self._loops.pop(record.holder, None)
             with contextlib.suppress(ValueError):  # what closes it is in no context of ours
-                _HELD.reset(within)
+                HELD.reset(within)
         await self._settle(call, record, result)
         return result
 

@@ -167,7 +167,7 @@ class RedisDedupeStore:
     def _fresh_client(self) -> Redis:
         pool = self._client.connection_pool
         fresh = type(pool)(pool.connection_class, pool.max_connections, **pool.connection_kwargs)
-        return type(self._client)(connection_pool=fresh)
+        return type(self._client).from_pool(fresh)  # closing the client closes the pool as well
 
     async def close(self) -> None:
         """Disconnect."""

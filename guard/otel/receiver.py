@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ...schemas.hosts import is_foreign, is_loopback, name_of
-from .spans import ToolSpan, both
+from ...schemas.otlp_spans import spans_of
+from .otlp import JSON, PROTOBUF, Refused, document_of
+from .spans import ToolSpan, both, tool_name_of
 
 if TYPE_CHECKING:
     from ..guard import ToolGuard
@@ -33,18 +35,9 @@ BODY_S = 30.0
 """Seconds in which a body must have arrived."""
 
 _PATH = "/v1/traces"
-_FAILED = {2, "2", "STATUS_CODE_ERROR"}
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-
-
-class _Refused(Exception):
-    """A request that cannot be taken; status and reason."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]:
@@ -58,28 +51,26 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
         try:
             _check_origin(headers, token)
             if scope["path"].rstrip("/") != _PATH or scope["method"] != "POST":
-                raise _Refused(404, f"POST spans to {_PATH}")  # noqa: TRY301 - one place answers
+                raise Refused(404, f"POST spans to {_PATH}")  # noqa: TRY301 - one place answers
             given = headers.get("authorization", "").removeprefix("Bearer ")
             if token and not hmac.compare_digest(given.encode(), token.encode()):
-                raise _Refused(401, "send the token as a bearer")  # noqa: TRY301 - as above
+                raise Refused(401, "send the token as a bearer")  # noqa: TRY301 - as above
             try:
                 async with asyncio.timeout(BODY_S):
                     body = _unpacked(await _body(receive), headers.get("content-encoding", ""))
             except TimeoutError as late:
-                raise _Refused(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
+                raise Refused(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
             try:
                 spans = list(read(body, kind))
                 events = [event for span in spans for event in both(span, guard.settings, guard.privacy)]
             except (ValueError, OverflowError, OSError, TypeError, AttributeError, RecursionError) as error:
-                raise _Refused(
-                    400, f"a span cannot be read: {type(error).__name__}; check its times and ids"
-                ) from error
+                raise Refused(400, f"a span cannot be read: {type(error).__name__}; check its times and ids") from error
             for event in events if guard.settings.enabled else ():
                 guard.publisher.send(event)
-        except _Refused as refused:
-            await _answer(send, refused.status, "application/json", orjson.dumps({"message": str(refused)}))
+        except Refused as refused:
+            await _answer(send, refused.status, JSON, orjson.dumps({"message": str(refused)}))
             return
-        answer = (b"", kind) if kind == "application/x-protobuf" else (b"{}", "application/json")
+        answer = (b"", kind) if kind == PROTOBUF else (b"{}", JSON)
         await _answer(send, 200, answer[1], answer[0])
 
     return app
@@ -89,107 +80,42 @@ def _check_origin(headers: Mapping[str, str], token: str) -> None:
     """Refuse pages of other sites, and, without a token, names that only point to this machine.
 
     Raises:
-        _Refused: 403 or 421.
+        Refused: 403 or 421.
     """
     host = headers.get("host", "")
     if not token and host and not is_loopback(name_of(host)):  # no browser leaves it out
-        raise _Refused(421, "without a token only this machine's own addresses are answered")
+        raise Refused(421, "without a token only this machine's own addresses are answered")
     if is_foreign(headers.get("origin"), host):
-        raise _Refused(403, "pages of other sites may not use this address")
+        raise Refused(403, "pages of other sites may not use this address")
 
 
 def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
-    """Every span of an export request, whatever it is about.
+    """The spans of an export request that are about tools.
 
     Raises:
-        _Refused: the body is no such request.
+        Refused: the body is no such request.
+        ValueError: a span has no time, or one that no event may have.
     """
-    if content_type == "application/x-protobuf":
-        return _from_protobuf(body)
-    if content_type == "application/json":
-        return iter(_from_json(body))
-    raise _Refused(415, "send application/json or application/x-protobuf")
-
-
-def _from_json(body: bytes) -> list[ToolSpan]:
-    try:
-        request = orjson.loads(body)
-        return [
-            _span_of(span)
-            for resource in request.get("resourceSpans", ())
-            for scope in resource.get("scopeSpans", ())
-            for span in scope.get("spans", ())
-        ]
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _Refused(400, f"no OTLP/JSON request: {type(error).__name__}") from error
-
-
-def _span_of(span: Mapping[str, Any]) -> ToolSpan:
-    status = span.get("status") or {}
-    exception = next((_attributes(event) for event in span.get("events", ()) if event.get("name") == "exception"), {})
-    return ToolSpan(
-        trace_id=str(span["traceId"]).lower(),
-        span_id=str(span["spanId"]).lower(),
-        name=str(span.get("name", "")),
-        start_ms=_ms_of(span.get("startTimeUnixNano", 0)),
-        end_ms=_ms_of(span.get("endTimeUnixNano", 0)),
-        failed=status.get("code") in _FAILED,
-        message=str(status.get("message", "")),
-        attributes=_attributes(span),
-        exception=(str(exception.get("exception.type", "")), str(exception.get("exception.message", ""))),
-    )
-
-
-def _ms_of(nanoseconds: Any) -> int:
-    """Milliseconds since the epoch.
-
-    Raises:
-        ValueError: no number, or one that no time is.
-    """
-    number = int(nanoseconds)
-    if not 0 <= number < 1 << 63:
-        raise ValueError("a time is a number of nanoseconds from 0 to 2**63 - 1")
-    return number // 1_000_000
-
-
-def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(one["key"]): _value(one.get("value") or {}) for one in holder.get("attributes", ())}
-
-
-def _value(value: Mapping[str, Any]) -> Any:
-    for name, found in value.items():
-        if name == "intValue":
-            return int(found)
-        if name == "arrayValue":
-            return [_value(inner) for inner in found.get("values", ())]
-        if name == "kvlistValue":
-            return _attributes({"attributes": found.get("values", ())})
-        return found
-    return None
-
-
-def _from_protobuf(body: bytes) -> Iterator[ToolSpan]:
-    try:
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # extra `otel`
-            ExportTraceServiceRequest,
+    request = document_of(body, content_type)
+    if not isinstance(request.get("resourceSpans", []), list):
+        raise Refused(400, "no OTLP request: resourceSpans is no list")
+    for span in spans_of(request):
+        exception = next((event.attributes for event in span.events if event.name == "exception"), {})
+        found = ToolSpan(
+            trace_id=span.trace,
+            span_id=span.id,
+            name=span.name,
+            start_ms=span.start or 0,
+            end_ms=span.end or 0,
+            failed=span.failed is True,
+            message=span.message,
+            attributes=span.attributes,
+            exception=(str(exception.get("exception.type", "")), str(exception.get("exception.message", ""))),
         )
-    except ImportError as missing:
-        raise _Refused(415, "protobuf is not installed here; pip install 'trustfold[otel]', or send JSON") from missing
-    from google.protobuf.json_format import MessageToDict  # as above
-    from google.protobuf.message import DecodeError  # as above
-
-    request = ExportTraceServiceRequest()
-    try:
-        request.ParseFromString(body)
-    except DecodeError as error:
-        raise _Refused(400, "no OTLP/protobuf request") from error
-    for resource in request.resource_spans:
-        for scope in resource.scope_spans:
-            for span in scope.spans:
-                # The JSON form writes ids in base64; OTLP's own JSON writes them in hex.
-                plain = MessageToDict(span)
-                plain["traceId"], plain["spanId"] = span.trace_id.hex(), span.span_id.hex()
-                yield _span_of(plain)
+        if tool_name_of(found):
+            if span.start is None or span.end is None:
+                raise ValueError("a span's time is outside of the years 2000 to 2099")
+            yield found
 
 
 async def _body(receive: Receive) -> bytes:
@@ -197,11 +123,11 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _Refused(400, "the body broke off")
+            raise Refused(400, "the body broke off")
         part = message.get("body", b"")
         size += len(part)
         if size > MAX_BYTES:
-            raise _Refused(413, f"at most {MAX_BYTES} bytes")
+            raise Refused(413, f"at most {MAX_BYTES} bytes")
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)
@@ -211,14 +137,14 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     if encoding in {"", "identity"}:
         return body
     if encoding != "gzip":
-        raise _Refused(415, "send gzip or plain")
+        raise Refused(415, "send gzip or plain")
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(body, MAX_BYTES)
     except zlib.error as error:
-        raise _Refused(400, "no gzip") from error
+        raise Refused(400, "no gzip") from error
     if unpacker.unconsumed_tail:
-        raise _Refused(413, f"at most {MAX_BYTES} bytes, unpacked")
+        raise Refused(413, f"at most {MAX_BYTES} bytes, unpacked")
     return plain
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from .base import Defaults, Run
 from .claude_code import read_claude_code
 from .codex import read_codex
+from .gemini import read_gemini
 from .openai import read_openai
 from .ordering import InOrderOfTime
 from .otel import read_otel
@@ -24,6 +25,7 @@ IMPORTERS: dict[str, Importer] = {
     "otel": read_otel,
     "claude-code": read_claude_code,
     "codex": read_codex,
+    "gemini": read_gemini,
 }
 """By the name on the command line."""
 

@@ -134,6 +134,7 @@ class Session:
         self._calls = 0
         self._open: dict[str, list[_Open]] = {}
         self._given_up: set[str] = set()
+        self._turn_open = False
 
     def at(self, place: str) -> None:
         """What follows comes from another place of the log, one that no other record of the session has."""
@@ -174,8 +175,16 @@ class Session:
         """A message of the user, which begins a turn; calls still open were given up."""
         yield from self.interrupted()
         self.turn += 1
+        self._turn_open = True
         yield self.event("user.message", at_ms)
         yield self.event("turn.started", self.at_ms)
+
+    def turn_over(self, at_ms: int | None = None) -> Iterator[bytes]:
+        """The model's turn is over, as the log says; calls still open were given up."""
+        yield from self.interrupted()
+        if self._turn_open:
+            self._turn_open = False
+            yield self.event("turn.ended", at_ms)
 
     def said_by_model(self, text: str, at_ms: int | None = None) -> Iterator[bytes]:
         """A message of the model, if it says anything."""

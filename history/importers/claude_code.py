@@ -39,7 +39,7 @@ def read_claude_code(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
     Raises:
         ConfigError: nothing in it is JSON.
     """
-    log = _Log(defaults)
+    log = ClaudeCodeLog(defaults)
     yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
     yield from log.ended()
 
@@ -49,10 +49,11 @@ def is_spoken(text: str) -> bool:
     return bool(text.strip()) and not _WRAPPED.match(text) and not _NOT_SPOKEN.match(text)
 
 
-class _Log:
-    """The sessions of one file."""
+class ClaudeCodeLog:
+    """The sessions of one file, which is read as it grows."""
 
     def __init__(self, defaults: Defaults) -> None:
+        """Begin before the first line."""
         self._defaults = defaults
         self._run = defaults.run
         self._sessions: dict[str, Session] = {}
@@ -61,8 +62,15 @@ class _Log:
         self._at: int = -1
 
     def line(self, record: dict[str, Any]) -> Iterator[bytes]:
+        """Events of a record."""
         message = record.get("message")
         chain = self._chain_of(record)
+        if record.get("type") == "system" and record.get("subtype") == "turn_duration":
+            session = self._sessions.get(self._name_of(record, chain))
+            if session is not None:
+                session.at(first_name(record, "uuid") or f"line {self._run.line}")
+                yield from session.turn_over(time_of(record.get("timestamp")))
+            return
         if record.get("type") not in {"user", "assistant"} or not isinstance(message, dict):
             return
         mark = first_name(record, "uuid")
@@ -70,8 +78,7 @@ class _Log:
             self._run.skipped.repeated += 1
             return
         at = time_of(record.get("timestamp"))
-        main = self._defaults.session or first_name(record, "sessionId", "session_id") or self._defaults.source
-        name = f"{main}/{chain}" if chain else main
+        name = self._name_of(record, chain)
         session = self._sessions.get(name)
         if session is None:
             session = Session(name, self._defaults, folder_of(record.get("cwd")), at_ms=self._at)
@@ -91,6 +98,10 @@ class _Log:
         """What is still open at the end of the log will get no answer."""
         for session in self._sessions.values():
             yield from session.interrupted()
+
+    def _name_of(self, record: dict[str, Any], chain: str) -> str:
+        main = self._defaults.session or first_name(record, "sessionId", "session_id") or self._defaults.source
+        return f"{main}/{chain}" if chain else main
 
     def _chain_of(self, record: dict[str, Any]) -> str:
         """Which side chain a line belongs to; empty for the main one.

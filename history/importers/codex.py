@@ -59,24 +59,30 @@ def read_codex(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
     Raises:
         ConfigError: nothing in it is JSON.
     """
-    log = _Log(defaults)
+    log = CodexLog(defaults)
     yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
-    if log.session is not None:
-        yield from log.session.interrupted()
+    yield from log.ended()
 
 
-class _Log:
-    """The session of one file."""
+class CodexLog:
+    """The session of one file, which is read as it grows."""
 
     def __init__(self, defaults: Defaults) -> None:
-        self.session: Session | None = None
+        """Begin before the first line."""
+        self._session: Session | None = None
         self._defaults = defaults
         self._run = defaults.run
         self._ends: dict[str, _End] = {}
         self._repeated: set[str] = set()
         self._places: Counter[str] = Counter()
 
+    def ended(self) -> Iterator[bytes]:
+        """What is still open at the end of the log will get no answer."""
+        if self._session is not None:
+            yield from self._session.interrupted()
+
     def line(self, record: dict[str, Any]) -> Iterator[bytes]:
+        """Events of a record."""
         if isinstance(record.get("session"), dict) and isinstance(record.get("items"), list):
             yield from self.line(record["session"])
             for item in record["items"]:
@@ -86,12 +92,12 @@ class _Log:
         at, payload = time_of(record.get("timestamp")), record.get("payload")
         kind, item = (str(record.get("type")), payload) if isinstance(payload, dict) else ("response_item", record)
         header = kind == "session_meta" or (item is record and "type" not in record)
-        session = self.session
+        session = self._session
         if session is None:
             name = first_name(item, "id", "session_id") if header else ""
             name = self._defaults.session or name or self._defaults.source
             session = Session(name, self._defaults, folder_of(item.get("cwd")))
-            self.session = session
+            self._session = session
             yield from session.begun(at if at is not None else time_of(item.get("timestamp")))
         place = blake2b(orjson.dumps(record), digest_size=12).hexdigest()
         self._places[place] += 1
@@ -102,7 +108,7 @@ class _Log:
         elif kind == "response_item":
             yield from self._item(session, item, at)
         elif kind == "event_msg":
-            yield from self._shown(session, item)
+            yield from self._shown(session, item, at)
 
     def _item(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
@@ -141,10 +147,13 @@ class _Log:
             if pictures or any(is_spoken(text) and not _NOT_SPOKEN.match(text) for text in texts):
                 yield from session.said_by_user(at)
 
-    def _shown(self, session: Session, item: dict[str, Any]) -> Iterator[bytes]:
+    def _shown(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id")
-        if kind == "turn_aborted":
-            yield from session.interrupted()
+        done = item.get("item")
+        if kind == "item_completed" and isinstance(done, dict) and done.get("type") == "CommandExecution":
+            kind, call_id, item = "exec_command_end", first_name(done, "id"), done
+        if kind in {"turn_aborted", "task_complete"}:
+            yield from session.turn_over(at)
         elif kind in {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"} and session.is_open(call_id):
             self._ends[call_id] = _end_of(item)
 

@@ -11,14 +11,18 @@ which they ended; events are put into the order of time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...schemas.otlp_spans import Span, spans_of
 from .base import Defaults, Session, attempted, each
 from .otel_messages import Talk, talk_of
-from .otel_spans import Span, spans_of
 from .reading import Lines, objects_of
 from .results import GOOD, Ending, ending_of, failed
 from .values import arguments_of, name_of, structured
+
+MAX_REMEMBERED = 10_000
+"""Sessions and traces that are remembered between exports."""
 
 _TOOL = "execute_tool"
 _MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion", "invoke_agent"})
@@ -51,15 +55,66 @@ def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
         ConfigError: nothing in it is JSON.
     """
     records = objects_of(lines, defaults.file or defaults.source, defaults.run.skipped)
-    log = _Log(defaults)
+    log = SpanLog(defaults)
     for span in each(records, spans_of, defaults):
         log.add(span)
     defaults.run.line = 0
     yield from log.events()
 
 
+@dataclass
+class Told:
+    """What spans of a session have said so far.
+
+    Attributes:
+        trace: the latest one; None before the first.
+        users: messages of the user.
+        turn: of the session, -1 before the first.
+        model: who spoke last.
+    """
+
+    trace: str | None = None
+    users: int = 0
+    turn: int = -1
+    model: str = ""
+
+
+class Before:
+    """What earlier exports have said, where spans come in many of them.
+
+    Attributes:
+        named: session of a trace, where one of its spans has named it.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.named: dict[str, str] = {}
+        self._sessions: dict[str, Told] = {}
+        self._as_kept: dict[str, Told] = {}
+
+    def of(self, session: str) -> Told:
+        """What is known of a session, to be changed."""
+        told = self._sessions.setdefault(session, Told())
+        self._as_kept.setdefault(session, replace(told))
+        return told
+
+    def keep(self) -> None:
+        """All changes hold; what was begun first is forgotten where there is too much."""
+        self._as_kept.clear()
+        for known in (self._sessions, self.named):
+            for name in list(known)[: max(0, len(known) - MAX_REMEMBERED)]:
+                del known[name]
+
+    def undo(self) -> None:
+        """Sessions are again as they were when changes were last kept."""
+        self._sessions.update(self._as_kept)
+        self._as_kept.clear()
+
+
 def is_tool(span: Span) -> bool:
-    """Whether a span stands for the call of a tool."""
+    """Whether a span stands for the call of a tool; those of the guard do not, for it publishes its calls itself."""
+    if span.get("trustfold.guard"):
+        return False
     operation = span.get("gen_ai.operation.name")
     if operation is not None:
         if operation == _TOOL:
@@ -84,13 +139,18 @@ def _is_mcp_call(span: Span) -> bool:
     return bool(span.get("mcp.method.name") == "tools/call")
 
 
-class _Log:
-    """All spans of a file."""
+class SpanLog:
+    """All spans of a file, or of one export of many."""
 
-    def __init__(self, defaults: Defaults) -> None:
+    def __init__(self, defaults: Defaults, before: Before | None = None) -> None:
+        """Begin without spans; with `before`, what earlier exports have said holds, and more may follow.
+
+        Calls that models asked for are then left out, for the spans of those tools may be in another export.
+        """
         self._defaults = defaults
         self._spans: dict[tuple[str, str], Span] = {}
-        self._named: dict[str, str] = {}
+        self._before = before or Before()
+        self._one_of_many = before is not None
 
     def add(self, span: Span) -> None:
         """Keep a span; one written twice, as exporters do that try again, counts once."""
@@ -101,9 +161,10 @@ class _Log:
         self._spans[key] = span
         name = name_of(span.get(*_SESSION))
         if name:
-            self._named.setdefault(span.trace, name)
+            self._before.named.setdefault(span.trace, name)
 
     def events(self) -> Iterator[bytes]:
+        """Events of the spans, session by session."""
         sessions: dict[str, list[Span]] = {}
         for span in self._spans.values():
             tool = is_tool(span)
@@ -116,7 +177,7 @@ class _Log:
         own = self._defaults.session or name_of(span.get(*_SESSION))
         for outer in self._around(span):
             own = own or name_of(outer.get(*_SESSION))
-        return own or self._named.get(span.trace, "") or span.trace or self._defaults.source
+        return own or self._before.named.get(span.trace, "") or span.trace or self._defaults.source
 
     def _around(self, span: Span) -> Iterator[Span]:
         """The spans around a span, from the inside out."""
@@ -138,7 +199,7 @@ class _Log:
         name, spans = named
         resource = spans[0].resource
         session = Session(name, self._defaults, name_of(resource.get("service.name")))
-        tools = any(is_tool(span) for span in spans)
+        tools = self._one_of_many or any(is_tool(span) for span in spans)
         if not tools and not any(any(talk_of(span)) for span in spans):
             return
         moments: list[tuple[int, int, Span]] = []
@@ -150,12 +211,15 @@ class _Log:
             moments.append((start, 1, span))
             if end is not None:
                 moments.append((max(start, end), 0 if end > start else 2, span))
-        reader = _Reader(session, self._models(spans), tools=tools)
+        told = self._before.of(name)
+        session.turn, session.model = told.turn, told.model
+        reader = _Reader(session, self._models(spans), told, tools=tools)
         for at, kind, span in sorted(moments, key=lambda moment: moment[:2]):
             session.at(f"{span.trace} {span.id or span.name} {kind == 1}")
             session.agent = name_of(self._found(span, *_AGENT))
             yield from attempted((span, at, kind == 1), reader.moment, self._defaults)
         yield from session.interrupted()
+        told.turn, told.model = session.turn, session.model
 
     def _found(self, span: Span, *names: str) -> Any:
         """An attribute of a span, else of the nearest span around it."""
@@ -193,12 +257,11 @@ class _Log:
 class _Reader:
     """Spans of one session in the order of their beginnings and ends, as events."""
 
-    def __init__(self, session: Session, models: dict[tuple[str, str], str], *, tools: bool) -> None:
+    def __init__(self, session: Session, models: dict[tuple[str, str], str], told: Told, *, tools: bool) -> None:
         self._session = session
         self._models = models
+        self._told = told
         self._tools = tools
-        self._trace: str | None = None
-        self._users = 0
         self._asked: set[str] = set()
 
     def moment(self, moment: tuple[Span, int, bool]) -> Iterator[bytes]:
@@ -225,11 +288,12 @@ class _Reader:
     def _turn(self, span: Span, talk: Talk, at: int) -> Iterator[bytes]:
         """A turn begins with a message of the user that is new, else with a new trace."""
         users = sum(1 for said in talk.told if said.role == "user" and (said.text or not said.results))
-        if users > self._users:
-            self._users, self._trace = users, span.trace
+        before = self._told
+        if users > before.users:
+            before.users, before.trace = users, span.trace
             yield from self._session.said_by_user(at)
-        elif span.trace != self._trace:
-            self._trace = span.trace
+        elif span.trace != before.trace:
+            before.trace = span.trace
             self._session.turn += 1
             yield self._session.event("turn.started", at)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from .otel_spans import Span
+from ...schemas.otlp_spans import Span
 from .values import arguments_of, first_name, name_of, structured, text_of
 
 DETAILS = "gen_ai.client.inference.operation.details"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .otel_spans import is_span
+from ...schemas.otlp_spans import is_span
 from .reading import Numbered
 
 _CODEX = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
@@ -36,6 +36,8 @@ def _one(record: dict[str, Any]) -> str:
         return "codex"
     if isinstance(record.get("session"), dict) and isinstance(record.get("items"), list):
         return "codex"
+    if {"sessionId", "projectHash"} <= record.keys():
+        return "gemini"
     trace = record.get("trace")
     if record.keys() & _OTEL or is_span(record) or (isinstance(trace, dict) and trace.keys() & _OTEL):
         return "otel"

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import PureWindowsPath
 from typing import Any
 
 import orjson
 
-from ...schemas.codec import EARLIEST, LATEST
-from ...schemas.event_base import epoch_ms
-from ...schemas.fields import MAX_NAME
+from ...schemas.foreign_values import name_of, time_of
+
+__all__ = [
+    "MAX_NESTING",
+    "MAX_PART",
+    "MAX_TEXT",
+    "MAX_VALUE_BYTES",
+    "arguments_of",
+    "bounded",
+    "bounded_arguments",
+    "first_name",
+    "folder_of",
+    "name_of",
+    "shortened",
+    "structured",
+    "text_of",
+    "time_of",
+]
 
 MAX_TEXT = 20_000
 """Characters of a text or a result that are kept; an event may have a megabyte in all."""
@@ -24,21 +38,6 @@ MAX_NESTING = 48
 
 MAX_PART = 2000
 """Characters kept of each text in a value that is too large as a whole."""
-
-_EARLIEST_MS = epoch_ms(EARLIEST)
-_LATEST_MS = epoch_ms(LATEST)
-_UNITS = ((10**17, 10**6), (10**14, 10**3), (10**11, 1))
-"""From which number on a time counts nanoseconds, microseconds, milliseconds; and how many make one ms."""
-
-
-def name_of(text: Any) -> str:
-    """An id or a name as the contract takes it: no control characters that join keys, at most 256 characters.
-
-    Only texts and whole numbers name anything; all else is no name.
-    """
-    if isinstance(text, bool) or not isinstance(text, (str, int)):
-        return ""
-    return str(text).replace("\x00", "").replace("\x1f", " ")[:MAX_NAME]
 
 
 def first_name(holder: dict[str, Any], *keys: str) -> str:
@@ -70,34 +69,6 @@ def structured(given: Any) -> Any:
         except orjson.JSONDecodeError:
             return given
     return given
-
-
-def time_of(given: Any) -> int | None:
-    """A time in milliseconds since the epoch; None when it is none, or none that an event may have.
-
-    Taken are RFC 3339 (without an offset: UTC) and numbers, as text too, of seconds, milli-, micro- or nanoseconds:
-    their size tells which.
-    """
-    if isinstance(given, str):
-        try:
-            number: float | None = int(given) if given.isdecimal() else float(given)
-        except ValueError:
-            number = None
-    else:
-        number = None if isinstance(given, bool) or not isinstance(given, (int, float)) else given
-    if number is not None:
-        try:
-            unit = next((unit for least, unit in _UNITS if number >= least), None)
-            ms = int(number * 1000) if unit is None else int(number) // unit
-        except (OverflowError, ValueError):
-            return None
-    else:
-        try:
-            time = datetime.fromisoformat(given)
-        except (TypeError, ValueError):
-            return None
-        ms = epoch_ms(time if time.tzinfo else time.replace(tzinfo=UTC))
-    return ms if _EARLIEST_MS <= ms < _LATEST_MS else None
 
 
 def text_of(content: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ...history.importers.exit_codes import by_exit_code
 from ...history.importers.results import GOOD, Ending, exit_code_of
 from ...history.importers.values import text_of
 from .claude import BEFORE, ClaudeDialect
@@ -15,7 +16,6 @@ from .dialect import (
     Happening,
     Payload,
     ReadTail,
-    by_exit_code,
     call_of,
     duration_of,
     failure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...history.importers.claude_code import is_spoken
+from ...history.importers.exit_codes import by_exit_code
 from ...history.importers.values import first_name, name_of, structured, text_of
 from .dialect import (
     Answer,
@@ -15,7 +16,6 @@ from .dialect import (
     Said,
     SessionOver,
     TurnOver,
-    by_exit_code,
     call_of,
     duration_of,
     failure,

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from ...history.importers.results import GOOD, INTERRUPTED, Ending, ending_of, failed, remark_of
+from ...history.importers.exit_codes import EXIT_CODE, PROCESS, by_exit_code, code_in
+from ...history.importers.results import GOOD, INTERRUPTED, Ending, ending_of, remark_of
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
 from ...schemas.fields import MAX_SPAN_MS
 
 Payload = dict[str, Any]
 """What a hook was given, parsed."""
-
-EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,10})[ \t]*$", re.MULTILINE)
-"""How Gemini CLI and what descends from it state an exit code behind the output of a command."""
-
-_FRAME = re.compile(r"^Output: (.*?)\n(?:Error: [^\n]*\n)?Exit Code: ", re.MULTILINE | re.DOTALL)
-"""The output of a command within what those agents write around it."""
-
-_PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
 
 ReadTail = Callable[[str], bytes]
 """Gives the last part of a file, empty where it cannot be read."""
@@ -199,20 +191,6 @@ def failure(text: str, *, interrupted: bool = False) -> Ending:
     return remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
 
 
-def by_exit_code(text: str, code: int | None) -> Ending:
-    """The end of a command by its exit code; None: none is known, and nothing is held against it."""
-    if not code:
-        return GOOD
-    framed = _FRAME.search(text)
-    return failed(framed[1].strip() or text if framed else text, f"exit_code_{code}")
-
-
-def code_in(pattern: re.Pattern[str], text: str) -> int | None:
-    """The exit code that an agent writes behind an output: the last that the pattern finds in its last words."""
-    found = pattern.findall(text[-2000:])
-    return int(found[-1]) if found else None
-
-
 def words_of(value: Any) -> str:
     """Text of a tool's response, in whatever shape it comes."""
     if isinstance(value, dict):
@@ -225,7 +203,7 @@ def words_of(value: Any) -> str:
 def without_process(response: Any) -> Any:
     """A response without the number of the process, which makes every run of a command look like another result."""
     text = words_of(response)
-    return _PROCESS.sub("", text) if text else response
+    return PROCESS.sub("", text) if text else response
 
 
 def _message(value: Any) -> str:

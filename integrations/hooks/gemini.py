@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from ...history.importers.claude_code import is_spoken
+from ...history.importers.exit_codes import EXIT_CODE, by_exit_code, code_in
 from ...history.importers.results import Ending
 from ...history.importers.values import name_of, text_of
 from .dialect import (
-    EXIT_CODE,
     Answer,
     CallEnded,
     Happening,
@@ -18,9 +18,7 @@ from .dialect import (
     ReadTail,
     SessionOver,
     TurnOver,
-    by_exit_code,
     call_of,
-    code_in,
     failure,
     session_of,
     without_process,

@@ -1,7 +1,8 @@
 """Failure keys: which tool, on what kind of target (docs/classification.md).
 
 A key must accumulate: it names the family of targets that fail together (a directory, a domain, an MCP
-server, a command word), never the whole arguments, and never a credential.
+server, a command word), never the whole arguments, and never a credential. It is made of redacted texts, so that it is
+the same for arguments as they are in a guard's process and as its events carry them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ...schemas.redaction import redact_text
+from ...schemas.redaction import HIDDEN, redact, redact_text
 from . import command_line
 from .classify import Runs
 
@@ -106,6 +107,7 @@ def _one(tool_name: str, name: str, value: str) -> CallKey:
 @lru_cache(maxsize=1024)
 def _of_server(tool_name: str, server: str) -> CallKey:
     """Key of a tool that an MCP server provides."""
+    server = redact_text(server)
     return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
 
 
@@ -198,6 +200,7 @@ def split_url(url: str) -> tuple[str, str]:
     text = url.strip()
     if "://" not in text:
         text = f"https://{text}"
+    text = _CREDENTIALS.sub(r"\1", text)
     try:
         parts = urlsplit(text)
         host, port = (parts.hostname or "").rstrip("."), parts.port
@@ -223,9 +226,12 @@ def mcp_server(tool_name: str) -> str:
     return ""
 
 
+_COMMAND_ARGS = ("command", "cmd", "script", "commands", "command_line", "commandLine")
+
+
 def shell_command(args: Mapping[str, Any]) -> str:
     """Command line of a shell tool's arguments: `command`, `cmd` or `script`, text or a list of words."""
-    for name in ("command", "cmd", "script", "commands", "command_line", "commandLine"):
+    for name in _COMMAND_ARGS:
         value = args.get(name)
         if isinstance(value, str):
             return value
@@ -302,17 +308,43 @@ def read_command(tool_name: str, args: Mapping[str, Any]) -> command_line.Comman
     return command_line.read(shell_command(args), windows=_plain_name(tool_name) in WINDOWS_SHELLS)
 
 
+def _shown_word(tool_name: str, args: Mapping[str, Any], line: command_line.CommandLine | None) -> str:
+    """Command word of a shell call, by its redacted arguments; `line` is read from them as they are."""
+    for name in _COMMAND_ARGS:
+        if (value := args.get(name)) is None:
+            continue
+        shown = _shown(value) if isinstance(value, str) else redact(value)
+        if isinstance(shown, str | list):
+            return (line if line and shown == value else read_command(tool_name, {name: shown})).word
+    return ""
+
+
 def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """The first text among some arguments."""
     for name in names:
-        value = args.get(name)
-        if isinstance(value, str) and value:
-            return value[:MAX_TARGET_CHARS]
+        if text := _text_in(args.get(name)):
+            return text
     return ""
 
 
 def _first(value: Any) -> str:
     """The first text of a list."""
-    return value[0][:MAX_TARGET_CHARS] if isinstance(value, list) and value and isinstance(value[0], str) else ""
+    return _text_in(value[0]) if isinstance(value, list) and value else ""
+
+
+def _text_in(value: Any) -> str:
+    """A text, redacted; a number whose digits are a card's becomes one by that."""
+    if isinstance(value, str):
+        return _shown(value)[:MAX_TARGET_CHARS]
+    return HIDDEN if isinstance(value, int) and redact(value) == HIDDEN else ""
+
+
+def _shown(text: str) -> str:
+    """A text without secrets."""
+    return _shown_before(text) if len(text) <= MAX_TARGET_CHARS else redact_text(text)
+
+
+_shown_before = lru_cache(maxsize=4096)(redact_text)
 
 
 def call_key(
@@ -333,12 +365,10 @@ def call_key(
     """
     kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     server = service or server
-    if not server and isinstance(named := args.get("_mcp_server"), str):
-        server = named
-    if server:
+    if server or (server := _text_in(args.get("_mcp_server"))):
         return _of_server(tool_name, server)
     if kind == "shell":
-        return _one(tool_name, "command", (line or read_command(tool_name, args)).word)
+        return _one(tool_name, "command", _shown_word(tool_name, args, line))
     if kind == "file" and (path := _text(args, _PATH_ARGS)):
         return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):

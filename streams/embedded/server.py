@@ -5,8 +5,9 @@
     POST /v1/settings     what a user or a workspace overrides, whole; an empty record clears it
     GET  /v1/settings     ?workspace=ID&user=ID&session=ID  ->  every setting with its source, and what each level sets
     POST /v1/reload       read the files of rules and policies again
-    GET  /v1/decisions    ?after=OFFSET&topics=nudges,escalations&limit=1000&follow=true
-                          NDJSON, or server-sent events for whoever accepts `text/event-stream`
+    GET  /v1/decisions    ?after=OFFSET&topics=nudges,escalations&limit=1000&follow=true&session=ID
+                          NDJSON, or server-sent events for whoever accepts `text/event-stream`; with `session` only
+                          what is about that session, or was caused in it
     GET  /v1/state        every key that is away from its default
     GET  /v1/dead-letters ?after=OFFSET&limit=1000&all=true
     POST /v1/dead-letters/republish   {"offsets": [7, 9]}
@@ -54,6 +55,9 @@ TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
 HEARTBEAT_S = 15.0
 """Seconds of silence after which a follower gets a sign of life, below the idle limits of common proxies."""
 
+LOOKED_THROUGH = 2_000
+"""Outputs read at once to find those of one session; other readers come in between."""
+
 MAX_FAULTS = 10
 """Faults told to a publisher in one answer; all of them are dead letters."""
 
@@ -84,19 +88,31 @@ class Service:
         self.stopping = True
         self.writer.wake()
 
-    async def follow(self, topics: list[str], after: int) -> AsyncIterator[list[StoredOutput]]:
-        """Pages of outputs as they are committed; an empty page is a heartbeat."""
+    async def follow(self, topics: list[str], after: int, session: str = "") -> AsyncIterator[list[StoredOutput]]:
+        """Pages of outputs as they are committed, of all sessions or of one; an empty page is a heartbeat."""
         while not self.stopping:
             signal = self.writer.signal()
             page: list[StoredOutput] = await self.read("decisions", topics, after=after, limit=500)
             if page:
                 after = page[-1].offset
-                yield page
+                if wanted := [one for one in page if _is_of(one, session)]:
+                    yield wanted
                 continue
             try:
                 await asyncio.wait_for(signal.wait(), HEARTBEAT_S)
             except TimeoutError:
                 yield []
+
+    async def decisions(self, topics: list[str], after: int, limit: int, session: str) -> list[StoredOutput]:
+        """Outputs beyond an offset, oldest first, at most `limit`: those of one session, else of all."""
+        found: list[StoredOutput] = []
+        while len(found) < limit:
+            page = await self.read("decisions", topics, after=after, limit=LOOKED_THROUGH if session else limit)
+            found += [one for one in page if _is_of(one, session)]
+            if not session or not page:
+                break
+            after = page[-1].offset
+        return found[:limit]
 
     async def close(self) -> None:
         """Finish what waits and close the store."""
@@ -217,17 +233,17 @@ async def _get_decisions(request: HttpRequest) -> Response:
     if unknown:
         raise ConfigError(f"unknown topics: {', '.join(unknown)}; choose from {', '.join(TOPICS)}")
     events = "text/event-stream" in request.headers.get("accept", "")
-    after = _whole(request, "after", 0)
+    after, session = _whole(request, "after", 0), request.query_params.get("session", "")
     if events and "last-event-id" in request.headers:
         after = _number("last-event-id", request.headers["last-event-id"])
     render = _sse if events else _ndjson
     media_type = "text/event-stream" if events else "application/x-ndjson"
     if not events and not _flag(request, "follow"):
-        page = await service.read("decisions", topics, after=after, limit=_whole(request, "limit", 1000))
+        page = await service.decisions(topics, after, _whole(request, "limit", 1000), session)
         return Response(render(page), media_type=media_type)
 
     async def stream() -> AsyncIterator[bytes]:
-        async for page in service.follow(topics, after):
+        async for page in service.follow(topics, after, session):
             yield render(page) or (b":\n\n" if events else b"\n")
 
     return StreamingResponse(stream(), media_type=media_type, headers={"Cache-Control": "no-store"})
@@ -299,6 +315,19 @@ def _service(request: HttpRequest) -> Service:
 
 def _json(body: object, status: int = 200, headers: Any = None) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json", headers=headers)
+
+
+class _About(msgspec.Struct):
+    session_id: str | None = None
+
+
+_about = msgspec.json.Decoder(_About)
+
+
+def _is_of(one: StoredOutput, session: str) -> bool:
+    """Whether a record is about a session, or was caused in it; every record is of the session without a name."""
+    value = one.output.value
+    return not session or (value is not None and _about.decode(value).session_id == session)
 
 
 def _ndjson(page: list[StoredOutput]) -> bytes:

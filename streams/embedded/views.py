@@ -14,8 +14,8 @@ import msgspec
 import orjson
 
 from ...projections.emit import Output
+from ...projections.session.state import SessionState
 from ...projections.snapshot import SnapshotCodec
-from ...projections.stage import KeyState
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.settings import SettingsOverrides
 from .errors import store_error
@@ -97,16 +97,23 @@ class Views:
 
     def session(self, session_id: str) -> str:
         """What a session overrides, as its state keeps it; empty when nothing, or when there is no such session."""
-        stage = STAGE_OF_TOPIC["events"]
-        rows = self._all("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, session_id.encode()))
-        if not rows:
-            return ""
-        codec: SnapshotCodec[KeyState] = SnapshotCodec(stage.state_type, stage.state_version)
-        return codec.decode(rows[0][0]).overrides
+        state = self._session(session_id)
+        return state.overrides if state is not None else ""
+
+    def owner(self, session_id: str) -> tuple[str, str]:
+        """Workspace and user of a session; empty where it has said nothing of them, or is not known."""
+        state = self._session(session_id)
+        return (state.workspace_id, state.user_id) if state is not None else ("", "")
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def _session(self, session_id: str) -> SessionState | None:
+        stage = STAGE_OF_TOPIC["events"]
+        rows = self._all("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, session_id.encode()))
+        codec: SnapshotCodec[SessionState] = SnapshotCodec(SessionState, stage.state_version)
+        return codec.decode(rows[0][0]) if rows else None
 
     def _outputs(self, where: str, arguments: tuple[object, ...], limit: int) -> list[StoredOutput]:
         statement = f"SELECT {_COLUMNS} FROM outputs WHERE {where} ORDER BY offset LIMIT ?"  # noqa: S608 - our own words

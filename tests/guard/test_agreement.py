@@ -57,8 +57,15 @@ class Where:
 
 
 texts = st.sampled_from(
-    ["/srv/data/a.txt", "https://api.example.com/v1/users", "rm -rf /tmp/x", "ls -l", "", "a=b|c", "https://x:y@h/p"]
-)
+    [
+        "/srv/data/a.txt", "https://api.example.com/v1/users", "rm -rf /tmp/x", "ls -l", "", "a=b|c", "https://x:y@h/p",
+        "https://ann:s3cr3t-Pa55@api.example.com/v1/users?token=abcDEF123456", "PGPASSWORD=s3cr3t psql -h db",
+        "/srv/ghp_abcDEF123abcDEF123abcDEF123/x.txt", "curl -H Authorization: Bearer abcDEF123 x && rm -rf /tmp/x",
+        "https://hooks.slack.com/services/T00000000/B00000000/abcDEF123abcDEF123",
+        f"/srv/{'d/' * 90}password=s3cr3t9/x",
+        f"https://example.com/{'p' * 4090}?token=abcDEF123456", "ghp_abcDEF123abcDEF123abcDEF123 --x; rm -r /",
+    ]
+)  # fmt: skip
 values = st.one_of(
     texts,
     texts.map(Word),
@@ -68,7 +75,7 @@ values = st.one_of(
     st.builds(Where),
     st.lists(texts, max_size=3),
     st.lists(texts, max_size=3).map(tuple),
-    st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=4),
+    st.none() | st.booleans() | st.integers() | st.just(4111111111111111) | st.floats() | st.binary(max_size=4),
 )
 shapes = st.dictionaries(
     st.sampled_from("path file_path url urls command cmd commands cwd _mcp_server".split()), values, max_size=3

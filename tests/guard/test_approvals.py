@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 from trustfold.guard import ToolGuard
+from trustfold.guard.checking import Decision, check_recorded
+from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
+from trustfold.guard.tools import Tool
 from trustfold.schemas.codec import rfc3339
 
 
@@ -68,6 +71,15 @@ async def test_every_key_that_asks_needs_an_approval(guard: ToolGuard) -> None:
     assert published(guard, "tool_call.started")[0]["approvals"] == ["order-1", "order-2"]
 
 
+def test_a_recorded_call_passed_by_an_approval(guard: ToolGuard, clock: MovableClock) -> None:
+    """As long as it held; the key is then the call's own."""
+    approved(guard)
+    call = Call(Tool(name="a"), {}, "s", guard.settings.workspace_id)
+    assert check_recorded(guard.view, call, guard.clock.now_ms()) == (Decision(allowed=True, code="approved"), "a")
+    clock.move(3600)
+    assert check_recorded(guard.view, call, guard.clock.now_ms())[0].ask
+
+
 async def test_an_approval_ends_by_its_time(guard: ToolGuard, clock: MovableClock) -> None:
     """What was not used within the hour is over."""
     approved(guard)
@@ -100,3 +112,28 @@ async def test_a_sessions_own_word_is_not_an_operators_to_approve(guard: ToolGua
     async with guard.session("s") as session:
         session.trust("a", "escalated")
         assert not (await session.call("a", works)).ok
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_an_answer_given_before_the_call_is_used(guard: ToolGuard, answer: bool) -> None:
+    """A platform that has asked a person by itself says so with the call."""
+    set_state(guard, "trust", "a", state="escalated")
+    result = await guard.call("a", works, {}, approved=answer)
+    assert result.ok == answer
+    assert result.refused != answer
+    asked = [(event["type"], event.get("granted")) for event in published(guard) if "permission" in event["type"]]
+    assert asked == [("permission.requested", None), ("permission.resolved", answer)]
+
+
+async def test_what_a_person_has_declined_is_not_made(guard: ToolGuard) -> None:
+    """Not even where trust is back, or an operator lets one call pass."""
+    assert (await guard.call("b", works, {}, approved=False)).refused
+    approved(guard)
+    assert (await guard.call("a", works, {}, approved=False)).refused
+    assert (await guard.call("a", works, {})).ok
+
+
+async def test_a_person_s_answer_opens_no_blocked_tool(guard: ToolGuard) -> None:
+    """Nobody may approve that."""
+    set_state(guard, "trust", "a", state="blocked")
+    assert (await guard.call("a", works, {}, approved=True)).refused

@@ -437,3 +437,29 @@ def test_policies_that_are_none_are_refused() -> None:
     """A policy says what is wrong with it."""
     with pytest.raises(Exception, match="conflict is 'maybe'"):
         DedupePolicy(conflict="maybe")
+
+
+async def test_calls_that_need_each_others_end_do_not_wait_forever() -> None:
+    """Each runs within its own key and asks for the other's: one of them is told so."""
+    guard = guard_for_tests()
+    codes: list[str] = []
+
+    async def asks_for(other: str, tool: Any) -> str:
+        await asyncio.sleep(0.01)  # both hold their keys by now
+        result = await guard.call(other, tool, session_id="s", idempotency_key=other)
+        codes.append(result.error.code if result.error is not None else "ok")
+        return "done"
+
+    async def first() -> str:
+        return await asks_for("second", second)
+
+    async def second() -> str:
+        return await asks_for("first", first)
+
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(
+            guard.call("first", first, session_id="s", idempotency_key="first"),
+            guard.call("second", second, session_id="s", idempotency_key="second"),
+        )
+    assert [result.output for result in results] == ["done", "done"]
+    assert sorted(codes) == ["in_flight", "ok"]

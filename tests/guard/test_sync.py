@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from trustfold.guard import CallNotPermitted, SyncToolGuard
+from trustfold.guard import CallNotPermitted, GuardError, SyncToolGuard
 from trustfold.guard.testing import published, set_state
 
 
@@ -112,3 +112,38 @@ def test_an_interrupt_ends_the_call(guard: SyncToolGuard) -> None:
     with pytest.raises(KeyboardInterrupt):
         guard.call("x", interrupted, session_id="s1")
     assert guard.call("x", lambda: "fine", session_id="s1").ok
+
+
+def test_a_tool_that_makes_its_own_call_again_is_told_that_it_runs(guard: SyncToolGuard) -> None:
+    """In the thread that calls, as in a coroutine: it would wait for itself."""
+
+    def again() -> str:
+        inner = guard.call("again", again, session_id="s", idempotency_key="k")
+        return inner.error.code if inner.error is not None else "ran"
+
+    assert guard.call("again", again, session_id="s", idempotency_key="k").output == "in_flight"
+
+
+def test_threads_that_call_while_the_guard_is_closed_get_an_end() -> None:
+    """A result, or an error that says why there is none; nobody waits forever."""
+    guard = SyncToolGuard.in_memory()
+    begin, ends = threading.Barrier(9), []
+
+    def attack() -> None:
+        begin.wait()
+        for _ in range(20):
+            try:
+                ends.append(guard.call("t", lambda: "ok", session_id="s").output)
+            except GuardError as error:
+                ends.append("closed" if "closed" in str(error) else str(error))
+
+    threads = [threading.Thread(target=attack, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    guard.close()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(ends) == 160
+    assert set(ends) <= {"ok", "closed"}

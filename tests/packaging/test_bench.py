@@ -68,6 +68,6 @@ def test_the_guard_is_measured_against_the_libraries(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
     kinds = {f"guard/call:{kind}" for kind in ("read-only", "idempotent", "joined", "remembered")}
     assert set(rows) == {"guard/checks", "guard/checks:libraries", "guard/call"} | kinds
-    assert rows["guard/checks"]["target"] == "≤ 15"
+    assert rows["guard/checks"]["target"] == "≤ 4"
     assert rows["guard/checks:libraries"]["figure"]["unit"] == "ratio"
     assert all(row["figure"]["median"] > 0 for row in rows.values())

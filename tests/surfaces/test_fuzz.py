@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import os
+import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import click
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,12 +27,23 @@ from trustfold.guard.otel.receiver import otlp_app
 from trustfold.guard.request import is_name
 from trustfold.guard.testing import guard_for_tests
 from trustfold.history.importers import IMPORTERS, Defaults, Skipped, objects_of, recognised
-from trustfold.schemas.errors import ConfigError
+from trustfold.schemas.errors import ConfigError, TrustfoldError
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.redaction import redact, redact_record, redact_text
 from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.streams.kafka.engine import Engine
+from trustfold.streams.kafka.health import HealthServer
+from trustfold.streams.kafka.metrics import LaneMetrics
+from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.surfaces.publish import _lines
+from trustfold.surfaces.publish import bodies as whole_records
+from trustfold.surfaces.replay import damaged
+from trustfold.surfaces.settings import NAMES
+from trustfold.surfaces.settings import settings as saved
+from trustfold.web.routes import more_routes
 
 EXAMPLES_EACH = int(os.environ.get("TRUSTFOLD_FUZZ", "60"))
 FUZZ = settings(
@@ -37,7 +53,7 @@ FUZZ = settings(
 )
 PATHS = (
     *("/v1/events", "/v1/commands", "/v1/settings", "/v1/reload", "/v1/decisions", "/v1/state", "/v1/dead-letters"),
-    *("/v1/dead-letters/republish", "/healthz", "/"),
+    *("/v1/dead-letters/republish", "/v1/check", "/v1/traces", "/v1/logs", "/healthz", "/"),
 )
 
 anything = st.recursive(
@@ -69,7 +85,7 @@ def server() -> Any:
     """A server that takes orders, in this process."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "store.sqlite")
-        app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True))
+        app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
         with TestClient(app, base_url="http://127.0.0.1:8321", raise_server_exceptions=True) as client:
             yield client
 
@@ -175,3 +191,78 @@ def test_the_guards_calls(tool: Any, args: Any, session: Any, options: Any, resu
         await guard.close()
 
     asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def probed() -> Iterator[tuple[tuple[str, int], list[BaseException]]]:
+    """Address of a worker's health server, and what its threads have raised."""
+    worker = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
+    server = HealthServer(worker, KafkaSettings(web_port=0))
+    raised: list[BaseException] = []
+    server._server.handle_error = lambda *_: raised.append(sys.exc_info()[1])
+    yield server._server.server_address, raised
+    server.close()
+
+
+heads = st.builds(
+    lambda method, path, version, names: f"{method} {path} {version}\r\n{names}\r\n".encode(errors="replace"),
+    st.sampled_from(["GET", "POST", "", "get"]),
+    st.sampled_from(["/healthz", "/metrics", "/readyz?x", "//", "*"]) | st.text(max_size=20),
+    st.sampled_from(["HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "", "HTTP/1.x"]),
+    st.dictionaries(
+        st.sampled_from(["Host", "Origin", "Content-Length", "X"]),
+        st.sampled_from(["127.0.0.1:1", "[::1", "http://[", "-1", "null"]) | st.text(max_size=12),
+        max_size=3,
+    ).map(lambda fields: "".join(f"{name}: {value}\r\n" for name, value in fields.items())),
+)
+
+
+@FUZZ
+@given(sent=st.binary(max_size=200) | heads)
+def test_the_health_port_of_a_worker(probed: Any, sent: bytes) -> None:
+    """Any bytes: an answer or none, and no fault in the thread that serves them."""
+    address, raised = probed
+    with socket.create_connection(address, timeout=20) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65_536):
+            pass
+    assert [one for one in raised if not isinstance(one, ConnectionError)] == []
+
+
+@FUZZ
+@given(
+    content=bodies, packed=st.booleans(), cut=st.integers(0, 40), suffix=st.sampled_from(["", ".gz", ".zst", ".json"])
+)
+def test_files_to_publish(content: bytes, packed: bool, cut: int, suffix: str) -> None:
+    """A file is sent line by line and nothing of it is lost, or refused in words."""
+    raw = gzip.compress(content) if packed else content
+    with TemporaryDirectory() as folder:
+        file = Path(folder, f"day{suffix}")
+        file.write_bytes(raw[: len(raw) - cut] if cut < 20 else raw)
+        with contextlib.suppress(TrustfoldError), damaged():
+            lines = list(_lines((str(file),)))
+            assert b"\n".join(whole_records(lines)) == b"\n".join(lines)
+
+
+@FUZZ
+@given(
+    verb=st.sampled_from(["save", "clear"]), level=st.sampled_from(["user", "workspace", "session", ""]),
+    name=st.sampled_from(NAMES) | st.text(max_size=8),
+    value=anything.map(as_json).map(bytes.decode) | st.text(max_size=20),
+    who=st.sampled_from(["ann", "", "x" * 300, "a\x1fb"]) | st.text(max_size=8),
+)  # fmt: skip
+def test_settings_of_a_level(server_file: Path, verb: str, level: str, name: str, value: str, who: str) -> None:
+    """A setting is saved or cleared, or refused in words."""
+    pair = f"{name}={value}" if verb == "save" else name
+    words = [verb, level, pair, "--store", str(server_file), "--user", who, "--workspace", who, "--json"]
+    with contextlib.suppress(TrustfoldError, click.ClickException, click.exceptions.Exit, click.Abort):
+        saved.main(words, standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def server_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that nobody has open."""
+    path = tmp_path_factory.mktemp("settings") / "store.sqlite"
+    EmbeddedEngine.open(path).close()
+    return path

@@ -61,7 +61,7 @@ def test_a_directory_of_logs(tmp_path: Path) -> None:
     events = events_of(done.stdout)
     assert [event["time"] for event in events] == sorted(event["time"] for event in events)
     assert {event["session_id"] for event in events} == {"s-a", "s-b"}
-    assert b"settings.json: none of the formats openai, otel, claude-code, codex is recognised" in done.stderr
+    assert b"settings.json: none of the formats openai, otel, claude-code, codex, gemini is recognised" in done.stderr
     assert b"of 2 sessions" in done.stderr
 
 

@@ -157,7 +157,7 @@ def test_a_worker_that_has_folded_everything_is_not_behind(
     assert json.loads(done.stdout)["ok"] is True
     assert found[f"group {deployment.app_id}"][1].startswith("Stable, 1 workers on ")
     assert found["clock"][0] == "ok"
-    assert found["rights as worker"] == ("ok", "all that is needed on 14 topics", "")
+    assert found["rights as worker"] == ("ok", "all that is needed on 15 topics", "")
     assert found["lag"][1].startswith("workers are 0 records behind")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -12,20 +14,30 @@ import orjson
 import pytest
 from command_line import trustfold
 from otlp import request, span
-from planted_secrets import events_with, found_in, lines_of_all_kinds
+from planted_secrets import EVENTS, events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
 from trustfold.schemas.redaction import HIDDEN, redact_record
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.topology import LocalTopology
 
 
+@contextmanager
+def open_to_all() -> Iterator[None]:
+    """A umask that takes nothing away from anybody."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which everything was stored: SQLite, and Parquet recorded from it."""
+    """A directory in which everything was stored under a umask of 0: SQLite, and Parquet recorded from it."""
     directory = tmp_path_factory.mktemp("planted")
     lines = lines_of_all_kinds(every=8)
     (directory / "raw.ndjson").write_bytes(b"\n".join(lines))
-    with EmbeddedEngine.open(directory / "kept" / "store.sqlite") as engine:
+    with open_to_all(), EmbeddedEngine.open(directory / "kept" / "store.sqlite") as engine:
         for start in range(0, len(lines), 1000):
             engine.ingest(lines[start : start + 1000])
         recorded = trustfold(
@@ -87,7 +99,7 @@ def test_the_terminal_shows_no_secret(place: Path, command: tuple[str, ...]) -> 
 
 
 def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
-    """Files 0600, directories 0700."""
+    """Files 0600, directories 0700, though the umask would have let everybody read them."""
     for path in (place / "kept", *(place / "kept").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
@@ -100,8 +112,15 @@ def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
         ("letters.ndjson", ("replay", "few.ndjson", "--dead-letters", "letters.ndjson")),
         ("events.ndjson", ("import", "spans.json", "--output", "events.ndjson")),
         ("rows.csv", ("sql", "COPY (FROM failures LIMIT 1) TO 'rows.csv'", "--history", "kept/history")),
+        (
+            "plot.html",
+            (
+                *("whatif", "--search", "--grid", "behaviour.repetitive_calls.minor=2", "--history", "kept/history"),
+                *("--html", "plot.html"),
+            ),
+        ),
     ],
-    ids=["report", "replay", "import", "sql"],
+    ids=["report", "replay", "import", "sql", "whatif"],
 )
 def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: str, command: tuple[str, ...]) -> None:
     """Whatever the umask; a file that was there before keeps its mode."""
@@ -118,11 +137,8 @@ def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: s
             )
         )
     )
-    before = os.umask(0)
-    try:
+    with open_to_all():
         done = trustfold(*command, cwd=place)
-    finally:
-        os.umask(before)
     assert (place / made).exists(), done
     assert stat.S_IMODE((place / made).stat().st_mode) == 0o600
     if made != "rows.csv":
@@ -164,3 +180,13 @@ def test_little_of_ordinary_code_and_prose_is_redacted() -> None:
     rest = re.sub(re.escape(HIDDEN), "", shown)
     assert len(sample) > 100_000
     assert (len(sample) - len(rest)) / len(sample) < 0.01
+
+
+def test_records_seen_before_change_no_redaction() -> None:
+    """Values that are remembered as clean, and times and ids in their place, hide no secret behind them."""
+    clean = EVENTS["tool_call.finished"]
+    for number, (kind, (text, secret)) in enumerate(KINDS.items()):
+        redact_record(orjson.dumps(clean))
+        for field in ("time", "id", "session_id", "tool_name", "result"):
+            left = redact_record(orjson.dumps(clean | {field: text, "call_id": str(number)}))
+            assert secret.encode() not in left, (kind, field)

@@ -63,6 +63,24 @@ def test_events_in_decisions_out(server: Up) -> None:
     assert server.lines(f"/v1/decisions?topics=state,escalations&after={state['offset']}") == []
 
 
+def test_decisions_of_one_session(server: Up) -> None:
+    """Whatever else is decided in between; a follower gets only them, too."""
+    server.post("/v1/events", b"\n".join(BLOCKED))
+    server.post("/v1/events", b"\n".join(value for _, value in mcp_server_dies().records))
+    everything = server.lines("/v1/decisions")
+    own = [one for one in everything if one["value"]["session_id"] == "mcp"]
+    assert 0 < len(own) < len(everything)
+    assert server.lines("/v1/decisions?session=mcp") == own
+    assert server.lines("/v1/decisions?session=mcp&limit=1") == own[:1]
+    assert server.lines(f"/v1/decisions?session=mcp&after={own[0]['offset']}") == own[1:]
+    assert server.lines("/v1/decisions?session=nobody") == []
+    connection = server.connect()
+    connection.request("GET", "/v1/decisions?session=mcp&follow=true")
+    answer = connection.getresponse()
+    assert [json.loads(answer.readline()) for _ in own] == own
+    connection.close()
+
+
 def test_one_object_may_span_lines(server: Up) -> None:
     """A body declared as JSON is one event, however it is laid out; lines are still lines under that name."""
     pretty = json.dumps(json.loads(BLOCKED[0]), indent=2).encode()

@@ -1,0 +1,115 @@
+"""Claude Agent SDK: hooks of a client (docs/frameworks.md).
+
+    options = ClaudeAgentOptions(hooks=trustfold_hooks(guard))
+
+A call that a person must allow is asked about as any other: by `can_use_tool`, or by the rules of the options.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from claude_agent_sdk import HookMatcher
+
+from .conversation import Conversation, Conversations, OpenCall
+
+if TYPE_CHECKING:
+    from ..guard import SyncToolGuard, ToolGuard
+
+EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop")
+
+TIMEOUT_S = 10.0
+"""Seconds after which the agent goes on without an answer of ours."""
+
+
+def trustfold_hooks(
+    guard: ToolGuard | SyncToolGuard, hooks: dict[Any, list[Any]] | None = None, *, model: str = ""
+) -> dict[Any, list[Any]]:
+    """Hooks that guard the calls of an agent, report its turns, and bring nudges to its model.
+
+    The agent's `session_id` is the session; its subagents have one each in it.
+
+    Args:
+        guard: of either kind, on asyncio.
+        hooks: your own, which stay as they are.
+        model: the model that speaks; hooks are not told.
+    """
+    own = _Hooks(guard, model)
+    made = dict(hooks or {})
+    for event in EVENTS:
+        made[event] = [*made.get(event, ()), HookMatcher(hooks=[own.take], timeout=TIMEOUT_S)]
+    return made
+
+
+class _Hooks:
+    """Takes what the agent tells its hooks."""
+
+    def __init__(self, guard: ToolGuard | SyncToolGuard, model: str) -> None:
+        self._conversations = Conversations(guard)
+        self._model = model
+        self._asked: set[str] = set()
+
+    async def take(self, told: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        """Answer one hook."""
+        del context
+        event = told["hook_event_name"]
+        inner = f"/{told['agent_id']}" if told.get("agent_id") else ""
+        conversation = self._conversations.of(self._conversations.name_for(f"{told['session_id']}{inner}"))
+        conversation.session.model = self._model or conversation.session.model
+        call_id = str(told.get("tool_use_id") or tool_use_id or "")
+        match event:
+            case "UserPromptSubmit":
+                await _give_up(conversation)
+                conversation.prompted(str(told.get("prompt") or ""))
+            case "PreToolUse":
+                return await self._before(conversation, told, call_id)
+            case "PostToolUse":
+                await self._after(conversation, told, call_id, told.get("tool_response"))
+            case "PostToolUseFailure":
+                error = {"isError": True, "content": [{"type": "text", "text": str(told.get("error") or "")}]}
+                await self._after(conversation, told, call_id, None if told.get("is_interrupt") else error)
+            case _:
+                await _give_up(conversation)
+                conversation.said(str(told.get("last_assistant_message") or ""))
+                conversation.turn_over()
+                return {}
+        nudges = conversation.nudges()
+        return _answer(event, additionalContext=nudges) if nudges else {}
+
+    async def _before(self, conversation: Conversation, told: Any, call_id: str) -> dict[str, Any]:
+        name, args = told["tool_name"], told["tool_input"]
+        if pause := conversation.pause():
+            return _answer("PreToolUse", permissionDecision="deny", permissionDecisionReason=pause)
+        if question := conversation.question(name, args):
+            self._asked.add(call_id)  # begun when it has ended: a person may think about it, and may say no
+            reason = f"trustfold: {question}"
+            return _answer("PreToolUse", permissionDecision="ask", permissionDecisionReason=reason)
+        call = OpenCall(conversation, name, args, call_id=call_id)
+        if refusal := await call.begin():
+            return _answer("PreToolUse", permissionDecision="deny", permissionDecisionReason=refusal)
+        conversation.open_calls[call_id] = call
+        return {}
+
+    async def _after(self, conversation: Conversation, told: Any, call_id: str, output: Any) -> None:
+        call = conversation.open_calls.pop(call_id, None)
+        if call is None and call_id in self._asked:
+            self._asked.discard(call_id)
+            call = OpenCall(conversation, told["tool_name"], told["tool_input"], call_id=call_id, approved=True)
+            await call.begin()
+        if call is None:
+            return
+        if output is None and told["hook_event_name"] == "PostToolUseFailure":
+            await call.cancel()
+        else:
+            await call.end(output)
+
+
+async def _give_up(conversation: Conversation) -> None:
+    """Close what nobody has ended: the calls that somebody else has denied."""
+    while conversation.open_calls:
+        _, call = conversation.open_calls.popitem()
+        await call.cancel()
+
+
+def _answer(event: str, **fields: str) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": event, **fields}}

@@ -1,0 +1,274 @@
+"""What the adapters of frameworks have in common: conversations as sessions of a guard, calls, nudges, refusals.
+
+An adapter says which conversation the framework is in and hands over what happens there; what the model is told, and
+when a call is not made, is decided here, alike for all frameworks (docs/frameworks.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ..guard.blocking import call_on
+from ..guard.clock import new_id
+from ..guard.errors import EnvelopeRejected
+from ..guard.session import CURRENT, GuardSession
+from ..guard.sync import SyncToolGuard
+from ..schemas.settings import SettingsOverrides
+
+if TYPE_CHECKING:
+    from ..guard import ToolGuard, ToolResult
+
+MAX_CONVERSATIONS = 1000
+"""Sessions kept for their next run; beyond that the one unused longest is ended."""
+
+MAX_TOLD = 1000
+"""Messages of a conversation that are known to be reported."""
+
+SETTINGS = SettingsOverrides(rules={"behaviour": {"stalled_turn": {"enabled": False}}})
+"""A run that is interrupted, or raises, ends without a word to its middleware; its silence says nothing."""
+
+NOT_AGAIN = "Do not try it again; do something else or ask the user."
+PAUSED = "{}. Stop calling tools now; say what you were trying to do, and ask the user."
+DECLINED = "'{}' was not permitted: {}"
+
+
+_INSIDE: ContextVar[str] = ContextVar("trustfold_inside", default="")
+"""Session id for agents that the tool call around them runs."""
+
+
+class Conversation:
+    """One conversation of an agent; safe to use from several threads.
+
+    Attributes:
+        session: its session of the guard.
+        open_calls: calls between two hooks of a framework, by their ids.
+    """
+
+    def __init__(self, guard: ToolGuard, session: GuardSession) -> None:
+        """Begin with a session that has begun."""
+        self.session = session
+        self._guard = guard
+        self._declined: dict[str, str] = {}
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self._turn_open = False
+        self._lock = Lock()
+        self.open_calls: dict[str, OpenCall] = {}
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def prompted(self, text: str, message_id: str = "") -> None:
+        """The user has said something: a turn of the model begins. A message with an id is reported once."""
+        if self._is_new(message_id):
+            self.turn_over()
+            self.session.inbox.resume()
+            self.session.user_message(text)
+            self._begin_turn()
+
+    def said(self, text: str, *, model: str = "", message_id: str = "") -> None:
+        """The model has said something, perhaps nothing but calls. A message with an id is reported once."""
+        self.session.model = model or self.session.model
+        if self._is_new(message_id):
+            self._declined.clear()  # the calls of another message; models may use an id again
+            self._begin_turn()
+            if text.strip():
+                self.session.model_text(text)
+
+    def turn_over(self) -> None:
+        """The model has answered."""
+        if self._turn_open:
+            self._turn_open = False
+            self.session.end_turn()
+
+    def _begin_turn(self) -> None:
+        if not self._turn_open:
+            self._turn_open = True
+            self.session.begin_turn()
+
+    def _is_new(self, message_id: str) -> bool:
+        if not message_id:
+            return True
+        with self._lock:
+            new = message_id not in self._told
+            self._told[message_id] = None
+            while len(self._told) > MAX_TOLD:
+                self._told.popitem(last=False)
+        return new
+
+    # --- what is said to the model ------------------------------------------------------------------------------------
+
+    def nudges(self) -> str:
+        """What is to be said with the next request to the model, each nudge once; empty where there is nothing.
+
+        A plain text: a system message in the middle of a conversation is refused by several vendors.
+        """
+        if self._guard.settings.shadow:
+            return ""
+        return "\n\n".join(message["content"] for message in self.session.messages())
+
+    def pause(self) -> str:
+        """Why no tool is called until the user speaks again; empty where calls may go on."""
+        inbox = self.session.inbox
+        if not inbox.paused or self._guard.settings.shadow:
+            return ""
+        return "trustfold: " + PAUSED.format(inbox.pause_reason.rstrip("."))
+
+    def question(self, tool_name: str, args: Any) -> str:
+        """Why a person must allow a call; empty where nobody needs to."""
+        if self._guard.settings.shadow or not isinstance(args, Mapping):
+            return ""
+        found = self._guard.check(tool_name, args, session_id=self.session.session_id)
+        return found.message if found.ask else ""
+
+    def decline(self, call_id: str, tool_name: str, reason: str = "") -> None:
+        """Note that a person has declined a call: it stays declined where the framework comes to it again."""
+        declined = DECLINED.format(tool_name, reason or "the user said no")
+        self._declined[call_id] = f"trustfold: {declined}. {NOT_AGAIN}"
+
+    def declined(self, call_id: str) -> str:
+        """What the model is told of a call that a person has declined; empty of every other."""
+        return self._declined.get(call_id, "")
+
+    @staticmethod
+    def refusal(result: ToolResult) -> str:
+        """What the model is told of a call that the guard has not made or not waited for; empty where it was made."""
+        if result.error is None or result.exception is not None or not (result.refused or result.output is None):
+            return ""
+        return f"trustfold: {result.error.message}. {NOT_AGAIN}" if result.refused else result.error.message
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(self, tool_name: str, function: Callable[..., Any], args: Any, **options: Any) -> ToolResult:
+        """Make a guarded call, whichever loop this is; `function` runs here.
+
+        Raises:
+            BaseException: what steers the program; `ToolGuard.call` says which.
+        """
+        guard, home = self._guard, self._guard.home
+        options["session_id"] = self.session.session_id
+
+        async def run(**given: Any) -> Any:
+            with self._inside(options.get("call_id")):
+                made = function(**given)
+                return await made if inspect.isawaitable(made) else made
+
+        if home is None or home is asyncio.get_running_loop() or not home.is_running():
+            return await guard.call(tool_name, run, args, **options)
+        return await call_on(home, guard, tool_name, run, args, **options)
+
+    def call_blocking(self, tool_name: str, function: Callable[..., Any], args: Any, **options: Any) -> ToolResult:
+        """Make a guarded call from a thread that waits; `function` runs in it."""
+
+        def run(**given: Any) -> Any:
+            with self._inside(options.get("call_id")):
+                return function(**given)
+
+        return self._guard.blocking.call(tool_name, run, args, session_id=self.session.session_id, **options)
+
+    @contextmanager
+    def _inside(self, call_id: str | None) -> Iterator[None]:
+        token = _INSIDE.set(f"{self.session.session_id}/{call_id or new_id(self._guard.clock.now_ms())}"[-256:])
+        try:
+            yield
+        finally:
+            _INSIDE.reset(token)
+
+
+class OpenCall:
+    """A guarded call that a framework makes by itself between two of its hooks; each is made once."""
+
+    def __init__(self, conversation: Conversation, tool_name: str, args: Any, **options: Any) -> None:
+        """Prepare a call; `options` are those of `Conversation.call`."""
+        self._conversation = conversation
+        self._tool_name = tool_name
+        self._args = args if isinstance(args, Mapping) else {"arguments": args}
+        self._options = {**options, "max_attempts": 1, "dedupe_mode": "disabled"}
+        self._task: asyncio.Task[ToolResult] | None = None
+        self._ended: asyncio.Future[Any] | None = None
+
+    async def begin(self) -> str:
+        """Ask the guard and announce the call; returns what the model is told where it is not made, else nothing."""
+        loop = asyncio.get_running_loop()
+        begun, ended = loop.create_future(), loop.create_future()
+
+        async def run(**_: Any) -> Any:
+            begun.set_result(None)
+            return await ended
+
+        self._ended = ended
+        self._task = loop.create_task(self._conversation.call(self._tool_name, run, self._args, **self._options))
+        await asyncio.wait({begun, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            return ""
+        return self._conversation.refusal(self._task.result())
+
+    async def end(self, output: Any) -> None:
+        """The framework has made the call; `output` is its result, or the exception that it has ended with."""
+        if self._task is None or self._ended is None or self._ended.done() or self._task.done():
+            return
+        if isinstance(output, BaseException):
+            self._ended.set_exception(output)
+        else:
+            self._ended.set_result(output)
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.exception()  # what steers is the framework's to raise
+
+    async def cancel(self) -> None:
+        """The framework has not made the call after all."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+
+class Conversations:
+    """The conversations of one guard, by the names that a framework gives them; safe to use from several threads."""
+
+    def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
+        """Serve a guard of either kind."""
+        self.guard: ToolGuard = guard.guard if isinstance(guard, SyncToolGuard) else guard
+        self._known: OrderedDict[str, Conversation] = OrderedDict()
+        self._lock = Lock()
+
+    def name_for(self, name: str = "") -> str:
+        """Session id of a run: the surrounding session's, else the framework's own name, else a new one.
+
+        An agent that another one calls as a tool has a session of its own, named after that call: what it does is no
+        loop of the other one.
+        """
+        if name_inside := inside():
+            return name_inside
+        surrounding = CURRENT.get()
+        return surrounding.session_id if surrounding is not None else name[-256:] or new_id(self.guard.clock.now_ms())
+
+    def of(self, name: str) -> Conversation:
+        """The conversation with a session id; begins its session unless it has begun."""
+        surrounding = CURRENT.get()
+        with self._lock:
+            known = self._known.pop(name, None)
+            if surrounding is not None and surrounding.session_id == name:
+                if known is None or known.session is not surrounding:
+                    known = Conversation(self.guard, surrounding)
+            elif known is None:
+                known = Conversation(self.guard, GuardSession(self.guard, name, settings=SETTINGS).begin())
+            self._known[name] = known
+            while len(self._known) > MAX_CONVERSATIONS:
+                _, oldest = self._known.popitem(last=False)
+                oldest.session.end("unused")
+        return known
+
+
+def inside() -> str:
+    """Session id for an agent that runs inside of a tool call; empty outside of any."""
+    return _INSIDE.get()
+
+
+def is_no_call(result: ToolResult) -> bool:
+    """Whether a call cannot be put into events at all: the framework shall make it, or say itself what is wrong."""
+    return isinstance(result.exception, EnvelopeRejected)

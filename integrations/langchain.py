@@ -1,0 +1,273 @@
+"""LangChain and LangGraph: a middleware for `create_agent`, a tool node for other graphs (docs/frameworks.md).
+
+    create_agent(model, tools, middleware=[TrustfoldMiddleware(guard)])
+    graph.add_node("tools", guarded_tool_node(tools, guard))
+
+A call that a person must allow interrupts the graph as `HumanInTheLoopMiddleware(interrupt_mode="per_call")` does, and
+is answered as that is: `Command(resume={"type": "approve"})`, or `{"type": "reject", "message": …}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+
+import orjson
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import AgentState, PrivateStateAttr
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.config import get_config
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+
+from .conversation import Conversation, Conversations, is_no_call
+
+if TYPE_CHECKING:
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
+    from ..guard import SyncToolGuard, ToolGuard, ToolResult
+
+Answer = ToolMessage | Command[Any]
+
+NUDGE = {"lc_source": "trustfold"}
+"""Marks a nudge in the history; the user has not said it."""
+
+
+class TrustfoldState(AgentState[Any]):
+    """What the middleware keeps in the state of an agent: the id of its session."""
+
+    trustfold_session: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
+
+
+class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
+    """Guards the tool calls of an agent, reports its texts and turns, and brings nudges into its next request.
+
+    A thread is a session; without a checkpointer each run is one. Put it first in the list: what other middleware tries
+    again inside of it is one call.
+    """
+
+    state_schema = TrustfoldState
+
+    def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
+        """Serve a guard of either kind; agents may share the middleware."""
+        super().__init__()
+        self._conversations = Conversations(guard)
+
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        """A run begins, with what the user has said since the model spoke last."""
+        del runtime
+        name = _name(self._conversations)
+        conversation = self._conversations.of(name)
+        said: list[HumanMessage] = []
+        for message in reversed(state["messages"]):
+            if not isinstance(message, HumanMessage) or message.additional_kwargs == NUDGE:
+                break
+            said.insert(0, message)
+        for message in said:
+            conversation.prompted(message.text, message.id or "")
+        return {"trustfold_session": name}
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        """As `before_agent`."""
+        return self.before_agent(state, runtime)
+
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Bring waiting nudges into the request."""
+        del runtime
+        nudges = self._conversation(state).nudges()
+        return {"messages": [HumanMessage(nudges, additional_kwargs=NUDGE)]} if nudges else None
+
+    async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """As `before_model`."""
+        return self.before_model(state, runtime)
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Report what the model has said."""
+        del runtime
+        _report(self._conversation(state), state["messages"])
+
+    async def aafter_model(self, state: Any, runtime: Any) -> None:
+        """As `after_model`."""
+        self.after_model(state, runtime)
+
+    def after_agent(self, state: Any, runtime: Any) -> None:
+        """End the turn."""
+        del runtime
+        self._conversation(state).turn_over()
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> None:
+        """As `after_agent`."""
+        self.after_agent(state, runtime)
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]) -> Answer:
+        """Make a tool call a guarded one."""
+        return _GuardedCall(self._conversation(request.state), request).make(handler)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
+    ) -> Answer:
+        """As `wrap_tool_call`."""
+        return await _GuardedCall(self._conversation(request.state), request).amake(handler)
+
+    def _conversation(self, state: Any) -> Conversation:
+        name = state.get("trustfold_session") if isinstance(state, Mapping) else None
+        return self._conversations.of(name or _name(self._conversations))
+
+
+def guarded_tool_node(
+    tools: Sequence[Any], guard: ToolGuard | SyncToolGuard, *, messages_key: str = "messages", **options: Any
+) -> ToolNode:
+    """A `ToolNode` whose calls are guarded, for graphs of one's own.
+
+    It sees the model's texts that come with calls, and brings nudges in with the results; a thread of a checkpointer,
+    or a surrounding `guard.session`, is the session.
+
+    Args:
+        tools: as of `ToolNode`.
+        guard: of either kind.
+        messages_key: as of `ToolNode`.
+        options: further ones of `ToolNode`, without wrappers of calls.
+    """
+    conversations = Conversations(guard)
+
+    def call_of(request: ToolCallRequest) -> _GuardedCall:
+        state = request.state
+        messages = state if isinstance(state, list) else _member(state, messages_key) or []
+        conversation = conversations.of(_name(conversations))
+        _report(conversation, messages, asked=True)
+        alone = not messages or len(getattr(messages[-1], "tool_calls", ())) < 2
+        return _GuardedCall(conversation, request, alone=alone)
+
+    def wrap(request: ToolCallRequest, execute: Callable[[ToolCallRequest], Answer]) -> Answer:
+        call = call_of(request)
+        return call.with_nudges(call.make(execute))
+
+    async def awrap(request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Answer]]) -> Answer:
+        call = call_of(request)
+        return call.with_nudges(await call.amake(execute))
+
+    return ToolNode(tools, messages_key=messages_key, wrap_tool_call=wrap, awrap_tool_call=awrap, **options)
+
+
+class _GuardedCall:
+    """One tool call on its way through the guard."""
+
+    def __init__(self, conversation: Conversation, request: ToolCallRequest, *, alone: bool = True) -> None:
+        self._conversation = conversation
+        self._request = request
+        self._alone = alone
+        self._name = request.tool_call["name"]
+        self._args = request.tool_call["args"]
+        self._id = request.tool_call["id"] or ""
+        self._made: list[Answer] = []
+
+    def make(self, handler: Callable[[ToolCallRequest], Answer]) -> Answer:
+        """Make it in this thread."""
+        if refusal := self._refusal():
+            return self._failed(refusal)
+
+        def run(**_: Any) -> Any:
+            return self._seen(handler(self._request))
+
+        options = {"call_id": self._id, "approved": self._approved()}
+        result = self._conversation.call_blocking(self._name, run, self._args, **options)
+        return handler(self._request) if is_no_call(result) else self._answer(result)
+
+    async def amake(self, handler: Callable[[ToolCallRequest], Awaitable[Answer]]) -> Answer:
+        """Make it on this loop."""
+        if refusal := self._refusal():
+            return self._failed(refusal)
+
+        async def run(**_: Any) -> Any:
+            return self._seen(await handler(self._request))
+
+        options = {"call_id": self._id, "approved": self._approved()}
+        result = await self._conversation.call(self._name, run, self._args, **options)
+        return await handler(self._request) if is_no_call(result) else self._answer(result)
+
+    def with_nudges(self, answer: Answer) -> Answer:
+        """The answer with waiting nudges at its end, where it has one that is text."""
+        if not isinstance(answer, ToolMessage) or not isinstance(answer.content, str):
+            return answer
+        nudges = self._conversation.nudges()
+        return answer.model_copy(update={"content": f"{answer.content}\n\n{nudges}"}) if nudges else answer
+
+    def _refusal(self) -> str:
+        """Why the call is not even asked about; empty where it may be."""
+        return self._conversation.declined(self._id) or self._conversation.pause()
+
+    def _approved(self) -> bool | None:
+        """What a person says to the call; None where nobody needs to be asked, or nobody can be.
+
+        Raises:
+            GraphInterrupt: the graph waits for the answer.
+        """
+        question = self._conversation.question(self._name, self._args)
+        if not question or get_config().get("configurable", {}).get("__pregel_checkpointer") is None:
+            return None
+        about = {"type": "tool_approval", "tool_call_id": self._id, "name": self._name, "args": self._args}
+        answer = interrupt({**about, "description": f"trustfold: {question}"})
+        if isinstance(answer, Mapping) and self._id in answer:
+            answer = answer[self._id]
+        elif not self._alone:
+            # Calls of one task get their answers in the order in which they happen to ask.
+            answer = {"message": f"the answer did not name the call; answer {{{self._id!r}: {{'type': 'approve'}}}}"}
+        approved = isinstance(answer, Mapping) and answer.get("type") == "approve"
+        if not approved:
+            reason = answer.get("message") if isinstance(answer, Mapping) else None
+            self._conversation.decline(self._id, self._name, str(reason or ""))
+        return approved
+
+    def _seen(self, answer: Answer) -> Any:
+        """Keep an answer, and show the guard of it what the model will read."""
+        self._made[:] = [answer]
+        if not isinstance(answer, ToolMessage):
+            return {"command": repr(answer)[:1000]}
+        if answer.status == "error":
+            return {"isError": True, "content": answer.text}
+        if isinstance(answer.content, str) and answer.content.startswith("{"):
+            try:
+                return orjson.loads(answer.content)
+            except orjson.JSONDecodeError:
+                pass
+        return answer.content
+
+    def _answer(self, result: ToolResult) -> Answer:
+        if refusal := self._conversation.declined(self._id) or self._conversation.refusal(result):
+            return self._failed(refusal)
+        if result.exception is not None:
+            raise result.exception
+        if self._made:
+            return self._made[0]
+        # A twin of this call was made.
+        content = result.output if isinstance(result.output, str | list) else orjson.dumps(result.output).decode()
+        return ToolMessage(content, tool_call_id=self._id, name=self._name, status="success" if result.ok else "error")
+
+    def _failed(self, text: str) -> ToolMessage:
+        return ToolMessage(text, tool_call_id=self._id, name=self._name, status="error")
+
+
+def _name(conversations: Conversations) -> str:
+    """Session id of the graph that runs here."""
+    try:
+        given = get_config().get("configurable", {})
+    except RuntimeError:
+        given = {}
+    return conversations.name_for(str(given.get("thread_id") or ""))
+
+
+def _report(conversation: Conversation, messages: Sequence[Any], *, asked: bool = False) -> None:
+    """Report the last message if the model has said it, and with `asked` what the user had said before."""
+    if not messages or not isinstance(messages[-1], AIMessage):
+        return
+    if asked:
+        user = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
+        if user is not None and user.id:
+            conversation.prompted(user.text, user.id)
+    last = messages[-1]
+    model = last.response_metadata.get("model_name") or last.response_metadata.get("model") or ""
+    conversation.said(last.text, model=str(model), message_id=last.id or "")
+
+
+def _member(state: Any, name: str) -> Any:
+    return state.get(name) if isinstance(state, Mapping) else getattr(state, name, None)

@@ -1,0 +1,203 @@
+"""OpenAI Agents: hooks of a run, and guarded tools (docs/frameworks.md).
+
+    trustfold = TrustfoldHooks(guard)
+    agent = Agent(name="…", tools=trustfold.guarded([look, order]))
+    result = await Runner.run(agent, "…", hooks=trustfold)
+
+A call that a person must allow is an interruption of the run, as one of a tool with `needs_approval` is.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from agents import Agent, FunctionTool, ModelResponse, RunContextWrapper, RunHooks, Tool
+
+from .conversation import MAX_CONVERSATIONS, Conversation, Conversations, inside, is_no_call
+
+if TYPE_CHECKING:
+    from agents.tool_context import ToolContext
+
+    from ..guard import SyncToolGuard, ToolGuard
+
+_OWN = "trustfold_needs_approval"
+"""What a guarded tool had as `needs_approval`, in its dictionary."""
+
+NOT_ASKED = "trustfold: {}. Nobody has been asked yet; call it again, and the user will be."
+
+Invoke = Callable[["ToolContext[Any]", str], Awaitable[Any]]
+
+
+class TrustfoldHooks(RunHooks[Any]):
+    """Reports what the model says in a run, and brings nudges into its next request.
+
+    A run and those that go on with its history are a session, unless a `guard.session` surrounds them. Hooks of your
+    own: derive from this class.
+    """
+
+    def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
+        """Serve a guard of either kind; runs may share the hooks."""
+        self._conversations = Conversations(guard)
+        self._runs: OrderedDict[tuple[int, str], tuple[object, str]] = OrderedDict()
+        self._calls: OrderedDict[str, str] = OrderedDict()
+        self._asked: dict[str, list[dict[str, Any]]] = {}
+        self._lock = Lock()
+
+    def guarded(self, tools: Iterable[Tool]) -> list[Tool]:
+        """Guarded copies of function tools and agents as tools; tools that run elsewhere stay as they are."""
+        return [self._guarded(tool) if isinstance(tool, FunctionTool) else tool for tool in tools]
+
+    async def on_llm_start(
+        self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
+    ) -> None:
+        """Report what the user has said, and add waiting nudges to the request."""
+        del agent, system_prompt
+        calls = (str(item.get("call_id")) for item in reversed(input_items) if isinstance(item, Mapping))
+        conversation, new = self._conversation(context, next((one for one in calls if one in self._calls), ""))
+        if new:
+            for text in _said_by_user(input_items):
+                conversation.prompted(text)
+        if nudges := conversation.nudges():
+            input_items.append({"role": "user", "content": nudges})
+
+    async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
+        """Report what the model has said, and have its calls be asked about that a person must allow."""
+        conversation, _ = self._conversation(context)
+        model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
+        texts = [
+            getattr(part, "text", "")
+            for item in response.output
+            if getattr(item, "type", "") == "message"
+            for part in getattr(item, "content", ())
+        ]
+        conversation.said("".join(texts), model=str(model or ""))
+        for item in response.output:
+            if getattr(item, "type", "") == "function_call":
+                self._note(conversation, item)
+        for tool in agent.tools:
+            if isinstance(tool, FunctionTool) and _OWN in vars(tool):
+                self._ask_as_needed(conversation, tool)
+
+    async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+        """End the turn."""
+        del agent, output
+        self._conversation(context)[0].turn_over()
+
+    def _conversation(self, context: RunContextWrapper[Any], call_id: str = "") -> tuple[Conversation, bool]:
+        """The conversation of a run, and whether it is met for the first time.
+
+        All contexts of a run share its usage; one that goes on after an interruption is known by the calls it makes.
+        """
+        usage = context.usage
+        place = (id(usage), inside())
+        with self._lock:
+            known = self._runs.get(place)
+            name = known[1] if known else self._calls.get(call_id) or self._conversations.name_for()
+            if known is None:
+                self._runs[place] = (usage, name)
+                _forget(self._runs)
+        return self._conversations.of(name), known is None
+
+    def _note(self, conversation: Conversation, item: Any) -> None:
+        """Note a call that the model wants to make."""
+        args = _read(item.arguments)
+        with self._lock:
+            self._calls[item.call_id] = conversation.session.session_id
+            _forget(self._calls)
+            if conversation.question(item.name, args):
+                self._asked.setdefault(item.name, []).append(args)
+
+    def _ask_as_needed(self, conversation: Conversation, tool: FunctionTool) -> None:
+        """Have a tool ask for approval as long as one of its calls must be approved.
+
+        Not always: where a function decides about approval, the framework asks about all arguments that it would
+        convert.
+        """
+        with self._lock:
+            waiting = [args for args in self._asked.pop(tool.name, ()) if conversation.question(tool.name, args)][-100:]
+            if waiting:
+                self._asked[tool.name] = waiting
+        own = vars(tool)[_OWN]
+        tool.needs_approval = self._asking(tool.name, own) if waiting else own
+
+    def _guarded(self, tool: FunctionTool) -> FunctionTool:
+        made = copy.copy(tool)
+        # Inside of the framework's own handling of failures, which turns exceptions into texts.
+        inner = getattr(made.on_invoke_tool, "_invoke_tool_impl", None)
+        if inner is None or made.on_invoke_tool is tool.on_invoke_tool:
+            made.on_invoke_tool = self._invoking(tool.name, tool.on_invoke_tool)
+        else:
+            made.on_invoke_tool._invoke_tool_impl = self._invoking(tool.name, inner)  # noqa: SLF001
+        vars(made)[_OWN] = tool.needs_approval
+        return made
+
+    def _invoking(self, name: str, invoke: Invoke) -> Invoke:
+        @functools.wraps(invoke)
+        async def invoke_guarded(context: ToolContext[Any], arguments: str) -> Any:
+            conversation, _ = self._conversation(context, context.tool_call_id)
+            args = _read(arguments)
+            approved = context.is_tool_approved(context.tool_name, context.tool_call_id) or None
+            if pause := conversation.pause():
+                return pause
+            if not approved and (question := conversation.question(name, args)):
+                return NOT_ASKED.format(question)  # it must be approved only since the framework looked
+
+            async def run(**_: Any) -> Any:
+                return await invoke(context, arguments)
+
+            result = await conversation.call(name, run, args, call_id=context.tool_call_id, approved=approved)
+            if is_no_call(result):
+                return await invoke(context, arguments)
+            if refusal := conversation.refusal(result):
+                return refusal
+            if result.exception is not None:
+                raise result.exception
+            return result.output
+
+        return invoke_guarded
+
+    def _asking(self, name: str, own: Any) -> Callable[..., Awaitable[bool]]:
+        async def needs_approval(context: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
+            asked = own(context, args, call_id) if callable(own) else own
+            if await asked if inspect.isawaitable(asked) else asked:
+                return True
+            return bool(self._conversation(context, call_id)[0].question(name, args))
+
+        return needs_approval
+
+
+def _forget(things: OrderedDict[Any, Any]) -> None:
+    while len(things) > MAX_CONVERSATIONS:
+        things.popitem(last=False)
+
+
+def _read(arguments: str) -> dict[str, Any]:
+    """Arguments as an object; the framework says itself what is wrong with others."""
+    try:
+        read = json.loads(arguments or "{}")
+    except ValueError:
+        return {"arguments": arguments}
+    return read if isinstance(read, dict) else {"arguments": read}
+
+
+def _said_by_user(items: Iterable[Any]) -> list[str]:
+    """What the user has said since the model was heard last."""
+    said: list[str] = []
+    for item in reversed(list(items)):
+        if not isinstance(item, Mapping) or item.get("role") != "user":
+            break
+        content = item.get("content")
+        parts = (
+            [content]
+            if isinstance(content, str)
+            else [one.get("text", "") for one in content or () if isinstance(one, Mapping)]
+        )
+        said.insert(0, "".join(str(one) for one in parts))
+    return said

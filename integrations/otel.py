@@ -1,0 +1,187 @@
+"""OpenTelemetry as events, as it is exported: spans of frameworks, and the log events of coding agents.
+
+Spans are read as `trustfold import --format otel` reads a file of them. Coding agents export log events in place of
+spans: `claude_code.tool_result`, `codex.tool_result`, `gemini_cli.tool_call` (and Qwen Code's) are calls, `user_prompt`
+is a message of the user, and any of their events says which model speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from ..guard.redaction import redact, secrets_in
+from ..history.importers import Defaults, Run
+from ..history.importers.base import Session, attempted
+from ..history.importers.otel import Before, SpanLog, is_model, is_tool
+from ..history.importers.results import GOOD, Ending, failed
+from ..history.importers.values import arguments_of, first_name, name_of, structured, time_of
+from ..schemas.otlp_spans import attributes_of, spans_of
+
+_CALLS = frozenset(
+    {"claude_code.tool_result", "codex.tool_result", "gemini_cli.tool_call", "qwen-code.tool_call", "tool_result"}
+)
+_PROMPTS = frozenset(
+    {"claude_code.user_prompt", "codex.user_prompt", "gemini_cli.user_prompt", "qwen-code.user_prompt", "user_prompt"}
+)
+_ARGUMENTS = ("arguments", "function_args", "tool_input", "tool_parameters")
+_REFUSALS = frozenset({"reject", "denied", "abort"})
+
+Document = dict[str, Any]
+
+
+class Unreadable(ValueError):
+    """An export that cannot be read; the message says why."""
+
+
+class Exports:
+    """Everything that is exported to one place.
+
+    What sessions have said so far is remembered between exports. After each, say `keep` or `undo`.
+    """
+
+    def __init__(self, workspace: str = "") -> None:
+        """Begin with nothing heard; `workspace`: of all events, in place of the `service.name` of their resource."""
+        self._workspace = workspace
+        self._before = Before()
+
+    def traces(self, document: Document) -> list[bytes]:
+        """Events of an export of spans, as OTLP's JSON has it.
+
+        Raises:
+            Unreadable: it is none, or a span of a call cannot be read.
+        """
+        _check(document, "resourceSpans")
+        defaults = self._defaults()
+        log = SpanLog(defaults, self._before)
+        for span in attempted(document, spans_of, defaults):
+            if (is_tool(span) or is_model(span)) and (span.start is None or span.end is None):
+                raise Unreadable(f"span {span.id[:32]!r} has no time, or one outside of the years 2000 to 2099")
+            log.add(span)
+        return self._whole(list(log.events()), defaults)
+
+    def logs(self, document: Document) -> list[bytes]:
+        """Events of an export of log records, as OTLP's JSON has it.
+
+        Raises:
+            Unreadable: it is none, or a record of a call cannot be read.
+        """
+        _check(document, "resourceLogs")
+        defaults = self._defaults()
+        made = [
+            event
+            for resource, record in _records(document)
+            for event in attempted((resource, record), lambda one: self._record(*one, defaults), defaults)
+        ]
+        return self._whole(made, defaults)
+
+    def keep(self) -> None:
+        """The events of the latest export are durable."""
+        self._before.keep()
+
+    def undo(self) -> None:
+        """The latest export was not taken; it may come again."""
+        self._before.undo()
+
+    def _defaults(self) -> Defaults:
+        return Defaults(workspace=self._workspace, source="otel", run=Run(redact=redact, secrets_in=secrets_in))
+
+    def _whole(self, events: list[bytes], defaults: Defaults) -> list[bytes]:
+        if defaults.run.skipped.count:
+            raise Unreadable(defaults.run.skipped.first[0].removeprefix("otel: "))
+        return events
+
+    def _record(self, resource: Document, record: Document, defaults: Defaults) -> Iterator[bytes]:
+        given = resource | attributes_of(record)
+        kind = first_name(given, "event.name") or name_of(record.get("eventName")) or _body_of(record)
+        name = first_name(given, "session.id", "conversation.id", "gen_ai.conversation.id")
+        if not name:
+            return
+        told = self._before.of(name)
+        told.model = first_name(given, "model", "gen_ai.request.model") or told.model
+        if kind not in _CALLS and kind not in _PROMPTS:
+            return
+        at = _time_of(record, given)
+        session = Session(name, defaults, first_name(given, "service.name"))
+        session.turn, session.model = told.turn, told.model
+        session.at(blake2b(orjson.dumps(record, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest())
+        if kind in _PROMPTS:
+            yield from session.said_by_user(at)
+            told.turn = session.turn
+        else:
+            yield from _call(session, given, at)
+
+
+def _call(session: Session, given: Document, at: int) -> Iterator[bytes]:
+    took = _number(given.get("duration_ms"))
+    call_id = first_name(given, "call_id", "tool_use_id", "tool_call_id") or "call"
+    tool = first_name(given, "tool_name", "function_name")
+    arguments = next((given[name] for name in _ARGUMENTS if given.get(name)), None)
+    server = first_name(given, "mcp_server_name", "mcp_server")
+    yield session.started(
+        call_id, tool, _plain(arguments_of(arguments)), at - int(took or 0), **({"service": server} if server else {})
+    )
+    yield from session.finished(call_id, structured(given.get("output")), at, ending=_ending(given), duration_ms=took)
+
+
+def _plain(arguments: Document) -> Document:
+    """Arguments under the names that the tool has for them: Claude Code's export calls a shell's `bash_command`."""
+    command = arguments.get("full_command") or arguments.get("bash_command")
+    return {"command": command} if command else arguments
+
+
+def _ending(given: Document) -> Ending:
+    if str(given.get("success")).lower() != "false":
+        return GOOD
+    text = next((str(given[name]) for name in ("error", "error_message", "output") if given.get(name)), "")
+    if str(given.get("decision", given.get("decision_type"))).lower() in _REFUSALS:
+        return failed(text, "user_rejected")
+    return failed(text, first_name(given, "error_type", "error.type"))
+
+
+def _check(document: Document, name: str) -> None:
+    if not isinstance(document.get(name, []), list):
+        raise Unreadable(f'send an object with a list "{name}"')
+
+
+def _records(document: Document) -> Iterator[tuple[Document, Document]]:
+    """Log records with the attributes of their resource."""
+    for resource in document.get("resourceLogs", ()):
+        if not isinstance(resource, dict):
+            raise Unreadable("an element of resourceLogs is no object")
+        about = attributes_of(resource.get("resource"))
+        for scope in resource.get("scopeLogs") or ():
+            records = scope.get("logRecords") if isinstance(scope, dict) else None
+            for record in records if isinstance(records, list) else ():
+                if isinstance(record, dict):
+                    yield about, record
+
+
+def _body_of(record: Document) -> str:
+    body = record.get("body")
+    return name_of(body.get("stringValue")) if isinstance(body, dict) else name_of(body)
+
+
+def _time_of(record: Document, given: Document) -> int:
+    """When it happened, milliseconds.
+
+    Raises:
+        Unreadable: it does not say, or no event may have that time.
+    """
+    times = (record.get("timeUnixNano"), given.get("event.timestamp"), record.get("observedTimeUnixNano"))
+    told = next((time for time in times if time not in {None, "", "0", 0}), None)
+    at = time_of(told)
+    if at is None:
+        raise Unreadable("a record has no time, or one outside of the years 2000 to 2099")
+    return at
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if 0 <= number < 1e12 else None

@@ -1,0 +1,132 @@
+"""Pydantic AI: a capability of an agent (docs/frameworks.md).
+
+    agent = Agent(model, output_type=[str, DeferredToolRequests], capabilities=[TrustfoldCapability(guard)])
+
+A call that a person must allow is deferred, as one whose tool raises `ApprovalRequired` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic_ai import ApprovalRequired, DeferredToolRequests, ModelRetry, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+
+from .conversation import Conversation, Conversations, is_no_call
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import ModelRequestContext
+
+    from ..guard import SyncToolGuard, ToolGuard
+
+
+class TrustfoldCapability(AbstractCapability[Any]):
+    """Guards the tool calls of an agent, reports its texts and turns, and brings nudges into its next request.
+
+    A conversation of the framework (`conversation_id`) is a session.
+    """
+
+    def __init__(self, guard: ToolGuard | SyncToolGuard, *, ask: bool | None = None) -> None:
+        """Serve a guard of either kind; agents may share the capability.
+
+        Args:
+            guard: takes the calls.
+            ask: defer calls that a person must allow; by default where the agent's own `output_type` holds
+                `DeferredToolRequests`. Elsewhere `unattended` of the guard decides.
+        """
+        self._conversations = Conversations(guard)
+        self._ask = ask
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Any]) -> Any:
+        """Report what the user has said, and the end of the turn."""
+        conversation = self._conversation(ctx)
+        if ctx.prompt is not None:
+            parts = [ctx.prompt] if isinstance(ctx.prompt, str) else ctx.prompt
+            conversation.prompted("".join(part for part in parts if isinstance(part, str)))
+        try:
+            return await handler()
+        finally:
+            conversation.turn_over()
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Bring waiting nudges into the request, and into no other."""
+        *before, last = request_context.messages
+        if isinstance(last, ModelRequest) and (nudges := self._conversation(ctx).nudges()):
+            last = replace(last, parts=[*last.parts, UserPromptPart(nudges)])
+        return replace(request_context, messages=[*before, last])
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """Report what the model has said."""
+        del request_context
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        self._conversation(ctx).said(text, model=response.model_name or "")
+        return response
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, handler: Callable[[Any], Any]
+    ) -> Any:
+        """Make a tool call a guarded one."""
+        del tool_def
+        conversation = self._conversation(ctx)
+        if pause := conversation.pause():
+            raise ToolFailed(pause)
+        approved = ctx.tool_call_approved or None
+        if not approved and self._can_ask(ctx) and conversation.question(call.tool_name, call.args_as_dict()):
+            raise ApprovalRequired
+        return await _guarded(conversation, call, lambda: handler(args), approved=approved)
+
+    async def on_tool_validate_error(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, error: Exception
+    ) -> Any:
+        """Report a call whose arguments do not fit; the framework answers it."""
+        del tool_def, args
+        if isinstance(error, ModelRetry):
+            raise error
+
+        async def fail(**_: Any) -> None:
+            raise error
+
+        await self._conversation(ctx).call(call.tool_name, fail, _args(call), call_id=call.tool_call_id)
+        raise error
+
+    def _conversation(self, ctx: RunContext[Any]) -> Conversation:
+        return self._conversations.of(self._conversations.name_for(ctx.conversation_id or ctx.run_id or ""))
+
+    def _can_ask(self, ctx: RunContext[Any]) -> bool:
+        if self._ask is not None:
+            return self._ask
+        given = getattr(ctx.agent, "output_type", None)
+        kinds = given if isinstance(given, list | tuple) else [given]
+        return any(kind is DeferredToolRequests or DeferredToolRequests in get_args(kind) for kind in kinds)
+
+
+async def _guarded(
+    conversation: Conversation, call: ToolCallPart, make: Callable[[], Any], *, approved: bool | None
+) -> Any:
+    async def run(**_: Any) -> Any:
+        return await make()
+
+    result = await conversation.call(call.tool_name, run, _args(call), call_id=call.tool_call_id, approved=approved)
+    if is_no_call(result):
+        return await make()
+    if refusal := conversation.refusal(result):
+        raise ToolFailed(refusal)
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def _args(call: ToolCallPart) -> dict[str, Any]:
+    """Arguments as the model gave them."""
+    try:
+        return dict(call.args_as_dict())
+    except Exception:  # noqa: BLE001 - it gave none that can be read
+        return {"arguments": str(call.args)}

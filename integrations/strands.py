@@ -1,0 +1,124 @@
+"""Strands: hooks of an agent (docs/frameworks.md).
+
+    agent = Agent(model=model, tools=[look], hooks=[TrustfoldHooks(guard)])
+
+A call that a person must allow is an interrupt of the agent; `approve` answers it, and anything else declines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterToolCallEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+    HookProvider,
+    HookRegistry,
+    MessageAddedEvent,
+)
+
+from .conversation import Conversation, Conversations, OpenCall
+
+if TYPE_CHECKING:
+    from ..guard import SyncToolGuard, ToolGuard
+
+INTERRUPT = "trustfold"
+"""Name of our interrupts."""
+
+
+class TrustfoldHooks(HookProvider):
+    """Guards the tool calls of an agent, reports its texts and turns, and brings nudges into its next request.
+
+    The session of an agent (`agent.session_id`) is a session; agents with an id of their own have one each in it.
+    """
+
+    def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
+        """Serve a guard of either kind; agents may share the hooks."""
+        self._conversations = Conversations(guard)
+
+    def register_hooks(self, registry: HookRegistry, **_: Any) -> None:
+        """Take part in what the agent does."""
+        registry.add_callback(MessageAddedEvent, self._on_message)
+        registry.add_callback(BeforeModelCallEvent, self._before_model)
+        registry.add_callback(BeforeToolCallEvent, self._before_tool)
+        registry.add_callback(AfterToolCallEvent, self._after_tool)
+        registry.add_callback(AfterInvocationEvent, self._after_invocation)
+
+    def _on_message(self, event: MessageAddedEvent) -> None:
+        """Report what the user or the model has said."""
+        content = event.message["content"]
+        text = "".join(block["text"] for block in content if "text" in block)
+        if event.message["role"] == "assistant":
+            model = getattr(event.agent.model, "config", None)
+            name = model.get("model_id") if isinstance(model, Mapping) else None
+            self._conversation(event.agent).said(text, model=str(name or ""))
+        elif text and not any("toolResult" in block for block in content):
+            self._conversation(event.agent).prompted(text)
+
+    def _before_model(self, event: BeforeModelCallEvent) -> None:
+        """Bring waiting nudges into the request, at the end of the last message."""
+        last = event.agent.messages[-1] if event.agent.messages else None
+        if last is not None and last["role"] == "user" and (nudges := self._conversation(event.agent).nudges()):
+            last["content"].append({"text": nudges})
+
+    async def _before_tool(self, event: BeforeToolCallEvent) -> None:
+        """Let a call be made, ask the user about it, or answer it with the reason why it is not made."""
+        conversation = self._conversation(event.agent)
+        name, args, call_id = event.tool_use["name"], event.tool_use["input"], event.tool_use["toolUseId"]
+        if event.cancel_tool:
+            return
+        if pause := conversation.pause():
+            event.cancel_tool = pause
+            return
+        approved = None
+        if question := conversation.question(name, args):
+            about = {"type": "tool_approval", "name": name, "args": args, "description": f"trustfold: {question}"}
+            answer = event.interrupt(INTERRUPT, reason=about)
+            approved = answer == "approve" or (isinstance(answer, Mapping) and answer.get("type") == "approve")
+        call = OpenCall(conversation, name, args, call_id=call_id, approved=approved)
+        if refusal := await call.begin():
+            event.cancel_tool = refusal
+        else:
+            conversation.open_calls[call_id] = call
+
+    async def _after_tool(self, event: AfterToolCallEvent) -> None:
+        """End a call."""
+        call = self._conversation(event.agent).open_calls.pop(event.tool_use["toolUseId"], None)
+        if call is None:
+            return
+        if event.cancel_message is not None:
+            await call.cancel()
+        else:
+            await call.end(event.exception or _seen(event.result))
+
+    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+        """End the turn, and the calls that wait for their user."""
+        conversation = self._conversation(event.agent)
+        while conversation.open_calls:
+            _, call = conversation.open_calls.popitem()
+            await call.cancel()
+        conversation.turn_over()
+
+    def _conversation(self, agent: Any) -> Conversation:
+        own = f"/{agent.agent_id}" if agent.agent_id != "default" else ""
+        return self._conversations.of(self._conversations.name_for(f"{agent.session_id}{own}"))
+
+
+def _seen(result: Any) -> Any:
+    """What the model reads of a result; the id of the call is no part of it."""
+    content = result["content"]
+    if result.get("status") == "error":
+        return {"isError": True, "content": content}
+    if len(content) != 1:
+        return content
+    text = content[0].get("text", content[0].get("json", content[0]))
+    if isinstance(text, str) and text.startswith("{"):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass
+    return text

@@ -1,0 +1,215 @@
+"""What the adapters of frameworks have in common, without any framework."""
+
+import ast
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from trustfold.guard import SyncToolGuard, ToolGuard
+from trustfold.guard.testing import guard_for_tests, published, set_state
+from trustfold.integrations import conversation as module
+from trustfold.integrations.conversation import Conversations
+
+FRAMEWORKS = {
+    "agents",
+    "claude_agent_sdk",
+    "crewai",
+    "google",
+    "langchain",
+    "langchain_core",
+    "langgraph",
+    "pydantic_ai",
+    "strands",
+}
+FOLDER = Path(module.__file__).parent
+
+
+def test_no_framework_is_imported_unless_its_adapter_is():
+    """Not even by the core of the adapters."""
+    program = f"""
+import sys
+import trustfold.integrations, trustfold.integrations.conversation
+loaded = {{name.partition(".")[0] for name in sys.modules}}
+assert not loaded & {FRAMEWORKS!r}, loaded & {FRAMEWORKS!r}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_only_adapters_import_a_framework_and_each_only_its_own():
+    """Every other module of the package knows none."""
+    found = {}
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            for name in names:
+                if (root := name.partition(".")[0]) in FRAMEWORKS:
+                    found.setdefault(path.stem, set()).add(root)
+    assert found["langchain"] == {"langchain", "langchain_core", "langgraph"}
+    assert all(len(roots) == 1 for stem, roots in found.items() if stem != "langchain")
+
+
+def kinds(guard):
+    """Types of all published events."""
+    return [event["type"] for event in published(guard)]
+
+
+def test_a_message_with_an_id_is_told_once():
+    """A framework that comes to it again tells nothing new."""
+    guard = guard_for_tests()
+    conversation = Conversations(guard).of("s")
+    for _ in range(2):
+        conversation.prompted("go", "m1")
+        conversation.said("I look.", model="m", message_id="m2")
+    conversation.turn_over()
+    conversation.turn_over()
+    assert kinds(guard) == ["session.started", "user.message", "turn.started", "model.text", "turn.ended"]
+
+
+def test_a_run_that_ended_without_a_word_is_closed_by_the_next():
+    """It was interrupted, or it has raised."""
+    guard = guard_for_tests()
+    conversation = Conversations(guard).of("s")
+    conversation.prompted("one")
+    conversation.prompted("two")
+    turn = ["user.message", "turn.started"]
+    assert kinds(guard) == ["session.started", *turn, "turn.ended", *turn]
+
+
+def test_silence_of_a_framework_is_no_stalled_turn():
+    """Nobody says when a run was broken off."""
+    guard = guard_for_tests()
+    conversation = Conversations(guard).of("s")
+    conversation.prompted("go")
+    guard.clock.move(3600)
+    guard.memory.tick()
+    assert conversation.nudges() == ""
+
+
+def test_the_surrounding_session_wins_and_an_inner_agent_has_its_own():
+    """In coroutines and in threads that wait."""
+    guard = guard_for_tests()
+    conversations = Conversations(guard)
+    names = []
+
+    async def main():
+        async with guard.session("mine"):
+            outer = conversations.of(conversations.name_for("thread"))
+            assert outer.session.session_id == "mine"
+
+            async def tool(**_):
+                names.append(conversations.name_for("thread"))
+
+            await outer.call("delegate", tool, {}, call_id="c1")
+            outer.call_blocking(
+                "delegate", lambda **_: names.append(conversations.name_for("thread")), {}, call_id="c2"
+            )
+
+    asyncio.run(main())
+    assert names == ["mine/c1", "mine/c2"]
+    assert conversations.name_for("thread") == "thread"
+    assert conversations.name_for() != conversations.name_for()
+
+
+def test_many_conversations_are_ended_oldest_first(monkeypatch):
+    """The one unused longest goes."""
+    monkeypatch.setattr(module, "MAX_CONVERSATIONS", 2)
+    guard = guard_for_tests()
+    conversations = Conversations(guard)
+    for name in ("a", "b", "a", "c"):
+        conversations.of(name)
+    assert [event["session_id"] for event in published(guard, "session.ended")] == ["b"]
+
+
+def test_threads_meet_one_conversation():
+    """Its session begins once."""
+    conversations = Conversations(guard_for_tests())
+    met = []
+    threads = [threading.Thread(target=lambda: met.append(conversations.of("s"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(one) for one in met}) == 1
+
+
+def test_a_declined_call_stays_declined_until_the_model_speaks_again():
+    """Models may use the id of a call again."""
+    conversation = Conversations(guard_for_tests()).of("s")
+    conversation.said("", message_id="m1")
+    conversation.decline("c1", "rm", "not today")
+    conversation.said("", message_id="m1")
+    assert "not today" in conversation.declined("c1")
+    conversation.said("", message_id="m2")
+    assert conversation.declined("c1") == ""
+
+
+def test_shadow_asks_and_says_nothing():
+    """What would have been said is in the events."""
+    guard = guard_for_tests(shadow=True)
+    set_state(guard, "trust", "rm", state="escalated", scope="workspace")
+    conversation = Conversations(guard).of("s")
+    conversation.session.inbox.paused = True
+    assert (conversation.question("rm", {}), conversation.pause(), conversation.nudges()) == ("", "", "")
+
+
+@pytest.mark.parametrize("kind", [ToolGuard, SyncToolGuard])
+def test_calls_from_a_foreign_loop_run_their_tool_on_it(kind):
+    """The guard's own work is done on the loop it lives on."""
+    home = asyncio.new_event_loop()
+    thread = threading.Thread(target=home.run_forever)
+    thread.start()
+    guard = SyncToolGuard.in_memory() if kind is SyncToolGuard else ToolGuard.in_memory()
+    if kind is ToolGuard:
+        guard.home = home
+    try:
+        conversation = Conversations(guard).of("s")
+
+        async def tool(**args):
+            await asyncio.sleep(0)
+            return asyncio.get_running_loop(), args
+
+        async def main():
+            result = await conversation.call("t", tool, {"a": 1})
+            assert result.output == (asyncio.get_running_loop(), {"a": 1})
+
+        asyncio.run(main())
+        assert conversation.call_blocking("t", threading.get_ident.__call__, {}).output == threading.get_ident()
+    finally:
+        home.call_soon_threadsafe(home.stop)
+        thread.join()
+        home.close()
+        if kind is SyncToolGuard:
+            guard.close()
+
+
+def test_a_call_from_a_foreign_loop_can_be_cancelled():
+    """The tool is cancelled, and the call ends."""
+    with SyncToolGuard.in_memory() as guard:
+        conversation = Conversations(guard).of("s")
+        ended = []
+
+        async def tool(**_):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(True)
+
+        async def main():
+            task = asyncio.create_task(conversation.call("t", tool, {}))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for _ in range(100):
+                if ended and published(guard.guard, "tool_call.finished"):
+                    break
+                await asyncio.sleep(0.02)
+
+        asyncio.run(main())
+        assert ended
+        assert [event["status"] for event in published(guard.guard, "tool_call.finished")] == ["cancelled"]

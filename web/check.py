@@ -1,0 +1,91 @@
+"""`POST /v1/check`: whether a call would be allowed, for platforms that do not write Python.
+
+    {"tool_name": "bash", "args": {"command": "git push"}, "session_id": "s1", "workspace_id": "shop"}
+        ->  {"allowed": true, "ask": true, "code": "approval_required", "message": "tool 'bash' is escalated - ...",
+             "keys": ["bash|command=git", "bash"]}
+
+The body is a `tool_call.started` event, or some of its fields: only `tool_name` must be there. Nothing is published or
+counted. With `"use": true` an operator's approval by which the call passes is taken: the answer names it in
+`approvals`, nobody else gets it, and the caller repeats that list in the events of the call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ..guard.request import NO_SESSION, recorded_call
+from ..integrations.policy import Policy
+from ..projections.session.calls import args_of
+from ..schemas.codec import decode_event, rfc3339
+from ..schemas.errors import EventRejected
+from ..schemas.events import ToolCallStarted
+from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..schemas.redaction import redact_record
+from ..streams.embedded.bodies import read_body
+from ..streams.embedded.server import Service
+
+STARTED = "tool_call.started"
+
+
+def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
+    """The path of this endpoint; it decides by `policy`, which follows the states of the engine that is served."""
+
+    async def check(request: HttpRequest) -> Response:
+        now_ms = time.time_ns() // 1_000_000
+        event, use = read_check(await read_body(request), now_ms)
+        workspace, user = event.workspace_id, event.user_id
+        if not policy.view.untroubled and event.session_id != NO_SESSION and not (workspace and user):
+            known = await service.read("owner", event.session_id)
+            workspace, user = workspace or known[0], user or known[1]
+        families = service.writer.engine.rules.tools.families
+        call = recorded_call(event, args_of(event), workspace or DEFAULT_WORKSPACE, user or None, families)
+        judged = policy.judge(call, now_ms, use=use)
+        answer: dict[str, Any] = {**judged.decision._asdict(), "keys": call.trust_keys}
+        if judged.approvals:
+            answer["approvals"] = judged.approvals
+        return Response(orjson.dumps(answer), media_type="application/json")
+
+    return [Route("/v1/check", check, methods=["POST"])]
+
+
+def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
+    """The call that a body asks about, and whether an approval is to be used for it.
+
+    Secrets are taken out as they are of events, so that the call has the keys under which its event counts.
+
+    Raises:
+        HTTPException: 400, the body is no such call; it says what is wrong with it.
+    """
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise HTTPException(400, f"the body is no JSON: {error}") from error
+    if not isinstance(given, dict) or given.get("type", STARTED) != STARTED:
+        raise HTTPException(400, f'send an object with "tool_name" and "args", or a {STARTED} event')
+    use = given.pop("use", False)
+    if not isinstance(use, bool):
+        raise HTTPException(400, '"use" is true or false')
+    frame = {
+        "schema_version": "1.0",
+        "id": "check",
+        "type": STARTED,
+        "time": rfc3339(now_ms),
+        "session_id": NO_SESSION,
+        "call_id": "check",
+    }
+    try:
+        event = decode_event(redact_record(orjson.dumps(frame | given)))
+    except orjson.JSONEncodeError as error:
+        raise HTTPException(400, f"the body cannot be read: {error}") from error
+    except EventRejected as rejected:
+        raise HTTPException(400, f"{rejected.path}: {rejected.message}") from rejected
+    assert isinstance(event, ToolCallStarted)  # noqa: S101 - its type has been looked at
+    return event, use
