@@ -280,7 +280,7 @@ PASSES: dict[str, tuple[Filters, Callable[[Body], bool]]] = {
 
 @pytest.mark.parametrize("name", PASSES)
 def test_filters_hold_in_every_question(name: str, lived: Lived) -> None:
-    """Calls, sessions, tools and models of the filtered rows, counted again; with all filters at once every question still answers."""
+    """Calls, sessions, tools and models, counted again; every question answers under all filters at once."""
     filters, passes = PASSES[name]
     calls = [one for one in lived.finishes if passes(one)]
     with connect(lived.root, threads=2, filters=filters) as connection:
