@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +19,13 @@ from typing import NamedTuple
 import duckdb
 
 from ..schemas.errors import ConfigError
+from .column_notes import comments
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
 from .files import YOUNG_S, data_files, source_of
+from .filters import EVERYTHING, Filters, timestamp
 
 _SPECIAL = re.compile(r"([*?\[])")
 """What a pattern of files would take for more than itself, in the name of a directory."""
@@ -43,8 +44,12 @@ class Relation(NamedTuple):
     comment: str
 
 
-def connect(root: Path, *, since: datetime | None = None, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """An in-memory database over the files of a history; `since` leaves out what happened before.
+def connect(
+    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, threads: int | None = None
+) -> duckdb.DuckDBPyConnection:
+    """An in-memory database over the files of one history, or of several as if they were one.
+
+    A record that is in several histories, by its id, counts in the first.
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -56,7 +61,7 @@ def connect(root: Path, *, since: datetime | None = None, threads: int | None = 
     no_bar(connection)
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
-    install(connection, root, since=since)
+    install(connection, roots, filters=filters)
     return connection
 
 
@@ -66,22 +71,30 @@ def no_bar(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
-def install(connection: duckdb.DuckDBPyConnection, root: Path, *, since: datetime | None = None) -> None:
-    """Create all views and macros in a connection.
+def install(
+    connection: duckdb.DuckDBPyConnection,
+    roots: Path | Sequence[Path],
+    *,
+    filters: Filters = EVERYTHING,
+    beside: Path | None = None,
+) -> None:
+    """Create all views and macros in a connection; with `beside`, paths in them are relative to that directory.
 
     Raises:
         ConfigError: nothing is recorded there.
         HistoryError: the files cannot be read.
     """
     try:
-        for statement in statements(root, since=since):
+        for statement in statements(roots, filters=filters, beside=beside):
             connection.execute(statement)
     except duckdb.Error as error:
-        raise unreadable(error, root) from error
+        raise unreadable(error, _listed(roots)[0]) from error
 
 
-def save(root: Path, target: Path, *, since: datetime | None = None) -> None:
+def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
     """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
+
+    With `relative` it finds the histories by their way from its own directory, which whoever opens it must be in.
 
     Raises:
         ConfigError: nothing is recorded there, or the target is something else than a catalogue.
@@ -93,7 +106,11 @@ def save(root: Path, target: Path, *, since: datetime | None = None) -> None:
     made.unlink(missing_ok=True)
     try:
         with duckdb.connect(str(made)) as connection:
-            install(connection, root, since=since)
+            if relative:
+                connection.execute(f"SET file_search_path = '{_quoted(str(target.absolute().parent))}'")
+            install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
+            for statement in comments(connection):
+                connection.execute(statement)
         made.rename(target)
     except (OSError, duckdb.Error) as error:
         raise HistoryError(f"{target}: cannot be written ({str(error).partition(chr(10))[0]})") from error
@@ -114,59 +131,108 @@ def _is_catalogue(file: Path) -> bool:
     return found is not None and found[0] > 0
 
 
-def statements(root: Path, *, since: datetime | None = None) -> Iterator[str]:
+def statements(
+    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, beside: Path | None = None
+) -> Iterator[str]:
     """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
 
     Raises:
-        ConfigError: nothing is recorded there.
+        ConfigError: nothing is recorded in one of the directories.
     """
-    topics = {file.topic for file in data_files(root)}
-    if not topics:
-        if root.exists() and not root.is_dir():
-            raise ConfigError(f"{root}: is a file; name the directory that `trustfold record` writes (--history)")
-        if root.exists() and not os.access(root, os.R_OK | os.X_OK):
-            raise ConfigError(f"{root}: cannot be read; check the rights of the directory")
-        raise ConfigError(
-            f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
-        )
-    path = _SPECIAL.sub(r"[\1]", str(root.absolute())).replace("'", "''")
+    places = {root: _pattern(root, beside) for root in _listed(roots)}
+    topics = {root: _topics(root) for root in places}
     yield "SET TimeZone = 'UTC'"
-    yield _FILES.format(root=path, young=YOUNG_S, named=_NAMED)
-    source = source_of(root).replace("'", "''")
-    yield f"CREATE OR REPLACE VIEW recorded_from AS SELECT '{source}' AS source"
-    yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
+    yield _FILES.format(
+        patterns=", ".join(f"'{place}/' || pattern || '/date=*/{_NAMED}'" for place in places.values()), young=YOUNG_S
+    )
     yield (
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"
     )
-    for topic, kind in _KINDS.items():
-        columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
+    sources = " UNION ALL ".join(f"SELECT '{_quoted(source_of(root))}' AS source" for root in places)
+    yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
+    yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
+    yield from _words("00")
+    every = {
+        topic: _rows(topic, kind, [place for root, place in places.items() if topic in topics[root]])
+        for topic, kind in _KINDS.items()
+    }
+    for topic, rows in every.items():
         view = f"recorded_{topic.replace('-', '_')}"
-        # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
-        query = f"SELECT {columns}, NULL::DATE AS date WHERE false"
-        if topic in topics:
-            query += (
-                f" UNION ALL BY NAME SELECT * EXCLUDE (filename) FROM read_parquet('{path}/{topic}/date=*/{_NAMED}', "  # noqa: S608
-                "union_by_name = true, hive_partitioning = true, hive_types = {'date': DATE}, filename = true) "
-                f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
-            )
-            if since is not None:
-                query += f" AND time >= TIMESTAMP '{since.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
+        conditions = filters.conditions(topic, rows, every["events"])
+        query = f"FROM ({rows}) WHERE {' AND '.join(conditions)}" if conditions else rows
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
-    for number in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
-        yield number.read_text(encoding="utf-8")
+    latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"  # noqa: S608 - paths are quoted
+    until = timestamp(filters.until) if filters.until else latest
+    yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
+    yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
+    yield from _words("0[1-9]")
+
+
+def _listed(roots: Path | Sequence[Path]) -> list[Path]:
+    return [roots] if isinstance(roots, Path) else list(dict.fromkeys(roots))
+
+
+def _topics(root: Path) -> set[str]:
+    topics = {file.topic for file in data_files(root)}
+    if topics:
+        return topics
+    if root.exists() and not root.is_dir():
+        raise ConfigError(f"{root}: is a file; name the directory that `trustfold record` writes (--history)")
+    if root.exists() and not os.access(root, os.R_OK | os.X_OK):
+        raise ConfigError(f"{root}: cannot be read; check the rights of the directory")
+    raise ConfigError(
+        f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
+    )
+
+
+def _pattern(root: Path, beside: Path | None) -> str:
+    """A directory as the beginning of a pattern of files in a text of SQL."""
+    path = str(root.absolute()) if beside is None else os.path.relpath(root.absolute(), beside)
+    return _quoted(_SPECIAL.sub(r"[\1]", path))
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
+    """Query of all rows of a topic; of records that several histories have, those of the first."""
+    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
+    several = len(places) > 1
+    # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
+    parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
+    parts += [
+        f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
+        f"FROM read_parquet('{place}/{topic}/date=*/{_NAMED}', "
+        "union_by_name = true, hive_partitioning = true, hive_types = {'date': 'DATE'}, filename = true) "
+        f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
+        for number, place in enumerate(places)
+    ]
+    query = " UNION ALL BY NAME ".join(parts)
+    if not several:
+        return query
+    first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
+    return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
+
+
+def _words(numbers: str) -> Iterator[str]:
+    """The files of SQL whose names begin with a number."""
+    for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
+        if re.match(numbers, file.name):
+            yield file.read_text(encoding="utf-8")
 
 
 _FILES = """
 CREATE OR REPLACE MACRO files_of(pattern) AS TABLE
 WITH listed AS (
-    SELECT filename AS file, now() - last_modified < INTERVAL {young} SECOND AS young,
+    SELECT filename AS file, regexp_extract(filename, '(.*)/[^/]+/date=[^/]+/[^/]+$', 1) AS history, now() - last_modified < INTERVAL {young} SECOND AS young,
            regexp_extract(filename, '.*/([^/]+)/date=([0-9-]+)/([0-9]+)-([0-9]+)-([0-9]+)[.]parquet$',
                           ['topic', 'day', 'partition', 'first', 'last']) AS parts
-    FROM read_blob('{root}/' || pattern || '/date=*/{named}')
+    FROM read_blob([{patterns}])
 ), named AS (
-    SELECT file, young, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
+    SELECT file, history, young, parts.topic AS topic, parts.day::DATE AS day, parts."partition"::INTEGER AS "partition",
            parts.first::BIGINT AS first, parts.last::BIGINT AS last
     FROM listed WHERE parts.topic <> ''
 )
@@ -174,8 +240,8 @@ SELECT * EXCLUDE (young),
        coalesce(max(last) FILTER (NOT young) OVER before >= last, false)
        OR (young AND coalesce(lead(last) OVER place <= last, false)) AS hidden
 FROM named
-WINDOW place AS (PARTITION BY topic, "partition" ORDER BY first, last DESC, file),
-       before AS (PARTITION BY topic, "partition" ORDER BY first, last DESC, file
+WINDOW place AS (PARTITION BY history, topic, "partition" ORDER BY first, last DESC, file),
+       before AS (PARTITION BY history, topic, "partition" ORDER BY first, last DESC, file
                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 """
 
@@ -184,7 +250,8 @@ def relations(connection: duckdb.DuckDBPyConnection) -> list[Relation]:
     """Views and macros of the catalogue with their comments."""
     rows = connection.execute(
         "SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal "
-        "UNION ALL SELECT function_name || '(' || array_to_string(parameters, ', ') || ')', 'macro', comment "
+        "UNION ALL SELECT function_name || '(' || array_to_string(parameters, ', ') || ')', "
+        "CASE function_type WHEN 'macro' THEN 'function' ELSE 'macro' END, comment "
         "FROM duckdb_functions() WHERE NOT internal AND function_type LIKE '%macro' ORDER BY 2 DESC, 1"
     ).fetchall()
     return [Relation(name, kind, comment or "") for name, kind, comment in rows]

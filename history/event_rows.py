@@ -42,7 +42,7 @@ class EventRow(Row, total=False):
     Attributes:
         workspace_id, user_id, model: of the event, or the last that its session has named, as the folds go by them.
         appended: the engine wrote it itself: a call that never finished, time that passed. False, and not NULL, on a
-            finish that came so late that the engine may have closed its call before.
+            finish that came so late that the engine has closed its call before, or may have.
         repeated: an event of this id was recorded before, or another finish of the call; folds ignore it, and so do the
             views.
         start_id: on a finish that came late, the start of its call: if the engine has closed that call by then, with an
@@ -116,6 +116,7 @@ class EventReader:
         """Start with nothing remembered."""
         self._sessions = Sessions()
         self._late: Recent[str, OpenCall] = Recent()
+        self._closed: Recent[tuple[str, str], OpenCall] = Recent()
         self._seen: Recent[str, bool] = Recent()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
@@ -186,12 +187,14 @@ class EventReader:
             if ours and call.event_id != event.correlation_id:
                 continue
             del calls[position]  # an empty list stays and says that a call of this id has ended
+            if ours:
+                self._closed.keep((event.session_id, event.call_id), call)
             if not ours and (row["time"] or 0) >= min(call.deadline_ms, call.started_ms + LATE_MS):
                 row["appended"], row["start_id"] = False, call.event_id
                 self._late.keep(call.event_id, call)
             return call
         # Where the engine writes beside its log, the real finish may be read before the timeout that came before it.
-        late = self._late.get(event.correlation_id or "") if ours else None
+        late = self._late.get(event.correlation_id or "") if ours else self._answered(row, event)
         if late is None:
             if known is None:
                 session.calls[event.call_id] = []
@@ -199,6 +202,15 @@ class EventReader:
             else:
                 row["repeated"] = True
         return late
+
+    def _answered(self, row: EventRow, event: ev.ToolCallFinished) -> OpenCall | None:
+        """The call that the engine had closed before this finish of it came; None where there is none."""
+        call = self._closed.get((event.session_id, event.call_id))
+        if call is None or self._late.get(call.event_id) is not None:
+            return None
+        row["appended"], row["start_id"] = False, call.event_id
+        self._late.keep(call.event_id, call)
+        return call
 
     def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> ev.ToolCallFinished:
         at = row["time"] or 0

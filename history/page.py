@@ -54,8 +54,10 @@ def section(answer: Answer) -> str:
     """One question with its plot, its table and its query."""
     question = answer.question
     drawn = plotted(DRAW[question.plot](answer.rows), question.title) if question.plot else ""
-    hidden = len(answer.rows) - SHOWN
-    more = f'<p class="quiet">and {hidden:,} rows more, which the query has</p>' if hidden > 0 else ""
+    hidden = answer.left_out + max(len(answer.rows) - SHOWN, 0)
+    more = f'<p class="quiet">and {hidden:,} rows more, which the query has</p>' if hidden else ""
+    if drawn and answer.left_out:
+        drawn += f'<p class="quiet">The plot is of {len(answer.rows):,} rows; {answer.left_out:,} are left out.</p>'
     reads = f'<p class="quiet">{escape(question.reads)}</p>' if question.reads else ""
     return (
         f'<section id="{escape(question.name)}"><h2>{escape(question.title)}</h2>{reads}{drawn}'

@@ -9,6 +9,9 @@ import duckdb
 
 from .errors import HistoryError, unreadable
 
+MOST = 1 << 62
+"""A limit that no answer reaches."""
+
 Plot = Literal["", "stacked", "bars", "heat", "spans"]
 
 
@@ -32,21 +35,71 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Columns and rows that answer a question."""
+    """Columns and rows that answer a question, and how many more rows there are."""
 
     question: Question
     columns: list[str]
     rows: list[tuple[Any, ...]]
+    left_out: int = 0
 
 
 QUESTIONS: tuple[Question, ...] = (
     Question(
+        "now",
+        "What needs somebody now?",
+        "SELECT state, subject, workspace, reason, since, lasted, changes_at, resolve_with, session_id FROM needs_attention LIMIT $limit",
+        reads="At the end of what is recorded, or at --until. What was removed or forced open by an operator is handled.",
+    ),
+    Question(
+        "look-first",
+        "Which sessions to look at first?",
+        "SELECT session_id, model, began, lasted, led_nowhere, calls, share, failures, wasted_calls, worst, pattern_kinds "
+        "FROM sessions_to_look_at LIMIT $limit",
+        reads="Those with the most calls that led nowhere: failed, or the same call with the same result in a loop.",
+    ),
+    Question(
+        "new",
+        "What is new today?",
+        "FROM new_things(INTERVAL 1 DAY) LIMIT $limit",
+        reads="First seen in the last 24 h that are recorded, and never before in this history.",
+    ),
+    Question(
+        "worse",
+        "What got worse this week?",
+        "SELECT kind, name, change, change_low, change_high, rate, failures, calls, rate_before, failures_before, calls_before "
+        "FROM compared_rates(INTERVAL 7 DAY) WHERE verdict = 'worse' LIMIT $limit",
+        reads="Failure rates of the last 7 days that are recorded against the 7 days before, where the 95 % interval of the change "
+        "leaves out 0 and both have 10 calls. `trustfold history compare` shows all, and new failures.",
+    ),
+    Question(
+        "loop-costs",
+        "What do loops cost each model, in time and money?",
+        "SELECT model, loops, wasted_calls, share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions "
+        "FROM loops_by_model LIMIT $limit",
+        "bars",
+        reads="Seconds are those of the tools, without what the model thought in between.",
+    ),
+    Question(
+        "asks",
+        "Who is asked how often, and how often for nothing?",
+        "SELECT user_id, tool_name AS tool, false_asks, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait "
+        "FROM ask_rates LIMIT $limit",
+        reads="For nothing: it was granted, and the call did not fail.",
+    ),
+    Question(
+        "retries",
+        "Which retries paid off?",
+        "SELECT tool_name AS tool, kind, rate, rate_low, rate_high, succeeded, retried, median_wait FROM retry_success LIMIT $limit",
+        "bars",
+        reads="The same call again after it had failed. After other calls something may have been mended.",
+    ),
+    Question(
         "overview",
         "What is recorded?",
-        "SELECT count(*) AS events, approx_count_distinct(session_id) AS sessions, "
+        "SELECT count(*) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS events, count(DISTINCT session_id) AS sessions, "
         "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
-        "min(time) AS first, max(time) AS last FROM events LIMIT $limit",
-        reads="The number of sessions is estimated to a few per cent.",
+        "min(time) AS first, max(coalesce(answered_late, time)) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS last "
+        "FROM events LIMIT $limit",
     ),
     Question(
         "recent",
@@ -71,9 +124,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "failures",
         "When did calls fail, and how badly?",
-        "FROM (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL "
-        "ORDER BY day DESC, severity DESC LIMIT $limit) ORDER BY ALL",
+        "WITH daily AS (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL) "
+        "SELECT * FROM daily QUALIFY count(*) OVER (ORDER BY day DESC RANGE UNBOUNDED PRECEDING) <= $limit ORDER BY ALL",
         "stacked",
+        reads="Whole days, the latest.",
     ),
     Question(
         "recovery",
@@ -106,11 +160,12 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "nudges",
-        "Do nudges help?",
-        "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, judged, effective, false_alarms "
+        "Which nudges help?",
+        "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, rate_low, rate_high, delivered, judged, effective, false_alarms "
         "FROM nudge_effectiveness LIMIT $limit",
         "bars",
-        reads="rate: the model did not repeat itself, and acted where the pattern asked for it.",
+        reads="rate: of those delivered and judged, the share after which the model did not repeat itself, and acted where the pattern "
+        "asked for it; with its 95 % interval. Computed over a recording, a nudge was delivered to nobody.",
     ),
     Question(
         "models",
@@ -153,12 +208,17 @@ BY_NAME = {question.name: question for question in QUESTIONS}
 
 
 def ask(connection: duckdb.DuckDBPyConnection, question: Question, limit: int) -> Answer:
-    """The answer to one question, at most `limit` rows.
+    """The answer to one question, at most `limit` rows; what is left out is counted.
 
     Raises:
         HistoryError: the files cannot be read.
     """
-    return Answer(question, *run(connection, question.sql, {"limit": limit}))
+    columns, rows = run(connection, question.sql, {"limit": limit})
+    left_out = 0
+    if len(rows) >= limit or (question.plot == "stacked" and rows):
+        _, ((every,),) = run(connection, f"SELECT count(*) FROM ({question.sql})", {"limit": MOST})  # noqa: S608
+        left_out = every - len(rows)
+    return Answer(question, columns, rows, left_out)
 
 
 def run(

@@ -3,65 +3,140 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
+from ..history.filters import EVERYTHING, Filters
 from ..schemas.errors import ConfigError
 from .output import console, note, write_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from ..history.questions import Answer
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_ROWS = 1_000_000
 """Rows of one answer at most; `trustfold sql` has no such limit."""
 
+COMPARE = "compare"
+COMPARED = "7d"
+"""Length of the periods compared, unless told otherwise."""
+
+LONGEST = timedelta(days=3650)
+"""Longest period that can be compared."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def history_options(command: F) -> F:
-    """Where the history is, and from when on."""
-    command = click.option(
-        "--since", metavar="SPAN|TIME", help="From then on: 30d, 12h, 2026-01-31. [default: everything]"
-    )(command)
+class Chosen(NamedTuple):
+    """What a command looks at.
+
+    Attributes:
+        roots: directories of histories, read as if they were one.
+        filters: what of them.
+    """
+
+    roots: tuple[Path, ...]
+    filters: Filters
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything is filtered out."""
+        return self.filters != EVERYTHING
+
+
+def place_option(*, multiple: bool) -> Callable[[F], F]:
+    """`--history`: where the history is."""
+    several = " Several directories count as one history." if multiple else ""
     return click.option(
         "--history",
-        "root",
+        "roots" if multiple else "root",
         metavar="DIR",
+        multiple=multiple,
         type=click.Path(path_type=Path),
-        help=f"Where `trustfold record` writes. [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+        help=f"Where `trustfold record` writes.{several} [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+    )
+
+
+def since_option(command: F) -> F:
+    """`--since`: from when on."""
+    return click.option(
+        "--since", metavar="SPAN|TIME", help="From then on: 30d, 12h, 2026-01-31. [default: everything]"
     )(command)
 
 
-def moment_of(since: str | None, now: datetime | None = None) -> datetime | None:
-    """The time that `--since` means, in UTC.
+def history_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Where the history is and what of it is looked at; the command gets it as `chosen`."""
+
+    @wraps(command)
+    def filtered(
+        *,
+        roots: tuple[Path, ...],
+        since: str | None,
+        until: str | None,
+        workspaces: tuple[str, ...],
+        tools: tuple[str, ...],
+        models: tuple[str, ...],
+        sessions: tuple[str, ...],
+        **rest: Any,
+    ) -> None:
+        start, end = moment_of(since), moment_of(until, option="--until")
+        if start and end and start >= end:
+            raise ConfigError(f"--since {since} is not before --until {until}: nothing is between them")
+        filters = Filters(start, end, workspaces, tools, models, sessions)
+        command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
+
+    options = [
+        click.option(f"--{name}", f"{name}s", metavar="NAME", multiple=True, help=f"{what} Give it again for several.")
+        for name, what in (
+            ("workspace", "Of this workspace; `default` is where none was named."),
+            ("tool", "Of this tool: its calls, and decisions that had to do with them."),
+            ("model", "Of this model: its calls, and decisions that had to do with them."),
+            ("session", "Of this session."),
+        )
+    ]
+    until = click.option("--until", metavar="SPAN|TIME", help="What was before then: 7d (ago), 2026-01-31.")
+    for option in reversed([place_option(multiple=True), since_option, until, *options]):
+        filtered = option(filtered)
+    return filtered
+
+
+def span_of(text: str) -> timedelta | None:
+    """A length of time such as 30d or 90min; None where a text is none."""
+    span = _SPAN.fullmatch(text.strip())
+    return timedelta(seconds=float(span[1]) * _UNITS[span[2]]) if span else None
+
+
+def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
+    """The time that `--since` or another option means, in UTC.
 
     Raises:
         ConfigError: it is neither a span nor a time.
     """
     if not since:
         return None
-    span = _SPAN.fullmatch(since.strip())
     try:
-        if span:
-            return (now or datetime.now(UTC)) - timedelta(seconds=float(span[1]) * _UNITS[span[2]])
+        if (span := span_of(since)) is not None:
+            return (now or datetime.now(UTC)) - span
         time = datetime.fromisoformat(since.strip())
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except ValueError:
-        raise ConfigError(f"--since {since}: give a span (30d, 12h, 90min, 2w) or a time (2026-01-31T12:00)") from None
+        raise ConfigError(f"{option} {since}: give a span (30d, 12h, 90min, 2w) or a time (2026-01-31T12:00)") from None
     except OverflowError:
-        raise ConfigError(f"--since {since}: that is before all time; leave it out for everything") from None
+        raise ConfigError(f"{option} {since}: that is before all time; leave it out for everything") from None
 
 
-def open_history(root: Path | None, since: str | None = None) -> DuckDBPyConnection:
-    """The catalogue of a history.
+def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDBPyConnection:
+    """The catalogue of one or several histories; of the configured one where none is given.
 
     Raises:
         ConfigError: DuckDB is not installed, or nothing is recorded there.
@@ -70,33 +145,62 @@ def open_history(root: Path | None, since: str | None = None) -> DuckDBPyConnect
         from ..history.catalogue import connect
     except ImportError as missing:
         raise ConfigError(f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'") from missing
-    return connect(root or Settings.from_env().history, since=moment_of(since))
+    return connect(roots or (Settings.from_env().history,), filters=filters)
 
 
 @click.command()
 @click.argument("question", default="recent", metavar="[QUESTION]")
 @history_options
+@click.option("--with", "span", metavar="SPAN", help=f"For `compare`: how long each period is. [default: {COMPARED}]")
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows as objects.")
-def history(*, question: str, root: Path | None, since: str | None, limit: int, as_json: bool) -> None:
+def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show what was decided last.
 
-    overview, recent, tools, signatures, failures, recovery, breakers, patterns, loops, nudges, models, false-alarms,
-    reasons, sessions, dead-letters. For your own questions: `trustfold sql`.
+    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
+    recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
+    `compare` shows this period against the one before: new failures, tools and models that got worse or better.
+    For your own questions: `trustfold sql`.
     """
-    with open_history(root, since) as connection:
+    if span is not None and question != COMPARE:
+        raise ConfigError(f"--with is for `trustfold history {COMPARE}`")
+    with open_history(*chosen) as connection:
         from ..history.questions import BY_NAME, ask
         from .history_view import as_json as objects
-        from .history_view import table_of
 
+        if question == COMPARE:
+            from .periods import compared
+
+            compared(connection, _length(span or COMPARED), limit, as_json=as_json)
+            return
         if question not in BY_NAME:
-            raise ConfigError(f"there is no question {question!r}; choose from {', '.join(BY_NAME)}")
+            raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
         answer = ask(connection, BY_NAME[question], limit)
     if as_json:
-        write_json({"question": answer.question.title, "rows": objects(answer.columns, answer.rows)})
+        rows = objects(answer.columns, answer.rows)
+        write_json({"question": answer.question.title, "rows": rows, "left_out": answer.left_out})
         return
-    console().print(table_of(answer.columns, answer.rows, answer.question.title))
+    show(answer)
     if not answer.rows:
-        note("nothing recorded that answers this" + (f" since {since}; `trustfold history overview`" if since else ""))
+        note("nothing recorded that answers this" + (" with these filters" if chosen.narrowed else ""))
     elif answer.question.reads:
         note(answer.question.reads)
+
+
+def show(answer: Answer) -> None:
+    """An answer as a table, and how many rows it leaves out."""
+    from .history_view import table_of
+
+    console().print(table_of(answer.columns, answer.rows, answer.question.title))
+    if answer.left_out:
+        note(f"... and {answer.left_out:,} more rows; --limit shows more")
+
+
+def _length(text: str) -> timedelta:
+    try:
+        length = span_of(text)
+    except OverflowError:
+        length = None
+    if not length or length > LONGEST:
+        raise ConfigError(f"--with {text}: give a span of at most {LONGEST.days} days (7d, 12h, 90min, 2w)")
+    return length

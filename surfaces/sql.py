@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from ..config import Settings
 from ..schemas.errors import ConfigError, TrustfoldError
-from .history import history_options, moment_of, open_history
+from .history import Chosen, history_options, open_history
 from .output import console, data, error_line, note
 
 if TYPE_CHECKING:
@@ -38,31 +37,42 @@ _HELP = (
 @click.option(
     "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the catalogue as a database file of views."
 )
+@click.option(
+    "--relative", is_flag=True, help="With --save: find the history by its way from FILE, so that both can be moved."
+)
 def sql(
-    *, query: str | None, root: Path | None, since: str | None, as_json: bool, print_sql: bool, save: Path | None
+    *, query: str | None, chosen: Chosen, as_json: bool, print_sql: bool, save: Path | None, relative: bool
 ) -> None:
     """Run QUERY over the history, or read queries from standard input; on a terminal, ask for them.
 
     A QUERY may be several statements, or `.tables`: what views and macros there are. `COPY (...) TO 'x.csv'` writes a
     file for you alone.
     The views read the files as they are while recorders write new ones; nothing is locked. `--save catalogue.duckdb`
-    makes a file for other tools: `duckdb -readonly catalogue.duckdb`.
+    makes a file for other tools: `duckdb -readonly catalogue.duckdb`; with `--relative`, opened from its own directory.
     """
     if sum((bool(query), print_sql, save is not None)) > 1:
         raise ConfigError("give one of QUERY, --print and --save")
+    if relative and save is None:
+        raise ConfigError("--relative is for --save FILE")
     os.umask(0o077)  # DuckDB makes the files of COPY itself
-    with open_history(root, since) as connection:
+    with open_history(*chosen) as connection:
         from ..history.catalogue import save as save_catalogue
         from ..history.catalogue import statements
+        from ..history.column_notes import comments
 
-        where = root or Settings.from_env().history
+        notes = list(comments(connection))
         if print_sql:
-            for statement in statements(where, since=moment_of(since)):
+            for statement in (*statements(chosen.roots, filters=chosen.filters), *notes):
                 click.echo(statement.rstrip().rstrip(";") + ";\n")
-        elif save is not None:
-            save_catalogue(where, save, since=moment_of(since))
-            note(f"{save} written; open it with `duckdb -readonly {save}`")
-        elif query is not None:
+            return
+        if save is not None:
+            save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)
+            there = f"cd {save.absolute().parent} && " if relative else ""
+            note(f"{save} written; open it with `{there}duckdb -readonly {save.name if relative else save}`")
+            return
+        for statement in notes:
+            connection.execute(statement)
+        if query is not None:
             _show(connection, query, as_json=as_json)
         elif sys.stdin.isatty():
             _shell(connection, as_json=as_json)

@@ -10,7 +10,7 @@ import click
 from ..config import RuleFiles, Settings
 from ..schemas.errors import ConfigError
 from .comparing import Compared, Present, compare, recorded_rules
-from .history import history_options, moment_of, open_history
+from .history import moment_of, open_history, place_option, since_option
 from .output import note, note_any, write_json
 from .searching import search_thresholds
 from .whatif_view import lasts
@@ -22,7 +22,8 @@ an escalation lasts a day at most. Sessions, commands and settings are folded fr
 
 
 @click.command()
-@history_options
+@place_option(multiple=False)
+@since_option
 @click.option("--rules", "rules_file", metavar="FILE", help="The other rules, TOML or JSON.")
 @click.option("--against", metavar="FILE", help="Rules to compare with. [default: as recorded, else TRUSTFOLD_RULES]")
 @click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Examples of each kind.")
@@ -66,7 +67,7 @@ def whatif(  # noqa: PLR0913 - options of a command
     other = settings.rule_files(rules_file).load()
     environment = settings.environment()
     start = moment_of(since)
-    with open_history(root) as connection:
+    with open_history((root,) if root else ()) as connection:
         from ..history.inputs import lined_up
 
         told = recorded_rules(connection) if against is None else []

@@ -1,18 +1,25 @@
--- What every later view is built on: records of the log without those that stand in it twice. Of a call that the engine
--- closed at its deadline and that finished later, both name the start; the engine's finish is the one that counts.
+-- What every later view is built on: records of the log without those that stand in it twice, and without the marks of passed
+-- time that the engine writes for itself. Of a call that the engine closed and that finished later, both name the start: the
+-- engine's finish is the one that counts, and it is late, no failure.
 
 CREATE OR REPLACE VIEW events AS
-SELECT * FROM recorded_events
+SELECT *, NULL::TIMESTAMP AS answered_late FROM recorded_events
 WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NULL
 UNION ALL BY NAME
-SELECT * FROM (SELECT DISTINCT ON (coalesce(start_id, correlation_id, id)) * FROM recorded_events
-               WHERE appended IS NOT NULL AND repeated IS NOT TRUE ORDER BY appended DESC);
+SELECT * EXCLUDE (place) REPLACE (CASE WHEN answered_late IS NULL THEN verdict ELSE 'neutral' END AS verdict,
+                                  CASE WHEN answered_late IS NULL THEN severity END AS severity)
+FROM (SELECT *, row_number() OVER (call ORDER BY appended DESC) AS place,
+             CASE WHEN bool_or(appended) OVER call THEN max(time) FILTER (NOT appended) OVER call END AS answered_late
+      FROM recorded_events WHERE appended IS NOT NULL AND repeated IS NOT TRUE AND type = 'tool_call.finished'
+      WINDOW call AS (PARTITION BY coalesce(start_id, correlation_id, id)))
+WHERE place = 1;
 COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that did not end in time';
 COMMENT ON COLUMN events.time IS 'When it happened, UTC, as the publisher says';
 COMMENT ON COLUMN events.arrived IS 'When the log took it, UTC';
 COMMENT ON COLUMN events.record IS 'The event as JSON; results are replaced by digests';
 COMMENT ON COLUMN events.model IS 'Of the event, or the last that its session has named; so with workspace_id and user_id';
-COMMENT ON COLUMN events.appended IS 'Written by the engine itself: a call past its deadline; false: a finish that came late, but not too late';
+COMMENT ON COLUMN events.appended IS 'True: written by the engine itself, which closed the call; false: a finish that came late, but not too late';
+COMMENT ON COLUMN events.answered_late IS 'When the answer came to a call that the engine had closed before; such a call is neutral';
 
 CREATE OR REPLACE VIEW decisions AS
 SELECT DISTINCT ON (id) * FROM (
@@ -42,7 +49,7 @@ SELECT time, type, workspace_id, command_key, tool, issued_by, reason, id, recor
 COMMENT ON VIEW commands IS 'Orders of operators';
 
 CREATE OR REPLACE VIEW recorded AS
-SELECT topic, "partition", count(*) AS files, min(first) AS first_offset, max(last) AS last_offset,
+SELECT history, topic, "partition", count(*) AS files, min(first) AS first_offset, max(last) AS last_offset,
        min(day) AS first_day, max(day) AS last_day
 FROM files_of('*') WHERE NOT hidden GROUP BY ALL ORDER BY ALL;
-COMMENT ON VIEW recorded IS 'What the history holds: files, offsets and days by topic and partition';
+COMMENT ON VIEW recorded IS 'What the history holds: files, offsets and days by directory, topic and partition';

@@ -3,19 +3,25 @@
 CREATE OR REPLACE VIEW tool_calls AS
 SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index,
        tool_name, plugin_name, service, failure_key, tool_class, call_id, call_digest,
-       status, verdict, severity, denied, expected, appended AS timed_out_unanswered, duration_ms, attempts,
+       status, verdict,
+       CASE WHEN answered_late IS NOT NULL THEN 'late' WHEN status = 'lost' THEN 'lost' WHEN denied THEN 'denied'
+            WHEN verdict = 'neutral' AND from_cache THEN 'cached' WHEN verdict = 'neutral' THEN status
+            WHEN verdict = 'failure' AND expected THEN 'expected' ELSE verdict END AS outcome,
+       severity, denied, expected, coalesce(appended AND status = 'timeout' AND answered_late IS NULL, false) AS timed_out_unanswered,
+       answered_late, duration_ms, attempts,
        error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
        coalesce(workspace_id, 'default') AS workspace, id, record
 FROM events
 WHERE type = 'tool_call.finished';
 COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
-COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache';
+COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache, late, lost';
+COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: success, failure, expected (a failure that was), denied, cancelled, cached, circuit_open, late (answered after the engine had closed it), lost (never answered, and nobody had said by when)';
 COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
 COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments; NULL where no start was seen';
 COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results; results are not kept';
 COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result in its session, this time included, since another call last did something new';
-COMMENT ON COLUMN tool_calls.timed_out_unanswered IS 'Closed by the engine at its deadline; a finish that came later is not counted';
+COMMENT ON COLUMN tool_calls.timed_out_unanswered IS 'Closed by the engine at its stated deadline and never answered: a failure';
 COMMENT ON COLUMN tool_calls.duration_ms IS 'Milliseconds, as the publisher measured';
 COMMENT ON COLUMN tool_calls.started IS 'When the call began; NULL where no start was seen and nothing was measured';
 
@@ -47,11 +53,12 @@ SELECT * EXCLUDE (quantiles_ms), quantiles_ms[1] AS p50_ms, quantiles_ms[2] AS p
 SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
        count(*) FILTER (denied) AS denied, count(*) FILTER (timed_out_unanswered) AS never_finished,
+       count(*) FILTER (outcome = 'late') AS late, count(*) FILTER (outcome = 'lost') AS lost,
        approx_quantile(duration_ms, [0.5, 0.95]) AS quantiles_ms,
-       approx_count_distinct(session_id) AS sessions, max(time) AS last_call
+       count(DISTINCT session_id) AS sessions, max(time) AS last_call
 FROM tool_calls GROUP BY tool_name
 ) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC;
-COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls are calls, but failure_rate is a share of those that failed or succeeded; sessions are estimated to a few per cent';
+COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls are calls, but failure_rate is a share of those that failed or succeeded; late and lost calls are neutral';
 
 CREATE OR REPLACE MACRO failure_rate(tool, bucket := INTERVAL 1 HOUR) AS TABLE
 SELECT time_bucket(bucket, time) AS beginning, count(*) FILTER (verdict <> 'neutral') AS calls,

@@ -2,7 +2,8 @@
 
 CREATE OR REPLACE VIEW patterns AS
 SELECT d.time, d.session_id, coalesce(d.workspace_id, 'default') AS workspace, d.model, d.pattern, d.severity, d.repetitions,
-       d.tool_sequence, d.fingerprint, d.duration_ms, c.time AS cleared_at, c.id AS cleared_by, d.caused_by, d.id
+       d.tool_sequence, d.fingerprint, d.duration_ms, c.time AS cleared_at, c.id AS cleared_by,
+       coalesce(d.arrived - d.time <= INTERVAL 1 MINUTE, false) AS delivered, d.caused_by, d.id
 FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.detected' ORDER BY "offset") d
 ASOF LEFT JOIN (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pattern.cleared' ORDER BY "offset") c
   ON d.session_id = c.session_id AND d.pattern = c.pattern AND d.fingerprint IS NOT DISTINCT FROM c.fingerprint
@@ -10,6 +11,7 @@ ASOF LEFT JOIN (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'pat
 COMMENT ON VIEW patterns IS 'Patterns detected, one row per severity step, and when the model broke out';
 COMMENT ON COLUMN patterns.cleared_at IS 'NULL: it never did';
 COMMENT ON COLUMN patterns.cleared_by IS 'Id of that decision: with session_id, pattern and fingerprint it names the streak whose steps these are';
+COMMENT ON COLUMN patterns.delivered IS 'Decided within a minute of the events behind it, so that the agent could be told; false: computed over a recording';
 
 CREATE OR REPLACE VIEW false_alarms AS
 SELECT f.time, f.about AS output_id, f.reason, f.session_id, d.topic, d.type, d.subject, d.severity, d.time AS decided,
@@ -24,18 +26,25 @@ COMMENT ON VIEW false_alarms IS 'Decisions that a platform or a person judged wr
 
 CREATE OR REPLACE VIEW nudges AS
 SELECT n.time, n.session_id, coalesce(n.workspace_id, 'default') AS workspace, n.pattern, n.severity, n.nudge_type, n.lane, n.message,
-       j.effective, j.time AS judged_at, n.id IN (SELECT output_id FROM false_alarms) AS false_alarm, n.pattern_id, n.caused_by, n.id
+       j.effective, j.time AS judged_at, n.id IN (SELECT output_id FROM false_alarms) AS false_alarm,
+       coalesce(n.arrived - n.time <= INTERVAL 1 MINUTE, false) AS delivered, n.pattern_id, n.caused_by, n.id
 FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'nudge.issued') n
 LEFT JOIN (SELECT nudge_id, arg_max(effective, time) AS effective, max(time) AS time FROM recorded_nudges
            WHERE type = 'nudge.judged' GROUP BY nudge_id) j ON j.nudge_id = n.id;
 COMMENT ON VIEW nudges IS 'What models were told, and whether it helped';
 COMMENT ON COLUMN nudges.effective IS 'The model did not repeat itself, and acted where the pattern asked for it; NULL: not judged yet';
 
+COMMENT ON COLUMN nudges.delivered IS 'Issued within a minute of the events behind it, so that the agent could see it; false: computed over a recording';
+
 CREATE OR REPLACE VIEW nudge_effectiveness AS
-SELECT pattern, nudge_type, count(*) AS issued, count(effective) AS judged, count(*) FILTER (effective) AS effective,
-       count(*) FILTER (effective) / nullif(count(effective), 0) AS rate, count(*) FILTER (false_alarm) AS false_alarms
-FROM nudges GROUP BY ALL ORDER BY issued DESC, pattern, nudge_type;
-COMMENT ON VIEW nudge_effectiveness IS 'How often each kind of nudge helped';
+SELECT * RENAME (helped AS effective, told AS delivered) FROM (
+SELECT pattern, nudge_type, count(*) AS issued, count(*) FILTER (delivered) AS told,
+       count(effective) FILTER (delivered) AS judged, count(*) FILTER (delivered AND effective) AS helped,
+       helped / nullif(judged, 0) AS rate, wilson_low(helped, judged) AS rate_low, wilson_high(helped, judged) AS rate_high,
+       count(*) FILTER (false_alarm) AS false_alarms
+FROM nudges GROUP BY ALL
+) ORDER BY issued DESC, pattern, nudge_type;
+COMMENT ON VIEW nudge_effectiveness IS 'How often each kind of nudge helped; judged, effective and rate are of those delivered';
 
 CREATE OR REPLACE VIEW alarms_judged_false AS
 WITH raised AS (
@@ -89,11 +98,11 @@ WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective)
      all_sessions AS (
          SELECT session_id, coalesce(arg_max(workspace_id, time), 'default') AS workspace, arg_max(user_id, time) AS user_id,
                 arg_max(model, time) AS model,
-                min(time) AS began, max(time) AS ended, max(turn_index) + 1 AS turns,
+                min(time) AS began, coalesce(greatest(max(time) FILTER (appended IS NOT TRUE), max(answered_late)), max(time)) AS ended, max(turn_index) + 1 AS turns,
                 count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-                sum(cost_usd) AS cost_usd, count(*) AS events
+                sum(cost_usd) AS cost_usd, count(*) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS events
          FROM events GROUP BY session_id
      )
 SELECT e.*, s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
 FROM all_sessions e LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
-COMMENT ON VIEW sessions IS 'One row per session; model and workspace are its last; patterns counts severity steps; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';
+COMMENT ON VIEW sessions IS 'One row per session; what the engine appended is no event and ends no session; model and workspace are its last; patterns counts severity steps; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';

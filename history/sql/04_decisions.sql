@@ -30,7 +30,7 @@ WITH moves AS (
     SELECT *, count(*) FILTER (good) OVER (PARTITION BY machine, workspace, user_id, subject ORDER BY time, "offset"
                                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS episode FROM moves
 )
-SELECT machine, workspace, user_id, subject, min(time) FILTER (bad) AS began, max(time) FILTER (good) AS recovered,
+SELECT machine, workspace, user_id, subject, service_of(subject) AS service, tool_of(subject) AS tool, min(time) FILTER (bad) AS began, max(time) FILTER (good) AS recovered,
        recovered - began AS lasted, count(*) FILTER (bad) AS setbacks
 FROM numbered GROUP BY machine, workspace, user_id, subject, episode HAVING min(time) FILTER (bad) IS NOT NULL ORDER BY began;
 COMMENT ON VIEW outages IS 'From the first opening or escalation until the circuit is closed or trust is back; recovered is NULL while it lasts; user_id is set where a user lost trust in all workspaces';
@@ -58,7 +58,7 @@ WITH reasons AS (
     UNION ALL SELECT time, 'behaviour', pattern, session_id FROM patterns
     UNION ALL SELECT time, 'failure', severity, tool_name FROM failures WHERE expected IS NOT TRUE
 ), weekly AS (
-    SELECT date_trunc('week', time)::DATE AS week, machine, reason, count(*) AS times, approx_count_distinct(subject) AS subjects
+    SELECT date_trunc('week', time)::DATE AS week, machine, reason, count(*) AS times, count(DISTINCT subject) AS subjects
     FROM reasons GROUP BY 1, 2, 3
 )
 SELECT *, row_number() OVER (PARTITION BY week, machine ORDER BY times DESC, reason) AS place

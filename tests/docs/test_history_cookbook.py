@@ -28,7 +28,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nudge = next(output for output in replayed(records) if output.type == "nudge.issued")
     last = orjson.loads(records[-1][1])["time"]
     judged = {"type": "feedback.false_alarm", "output_id": nudge.id, "reason": "it was waiting", "time": last}
-    record(folder / "history", [*records, ("events", small_event(0, **judged))])
+    record(folder / "history", [*records, ("events", small_event(0, **judged))], live=True)
     return folder
 
 
@@ -41,10 +41,10 @@ def answer(folder: Path, query: str) -> str:
 
 
 def test_every_recipe_answers_what_the_page_shows(history: Path) -> None:
-    """Ten questions, word for word."""
+    """Every question, word for word."""
     text = PAGE.read_text()
     recipes = RECIPE.findall(text)
-    assert len(recipes) == 10
+    assert len(recipes) == 13
     answers = [(query, shown, answer(history, query)) for query, shown in recipes]
     if os.environ.get(WRITE):
         for query, shown, made in answers:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from recorded import lines_of
 from trustfold.history.catalogue import connect
+from trustfold.history.questions import BY_NAME
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
@@ -43,6 +44,7 @@ class Hand:
                 self.calls.append(body)
             elif output.topic in {"escalations", "breakers", "nudges"}:
                 self.decisions.append(body)
+        self.late = self._late(lines)
         self.calls = [
             one for one in self.calls if self.events.get(one["cause"], {}).get("type") == "tool_call.finished"
         ]
@@ -54,6 +56,30 @@ class Hand:
             self.events.setdefault(body["id"], body)
         return found
 
+    def _late(self, lines: list[bytes]) -> set[str]:
+        """Ids of the finishes the engine appended for calls that their publisher finished later."""
+        closed = {
+            one["correlation_id"]: one["id"]
+            for one in self.events.values()
+            if one.get("ours") and "correlation_id" in one
+        }
+        waiting: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        late, seen = set(), set()
+        for body in map(orjson.loads, lines):
+            if body["id"] in seen or body["id"] not in self.events:
+                continue
+            seen.add(body["id"])
+            place = body["session_id"], body.get("call_id") or ""
+            if body["type"] == "tool_call.started":
+                waiting[place].append(body["id"])
+            elif body["type"] == "tool_call.finished" and waiting[place]:
+                late.add(closed.get(waiting[place].pop(), ""))
+        return late
+
+    def failed(self, call: Body) -> bool:
+        """Whether a call failed, was not expected to, and was not answered after all."""
+        return call["verdict"] == "failure" and not call.get("expected") and call["cause"] not in self.late
+
     def of(self, kind: str) -> list[Body]:
         """Decisions of one type, in the order in which they were taken."""
         return [one for one in self.decisions if one["type"] == kind]
@@ -63,7 +89,13 @@ class Hand:
         groups: defaultdict[tuple[Any, ...], list[Body]] = defaultdict(list)
         for call in self.calls:
             groups[tuple(call.get(name) or "unknown" for name in names)].append(call)
-        return {key: tally(calls) for key, calls in groups.items()}
+        return {key: self.tally(calls) for key, calls in groups.items()}
+
+    def tally(self, calls: list[Body]) -> tuple[int, int, float | None]:
+        """How many, how many failed, and what share of those that failed or did not."""
+        failed = sum(map(self.failed, calls))
+        judged = sum(call["verdict"] != "neutral" and call["cause"] not in self.late for call in calls)
+        return len(calls), failed, round(failed / judged, 9) if judged else None
 
     def outages(self) -> list[tuple[str, str, str, datetime, datetime | None, int]]:
         """Machine, workspace, subject, beginning, end, setbacks."""
@@ -82,18 +114,6 @@ class Hand:
             elif one["to"] in GOOD and key in current:
                 current.pop(key)[4] = moment(one)
         return [tuple(one) for one in found]
-
-
-def tally(calls: list[Body]) -> tuple[int, int, float | None]:
-    """How many, how many failed, and what share of those that failed or did not."""
-    failed = sum(failure(call) for call in calls)
-    judged = sum(call["verdict"] != "neutral" for call in calls)
-    return len(calls), failed, round(failed / judged, 9) if judged else None
-
-
-def failure(call: Body) -> bool:
-    """Whether a call failed and was not expected to."""
-    return call["verdict"] == "failure" and not call.get("expected")
 
 
 def moment(body: Body) -> datetime:
@@ -128,9 +148,18 @@ def test_calls_and_failures(both: Any) -> None:
     """Of every tool, of every model with every tool, and over the days."""
     hand, ask = both
     rate = "round(failure_rate, 9)"
-    found = ask(f"SELECT tool_name, calls, failures, {rate}, never_finished FROM tool_health(min_calls := 1)")
+    found = ask(
+        f"SELECT tool_name, calls, failures, {rate}, never_finished, late, lost FROM tool_health(min_calls := 1)"
+    )
     assert {(row[0],): row[1:4] for row in found} == hand.counted("tool_name")
-    assert sum(row[4] for row in found) == sum(hand.events[one["cause"]].get("ours", False) for one in hand.calls)
+    closed = Counter(
+        "late" if one["cause"] in hand.late else hand.events[one["cause"]]["status"]
+        for one in hand.calls
+        if hand.events[one["cause"]].get("ours")
+    )
+    assert [sum(row[place] for row in found) for place in (4, 5, 6)] == [
+        closed[word] for word in ("timeout", "late", "lost")
+    ]
     found = ask(f"SELECT model, tool_name, calls, failures, {rate} FROM model_tool_matrix")
     assert {row[:2]: row[2:] for row in found} == hand.counted("model", "tool_name")
     tool = hand.calls[0]["tool_name"]
@@ -139,7 +168,11 @@ def test_calls_and_failures(both: Any) -> None:
         if call["tool_name"] == tool:
             days[moment(hand.events[call["cause"]]).date()].append(call)
     by_day = {
-        day: (sum(call["verdict"] != "neutral" for call in calls), *tally(calls)[1:]) for day, calls in days.items()
+        day: (
+            sum(call["verdict"] != "neutral" and call["cause"] not in hand.late for call in calls),
+            *hand.tally(calls)[1:],
+        )
+        for day, calls in days.items()
     }
     found = ask(f"SELECT beginning::DATE, calls, failures, {rate} FROM failure_rate('{tool}', INTERVAL 1 DAY)")
     assert {row[0]: row[1:] for row in found} == by_day
@@ -150,14 +183,16 @@ def test_sessions(both: Any) -> None:
     hand, ask = both
     times: defaultdict[str, list[datetime]] = defaultdict(list)
     for event in hand.events.values():
-        times[event["session_id"]].append(moment(event))
+        if not event.get("ours"):
+            times[event["session_id"]].append(moment(event))
     calls = Counter(call["session_id"] for call in hand.calls)
-    failures = Counter(call["session_id"] for call in hand.calls if failure(call))
+    failures = Counter(call["session_id"] for call in hand.calls if hand.failed(call))
     stuck = Counter(one["session_id"] for one in hand.of("pattern.detected"))
     expected = {
-        name: (min(at), max(at), calls[name], failures[name], stuck[name] or None) for name, at in times.items()
+        name: (min(at), max(at), len(at), calls[name], failures[name], stuck[name] or None)
+        for name, at in times.items()
     }
-    found = ask("SELECT session_id, began, ended, calls, failures, patterns FROM sessions")
+    found = ask("SELECT session_id, began, ended, events, calls, failures, patterns FROM sessions")
     assert {row[0]: row[1:] for row in found} == expected
 
 
@@ -194,8 +229,20 @@ def test_outages_and_recovery(both: Any) -> None:
         assert sorted(ask(f"SELECT id, until FROM {view}"), key=str) == sorted(ends, key=str)
 
 
+def test_the_whole(both: Any) -> None:
+    """Events, sessions and calls of the overview are exact; marks of passed time are no events."""
+    hand, ask = both
+    publishers = [one for one in hand.events.values() if not one.get("ours")]
+    overview = BY_NAME["overview"].sql.replace("$limit", "1")
+    sessions = len({one["session_id"] for one in publishers})
+    failures = sum(map(hand.failed, hand.calls))
+    first, last = min(map(moment, publishers)), max(map(moment, publishers))
+    assert ask(overview) == [(len(publishers), sessions, len(hand.calls), failures, first, last)]
+    assert ask("SELECT count(*) FROM events WHERE type = 'time.passed'") == [(0,)]
+
+
 def test_patterns_and_nudges(both: Any) -> None:
-    """Streaks by model, and what became of what models were told."""
+    """Streaks by model, and what became of what models were told: over a recording nobody was told."""
     hand, ask = both
     streaks: Counter[tuple[str, str]] = Counter()
     told: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -222,10 +269,11 @@ def test_patterns_and_nudges(both: Any) -> None:
     nudges: defaultdict[tuple[str, str], list[bool | None]] = defaultdict(list)
     for one in hand.of("nudge.issued"):
         nudges[one["pattern"], one["nudge_type"]].append(judged.get(one["id"]))
-    found = ask("SELECT pattern, nudge_type, issued, judged, effective FROM nudge_effectiveness")
+    found = ask("SELECT pattern, nudge_type, issued, delivered, judged, effective FROM nudge_effectiveness")
+    assert {row[:2]: row[2:] for row in found} == {key: (len(ones), 0, 0, 0) for key, ones in nudges.items()}
+    found = ask("SELECT pattern, nudge_type, count(effective), count(*) FILTER (effective) FROM nudges GROUP BY ALL")
     assert {row[:2]: row[2:] for row in found} == {
-        key: (len(ones), sum(one is not None for one in ones), sum(one is True for one in ones))
-        for key, ones in nudges.items()
+        key: (sum(one is not None for one in ones), sum(one is True for one in ones)) for key, ones in nudges.items()
     }
 
 
@@ -241,7 +289,7 @@ def test_reasons_of_each_week(both: Any) -> None:
         elif one["type"] == "pattern.detected":
             reasons[week(moment(one)), "behaviour", one["pattern"]] += 1
     for call in hand.calls:
-        if failure(call):
+        if hand.failed(call):
             reasons[week(moment(hand.events[call["cause"]])), "failure", call["severity"]] += 1
     found = {row[:3]: row[3] for row in ask("SELECT week, machine, reason, times FROM top_reasons_per_week")}
     assert found == {key: times for key, times in reasons.items() if key in found}

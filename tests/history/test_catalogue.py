@@ -34,6 +34,7 @@ def test_everything_has_a_comment_and_can_be_asked(tmp_path: Path) -> None:
             assert relation.comment, relation.name
             if relation.kind == "view":
                 connection.execute(f"FROM {relation.name}")
+            if relation.kind != "macro":
                 continue
             name, _, rest = relation.name.partition("(")
             given = [arguments[one] for one in rest.rstrip(")").split(", ") if one in arguments]

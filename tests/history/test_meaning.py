@@ -13,6 +13,7 @@ from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.event_rows import EventReader
 from trustfold.history.files import APPENDED_PARTITION
+from trustfold.history.filters import Filters
 from trustfold.history.questions import BY_NAME, ask
 from trustfold.history.recorder import Recorder
 
@@ -34,7 +35,7 @@ def written(root: Path, topic: str, bodies: list[dict[str, Any]], *, times: int 
 
 @pytest.mark.parametrize("place", ["beside", "before", "after"])
 def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_path: Path) -> None:
-    """Its timeout stands, as for the folds; whether it is recorded beside the log, or before or after the finish."""
+    """It is late and no failure; whether its timeout is recorded beside the log, or before or after the finish."""
     story = Story(model="m1")
     call = story.started("bash", {"command": "git fetch"}, deadline_ms=1000)
     story.after(minutes=5)
@@ -53,17 +54,59 @@ def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_pat
     recorder.close()
     found = one(
         tmp_path,
-        "SELECT timed_out_unanswered, failure_key, model, call_digest IS NOT NULL AS known, started < time AS began "
+        "SELECT outcome, verdict, timed_out_unanswered, answered_late > time AS after, failure_key, model, "
+        "call_digest IS NOT NULL AS known, started < time AS began "
         "FROM tool_calls",
     )
     assert found == {
-        "timed_out_unanswered": True,
+        "outcome": "late",
+        "verdict": "neutral",
+        "timed_out_unanswered": False,
+        "after": True,
         "failure_key": "bash|command=git",
         "model": "m1",
         "known": True,
         "began": True,
     }
-    assert rows(tmp_path, "SELECT count(*) FROM failures") == [(1,)]
+    assert rows(tmp_path, "SELECT count(*) FROM failures") == [(0,)]
+    assert rows(tmp_path, "SELECT events, ended - began FROM sessions") == [(2, timedelta(minutes=5, seconds=2))]
+    assert rows(tmp_path, "SELECT failure_rate, late, never_finished FROM tool_health(min_calls := 1)") == [
+        (None, 1, 0)
+    ]
+
+
+def test_a_lost_call_is_neither_a_failure_nor_a_timeout(tmp_path: Path) -> None:
+    """Nobody had said how long it may take. Its end, written by the engine a day later, lengthens no session."""
+    story = Story()
+    story.works("search").started("think")
+    story.after(minutes=2 * 24 * 60)
+    story.moved(session="s2").works("search")
+    record(tmp_path, [*story.records, *[("events", line) for line in appended_to(story)]])
+    found = one(tmp_path, "SELECT outcome, verdict, timed_out_unanswered FROM tool_calls WHERE tool_name = 'think'")
+    assert found == {"outcome": "lost", "verdict": "neutral", "timed_out_unanswered": False}
+    assert rows(tmp_path, "SELECT count(*) FROM failures") == [(0,)]
+    health = one(tmp_path, "SELECT lost, never_finished FROM tool_health(min_calls := 1) WHERE tool_name = 'think'")
+    assert health == {"lost": 1, "never_finished": 0}
+    lasted = one(tmp_path, "SELECT events, ended - began AS lasted FROM sessions WHERE session_id = 's1'")
+    assert lasted == {"events": 3, "lasted": timedelta(seconds=4)}
+
+
+def test_passed_time_is_no_event(tmp_path: Path) -> None:
+    """The engine marks it in its log; a session ended with what its publisher sent last."""
+    story = Story()
+    story.event("session.started", reports_turn_ends=True)
+    story.event("turn.started")
+    story.started("sleepy", deadline_ms=1000)
+    story.after(minutes=60)
+    story.moved(session="s2").works("search")
+    appended = appended_to(story)
+    assert any(b"time.passed" in line for line in appended)
+    record(tmp_path, [*story.records, *[("events", line) for line in appended]])
+    assert rows(tmp_path, "SELECT count(*) FROM events WHERE appended IS NOT TRUE") == [(len(story.records),)]
+    assert rows(tmp_path, "SELECT events, ended - began FROM sessions ORDER BY session_id") == [
+        (3, timedelta(seconds=4)),
+        (2, timedelta(seconds=2)),
+    ]
 
 
 def test_a_long_call_within_its_deadline_is_a_call(tmp_path: Path) -> None:
@@ -215,7 +258,7 @@ def test_a_loop_costs_what_is_left_of_it(tmp_path: Path) -> None:
     story.moved(session="s2").works("compute", {"q": 1}, result="same", times=6, cost_usd=0.5)
     told(tmp_path, story)
     middle = story.now - timedelta(seconds=7)
-    with connect(tmp_path, since=middle) as connection:
+    with connect(tmp_path, filters=Filters(since=middle)) as connection:
         found = connection.execute("SELECT wasted_calls, wasted_usd, longest FROM cost_of_loops").fetchall()
     assert found == [(2, 1.0, 6)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,19 +64,30 @@ def replayed(records: Iterable[tuple[str, bytes]], rules: Rules | None = None) -
     yield from topology.tick(topology.stream_time)
 
 
-def record(root: Path, records: Iterable[tuple[str, bytes]], *, decisions: bool = True, arrived_ms: int = -1) -> None:
-    """Record inputs and what they cause, as the embedded engine's log and outputs would be."""
+def record(
+    root: Path,
+    records: Iterable[tuple[str, bytes]],
+    *,
+    decisions: bool = True,
+    arrived_ms: int = -1,
+    live: bool = False,
+) -> None:
+    """Record inputs and what they cause, as the embedded engine's log and outputs would be; `live`: as it happened."""
     recorder = Recorder(root)
     for topic in ("events", "commands", "escalations", "breakers", "nudges", "suggestions", "state", "dead-letters"):
         recorder.own(topic, 0)
     kept = list(records)
     for offset, (topic, value) in enumerate(kept):
-        recorder.add(topic, 0, offset, arrived_ms, None, value)
+        recorder.add(topic, 0, offset, _happened_ms(value) if live else arrived_ms, None, value)
     outputs = (output for output in replayed(kept) if output.topic not in NOT_RECORDED) if decisions else ()
     for offset, output in enumerate(outputs):
-        recorder.add(output.topic, 0, offset, arrived_ms, output.key.encode(), output.value)
+        recorder.add(output.topic, 0, offset, output.time_ms if live else arrived_ms, output.key.encode(), output.value)
     recorder.flush()
     recorder.close()
+
+
+def _happened_ms(value: bytes) -> int:
+    return int(datetime.fromisoformat(orjson.loads(value)["time"]).timestamp() * 1000)
 
 
 def told(root: Path, story: Story, **options: Any) -> None:

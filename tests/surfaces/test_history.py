@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -79,6 +80,68 @@ def test_since_leaves_out_what_was_before(recorded_files: Path) -> None:
     assert 0 < later["events"] < everything["events"]
     refused = trustfold("history", "--since", "yesterday", cwd=recorded_files)
     assert (refused.returncode, b"give a span" in refused.stderr) == (2, True)
+
+
+def test_filters_and_several_histories(recorded_files: Path) -> None:
+    """Every command takes them; a copy of a history adds nothing; an empty span is refused."""
+
+    def tools(*options: str) -> set[str]:
+        done = trustfold("sql", "SELECT DISTINCT tool_name FROM tool_calls", "--json", *options, cwd=recorded_files)
+        assert done.returncode == 0, done.stderr
+        return {orjson.loads(line)["tool_name"] for line in done.stdout.splitlines()}
+
+    everything = tools()
+    chosen = sorted(everything)[:2]
+    assert tools("--tool", chosen[0], "--tool", chosen[1]) == set(chosen)
+    assert tools("--session", "nobody") == tools("--until", "2026-01-01") == set()
+    shutil.copytree(recorded_files / ".trustfold/history", recorded_files / "copy")
+    count = ("sql", "SELECT count(*) AS n FROM events", "--json")
+    twice = trustfold(*count, "--history", "copy", "--history", ".trustfold/history", cwd=recorded_files)
+    assert twice.stdout == trustfold(*count, cwd=recorded_files).stdout
+    refused = trustfold("report", "--since", "2026-01-06", "--until", "2026-01-05", cwd=recorded_files)
+    assert (refused.returncode, b"nothing is between them" in refused.stderr) == (2, True)
+
+
+def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:
+    """For people and for machines; what is not a span is refused, and so is the option where it means nothing."""
+    done = trustfold("history", "compare", "--with", "10min", "--json", cwd=recorded_files)
+    assert done.returncode == 0, done.stderr
+    told = orjson.loads(done.stdout)
+    assert told["signatures"][0]["seen"] in {"new", "back"}
+    assert {row["kind"] for row in told["rates"]} == {"tool", "model"}
+    assert told["before"] < told["since"] < told["until"]
+    shown = trustfold("history", "compare", cwd=recorded_files)
+    assert b"Which tools and models got worse?" in shown.stdout
+    assert b"against as long before" in shown.stderr
+    for arguments in (
+        ("compare", "--with", "a week"),
+        ("compare", "--with", "9" * 30 + "w"),
+        ("tools", "--with", "7d"),
+    ):
+        assert trustfold("history", *arguments, cwd=recorded_files).returncode == 2
+
+
+def test_what_is_left_out_is_said(recorded_files: Path) -> None:
+    """On the screen and in JSON."""
+    shown = trustfold("history", "sessions", "--limit", "1", cwd=recorded_files)
+    assert b"more rows; --limit shows more" in shown.stderr
+    told = orjson.loads(trustfold("history", "sessions", "--limit", "1", "--json", cwd=recorded_files).stdout)
+    assert (len(told["rows"]), told["left_out"] > 0) == (1, True)
+
+
+def test_a_saved_catalogue_moves_with_its_history(
+    recorded_files: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its paths are relative to it, and it is opened where it stands."""
+    folder = recorded_files / ".trustfold"
+    done = trustfold("sql", "--save", ".trustfold/c.duckdb", "--relative", cwd=recorded_files)
+    assert done.returncode == 0, done.stderr
+    moved = tmp_path_factory.mktemp("moved") / "there"
+    folder.rename(moved)
+    monkeypatch.chdir(moved)
+    with duckdb.connect("c.duckdb", read_only=True) as connection:
+        assert connection.execute("SELECT count(*) > 0 FROM tool_calls").fetchall() == [(True,)]
+    assert trustfold("sql", "FROM events", "--relative", "--history", "history", cwd=moved).returncode == 2
 
 
 class Page(HTMLParser):

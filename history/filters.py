@@ -1,0 +1,106 @@
+"""What of a history is looked at: a span of time, workspaces, tools, models, sessions.
+
+Filters hold in the views of recorded topics, on which every other view and macro is built, and so in every question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+_KEYS = {"escalations": "trust_key", "breakers": "breaker_key"}
+"""Topics of keys that pass from state to state, and the column of the key."""
+
+_OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
+_WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
+
+_ENDS = "('pattern.cleared', 'nudge.judged')"
+"""What only completes another row: when a pattern ended, whether a nudge helped."""
+
+
+class Filters(NamedTuple):
+    """What is looked at; an empty field lets everything pass.
+
+    Attributes:
+        since: what happened from then on.
+        until: what happened before then.
+        workspaces: names of workspaces; what has none is in `default`.
+        tools: names of tools. Decisions pass when one of the events behind them does, or when the key is the tool's.
+        models: names of models. Decisions pass when one of the events behind them does.
+        sessions: ids of sessions.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    workspaces: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+
+    def conditions(self, topic: str, rows: str, events: str) -> list[str]:
+        """Conditions in SQL that the rows of a topic must fulfil.
+
+        All steps of a key are kept together, so that no outage loses its end: a key passes whole when one of its steps
+        has an event behind it that passes.
+
+        Args:
+            topic: as the catalogue names it.
+            rows: query of all rows of the topic.
+            events: query of all rows of `events`.
+        """
+        found = [f"time >= {timestamp(self.since)}"] if self.since else []
+        found += [f"time < {timestamp(self.until)}"] if self.until else []
+        if self.workspaces and topic not in _WITHOUT_WORKSPACE:
+            found.append(f"coalesce(workspace_id, 'default') IN {_listed(self.workspaces)}")
+        if self.sessions and topic in _OF_SESSIONS:
+            found.append(f"session_id IN {_listed(self.sessions)}")
+        if topic == "events":
+            found += [f"({one} OR type = 'feedback.false_alarm')" for one in self._of_calls()]
+        elif topic in _KEYS and (self._of_calls() or self.sessions):
+            found.append(self._of_key(_KEYS[topic], rows, events))
+        elif topic in _OF_SESSIONS and self._of_calls():
+            causes = f"SELECT id, unnest(caused_by) AS cause FROM ({rows})"  # noqa: S608 - names are quoted
+            caused = f"SELECT id FROM ({causes}) WHERE cause IN ({self._causes(events)})"  # noqa: S608
+            found.append(f"(type IN {_ENDS} OR id IN ({caused}))")
+        return found
+
+    def told(self) -> str:
+        """What is looked at, in words; empty for everything."""
+        times = [
+            f"{word} {time:%Y-%m-%d %H:%M:%S}" for word, time in (("since", self.since), ("until", self.until)) if time
+        ]
+        named = {"workspace": self.workspaces, "tool": self.tools, "model": self.models, "session": self.sessions}
+        return ", ".join(times + [f"{word} {' or '.join(names)}" for word, names in named.items() if names])
+
+    def _of_calls(self) -> list[str]:
+        named = {"tool_name": self.tools, "model": self.models}
+        return [f"{column} IN {_listed(names)}" for column, names in named.items() if names]
+
+    def _causes(self, events: str) -> str:
+        own = self._of_calls() + ([f"session_id IN {_listed(self.sessions)}"] if self.sessions else [])
+        return f"SELECT id FROM ({events}) WHERE id IS NOT NULL AND {' AND '.join(own)}"  # noqa: S608
+
+    def _of_key(self, key: str, rows: str, events: str) -> str:
+        place = f"coalesce(workspace_id, ''), {key}"
+        caused = (
+            f"SELECT place FROM (SELECT ({place}) AS place, unnest(caused_by) AS cause FROM ({rows})) "  # noqa: S608
+            f"WHERE cause IN ({self._causes(events)})"
+        )
+        condition = f"({place}) IN ({caused})"
+        if self.tools and not self.models and not self.sessions:
+            return f"({condition} OR tool_of({key}) IN {_listed(self.tools)})"
+        return condition
+
+
+EVERYTHING = Filters()
+
+
+def timestamp(time: datetime) -> str:
+    """A time as SQL writes it, in UTC."""
+    return f"TIMESTAMP '{time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"
+
+
+def _listed(names: Iterable[str]) -> str:
+    quoted = (name.replace("'", "''") for name in names)
+    return "(" + ", ".join(f"'{name}'" for name in quoted) + ")"

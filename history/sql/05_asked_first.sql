@@ -1,0 +1,165 @@
+-- Questions people ask first: what needs somebody, where to look, what is new, what got worse, what was for nothing.
+
+CREATE OR REPLACE VIEW needs_attention AS
+WITH found AS (
+    SELECT CASE to_state WHEN 'blocked' THEN 1 ELSE 2 END AS urgency, to_state AS state, trust_key AS subject, workspace, session_id,
+           reason, time AS since, expires_at AS changes_at,
+           CASE to_state WHEN 'blocked' THEN 'trustfold reset ' ELSE 'trustfold recover ' END || trust_key AS resolve_with
+    FROM trust_timeline, recorded_until AS present
+    WHERE trust_timeline.until IS NULL AND to_state IN ('blocked', 'escalated') AND coalesce(expires_at > present.until, true)
+    UNION ALL
+    SELECT CASE to_state WHEN 'open' THEN 4 ELSE 5 END, to_state, breaker_key, workspace, session_id, trigger, time, open_until,
+           'trustfold breaker close ' || breaker_key
+    FROM breaker_timeline WHERE until IS NULL AND to_state IN ('open', 'half_open') AND coalesce(mode, 'enforce') <> 'observe'
+    UNION ALL
+    SELECT CASE max_by(p.severity, p.time) WHEN 'severe' THEN 3 ELSE 6 END, 'stuck', p.pattern, any_value(p.workspace), p.session_id,
+           format('{} for {} times', max_by(p.severity, p.time), max(p.repetitions)), min(p.time), NULL, NULL
+    FROM patterns p JOIN (SELECT session_id, max(time) FILTER (appended IS NOT TRUE) AS ended, bool_or(type = 'session.ended') AS over
+                          FROM events GROUP BY session_id) s USING (session_id), recorded_until AS present
+    WHERE p.cleared_at IS NULL AND NOT s.over AND s.ended >= present.until - INTERVAL 1 HOUR
+    GROUP BY p.session_id, p.pattern, p.fingerprint
+)
+SELECT urgency, state, subject, workspace, session_id, reason, since, present.until - since AS lasted, changes_at, resolve_with
+FROM found, recorded_until AS present ORDER BY urgency, since DESC, subject;
+COMMENT ON VIEW needs_attention IS 'What is blocked, escalated, open or stuck at the end of what is recorded, most urgent first; what an operator removed or forced open is handled and not here';
+COMMENT ON COLUMN needs_attention.urgency IS '1 blocked, 2 escalated, 3 severely stuck, 4 open, 5 half open, 6 stuck';
+COMMENT ON COLUMN needs_attention.session_id IS 'Of the session that is stuck, or whose event changed the key last';
+COMMENT ON COLUMN needs_attention.changes_at IS 'When it changes by itself: the escalation expires, the circuit asks for a probe';
+COMMENT ON COLUMN needs_attention.resolve_with IS 'Order that ends it now';
+
+CREATE OR REPLACE VIEW sessions_to_look_at AS
+WITH repeated AS (
+    SELECT session_id, sum(wasted_calls)::BIGINT AS wasted_calls, sum(wasted_calls) FILTER (NOT failing) AS unfailing,
+           sum(wasted_ms) / 1000 AS wasted_seconds, sum(wasted_usd) AS wasted_usd FROM loops GROUP BY session_id
+)
+SELECT session_id, workspace, model, began, ended - began AS lasted, calls, failures, coalesce(wasted_calls, 0) AS wasted_calls,
+       (failures + coalesce(unfailing, 0))::BIGINT AS led_nowhere, led_nowhere / nullif(calls, 0) AS share, worst, pattern_kinds,
+       wasted_seconds, wasted_usd
+FROM sessions LEFT JOIN repeated USING (session_id)
+WHERE led_nowhere > 0 OR worst IS NOT NULL
+ORDER BY led_nowhere DESC, share DESC, worst DESC NULLS LAST, began DESC, session_id;
+COMMENT ON VIEW sessions_to_look_at IS 'Sessions with calls that led nowhere, or with patterns; those with the most such calls first';
+COMMENT ON COLUMN sessions_to_look_at.led_nowhere IS 'Calls that failed, and those that repeated a result in a loop; each once';
+COMMENT ON COLUMN sessions_to_look_at.share IS 'led_nowhere as a share of the calls';
+
+CREATE OR REPLACE VIEW loops_by_model AS
+WITH looping AS (
+    SELECT coalesce(model, 'unknown') AS model, count(*) AS loops, count(DISTINCT session_id) AS sessions,
+           sum(wasted_calls)::BIGINT AS wasted_calls, sum(wasted_ms) / 1000 AS wasted_seconds, sum(wasted_usd) AS wasted_usd
+    FROM loops GROUP BY ALL
+), all_calls AS (
+    SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS of_sessions, count(*) AS of_calls,
+           sum(duration_ms) / 1000 AS of_seconds, sum(cost_usd) AS of_usd FROM tool_calls GROUP BY ALL
+)
+SELECT model, loops, wasted_calls, of_calls, wasted_calls / of_calls AS share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions
+FROM looping JOIN all_calls USING (model) ORDER BY wasted_calls DESC, model;
+COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and money; times are those of the tools, without what the model thought in between';
+
+CREATE OR REPLACE VIEW asks AS
+WITH asked AS (
+    SELECT * FROM events WHERE type = 'permission.requested'
+    UNION ALL
+    SELECT * FROM events e WHERE type = 'permission.resolved' AND (session_id, call_id) NOT IN
+        (SELECT (session_id, call_id) FROM events WHERE type = 'permission.requested')
+)
+SELECT q.time, q.session_id, coalesce(q.workspace_id, 'default') AS workspace, q.user_id, q.agent_id, q.model, q.tool_name, q.call_id,
+       a.time AS answered, a.time - q.time AS waited, a.granted, a.method, c.outcome,
+       coalesce(a.granted AND c.outcome IN ('success', 'expected'), false) AS for_nothing, q.id
+FROM asked q
+ASOF LEFT JOIN (SELECT session_id, call_id, time, granted, method FROM events WHERE type = 'permission.resolved') a
+  ON q.session_id = a.session_id AND q.call_id = a.call_id AND q.time <= a.time
+ASOF LEFT JOIN (SELECT session_id, call_id, time, outcome FROM tool_calls) c
+  ON q.session_id = c.session_id AND q.call_id = c.call_id AND q.time <= c.time;
+COMMENT ON VIEW asks IS 'Requests for permission, their answer, and what became of the call';
+COMMENT ON COLUMN asks.for_nothing IS 'A false ask: it was granted, and the call did not fail';
+COMMENT ON COLUMN asks.granted IS 'NULL: nobody has answered';
+COMMENT ON COLUMN asks.outcome IS 'Of the call; NULL where it was not made or has not ended';
+
+CREATE OR REPLACE VIEW ask_rates AS
+SELECT coalesce(user_id, 'unknown') AS user_id, workspace, tool_name, count(*) AS asked, count(*) FILTER (granted) AS granted_times,
+       count(*) FILTER (NOT granted) AS denied, count(*) FILTER (granted IS NULL) AS unanswered,
+       count(*) FILTER (for_nothing) AS false_asks, false_asks / asked AS share, wilson_low(false_asks, asked) AS share_low,
+       wilson_high(false_asks, asked) AS share_high, median(waited) AS median_wait, to_seconds(sum(epoch(waited))) AS all_waits
+FROM asks WHERE coalesce(method, '') NOT IN ('policy', 'whitelist')
+GROUP BY ALL ORDER BY false_asks DESC, asked DESC, user_id, workspace, tool_name;
+COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; what a policy or a list answered asked nobody';
+
+CREATE OR REPLACE VIEW retries AS
+WITH counted AS (
+    SELECT *, row_number() OVER (PARTITION BY session_id ORDER BY time, id) AS place FROM tool_calls
+), tried AS (
+    SELECT *, lag(outcome) OVER again AS outcome_before, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed,
+           place - lag(place) OVER again - 1 AS calls_between
+    FROM counted WHERE call_digest IS NOT NULL AND verdict <> 'neutral'
+    WINDOW again AS (PARTITION BY session_id, call_digest ORDER BY place)
+)
+SELECT time, session_id, workspace, model, tool_name, service,
+       CASE calls_between WHEN 0 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
+       coalesce(started, time) - failed AS waited, calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
+FROM tried WHERE outcome_before = 'failure'
+UNION ALL
+SELECT time, session_id, workspace, model, tool_name, service, 'inside the call', severity, NULL, NULL, NULL, attempts - 1, outcome,
+       outcome = 'success', id
+FROM tool_calls WHERE attempts > 1 AND verdict <> 'neutral';
+COMMENT ON VIEW retries IS 'The same call again after it had failed: by the agent, or inside one call by whoever made it';
+COMMENT ON COLUMN retries.kind IS 'at once: nothing was called in between; after other calls: something may have been mended; inside the call: attempts beyond the first';
+COMMENT ON COLUMN retries.severity IS 'Of the failure before; inside a call only where the last attempt failed, too';
+COMMENT ON COLUMN retries.tries IS 'Further attempts';
+
+CREATE OR REPLACE VIEW retry_success AS
+SELECT tool_name, kind, count(*) AS retried, count(*) FILTER (paid_off) AS succeeded, succeeded / retried AS rate,
+       wilson_low(succeeded, retried) AS rate_low, wilson_high(succeeded, retried) AS rate_high, median(waited) AS median_wait
+FROM retries GROUP BY ALL ORDER BY retried DESC, tool_name, kind;
+COMMENT ON VIEW retry_success IS 'How often a retry succeeded, by tool and kind of retry';
+
+CREATE OR REPLACE MACRO new_things(span := INTERVAL 1 DAY) AS TABLE
+WITH seen AS (
+    SELECT 'failure' AS kind, signature AS name, time, session_id FROM failures WHERE expected IS NOT TRUE AND signature IS NOT NULL
+    UNION ALL SELECT 'tool', tool_name, time, session_id FROM tool_calls
+    UNION ALL SELECT 'model', model, time, session_id FROM tool_calls WHERE model IS NOT NULL
+    UNION ALL SELECT 'trust lost', trust_key, time, session_id FROM trust_timeline WHERE to_state IN ('escalated', 'blocked')
+    UNION ALL SELECT 'circuit opened', breaker_key, time, session_id FROM breaker_timeline WHERE to_state = 'open'
+)
+SELECT * FROM (SELECT kind, name, min(time) AS first_seen, count(*) AS times, count(DISTINCT session_id) AS sessions FROM seen GROUP BY kind, name)
+WHERE first_seen >= (SELECT until - span FROM recorded_until) ORDER BY kind, times DESC, name;
+COMMENT ON MACRO TABLE new_things IS 'Failures, tools, models, and keys and circuits in trouble, that were first seen within span before the end of what is recorded';
+
+CREATE OR REPLACE MACRO compared_signatures(span := INTERVAL 7 DAY) AS TABLE
+WITH placed AS (
+    SELECT *, time >= until - span AS recent, time < until - span AND time >= until - 2 * span AS before FROM failures, recorded_until
+    WHERE expected IS NOT TRUE AND signature IS NOT NULL AND time <= until
+)
+SELECT * EXCLUDE (failures_before) FROM (
+    SELECT signature, CASE WHEN bool_and(recent) THEN 'new' ELSE 'back' END AS seen, mode(severity) AS severity,
+           count(*) FILTER (recent) AS failures, count(*) FILTER (before) AS failures_before,
+           count(DISTINCT session_id) FILTER (recent) AS sessions, list(DISTINCT tool_name ORDER BY tool_name)[:5] AS tools,
+           min(time) AS first_seen, max(time) AS last_seen
+    FROM placed GROUP BY signature
+) WHERE failures > 0 AND failures_before = 0 ORDER BY seen DESC, failures DESC, signature;
+COMMENT ON MACRO TABLE compared_signatures IS 'Failures of the last span that were not in the one before: new, or back after they had been away';
+
+CREATE OR REPLACE MACRO compared_rates(span := INTERVAL 7 DAY, min_calls := 10) AS TABLE
+WITH judged AS (
+    SELECT unnest([{'kind': 'tool', 'name': tool_name}, {'kind': 'model', 'name': coalesce(model, 'unknown')}]) AS subject,
+           verdict = 'failure' AND expected IS NOT TRUE AS failed, time >= until - span AS recent
+    FROM tool_calls, recorded_until WHERE verdict <> 'neutral' AND time >= until - 2 * span AND time <= until
+), counted AS (
+    SELECT subject.kind AS kind, subject.name AS name, count(*) FILTER (recent) AS calls, count(*) FILTER (recent AND failed) AS failures,
+           count(*) FILTER (NOT recent) AS calls_before, count(*) FILTER (NOT recent AND failed) AS failures_before
+    FROM judged GROUP BY ALL
+), bounded AS (
+    SELECT *, failures / nullif(calls, 0) AS rate, wilson_low(failures, calls) AS low, wilson_high(failures, calls) AS high,
+           failures_before / nullif(calls_before, 0) AS rate_before, wilson_low(failures_before, calls_before) AS low_before,
+           wilson_high(failures_before, calls_before) AS high_before
+    FROM counted
+), differing AS (
+    SELECT *, rate - rate_before AS change, change - sqrt((rate - low) ** 2 + (high_before - rate_before) ** 2) AS change_low,
+           change + sqrt((high - rate) ** 2 + (rate_before - low_before) ** 2) AS change_high
+    FROM bounded
+)
+SELECT kind, name, CASE WHEN calls_before = 0 THEN 'new' WHEN calls = 0 THEN 'gone'
+                        WHEN least(calls, calls_before) < min_calls THEN 'too few calls'
+                        WHEN change_low > 0 THEN 'worse' WHEN change_high < 0 THEN 'better' ELSE 'no change shown' END AS verdict,
+       rate, low, high, failures, calls, rate_before, low_before, high_before, failures_before, calls_before, change, change_low, change_high
+FROM differing ORDER BY verdict <> 'worse', change_low DESC NULLS LAST, kind, name;
+COMMENT ON MACRO TABLE compared_rates IS 'Failure rates of tools and models in the last span and in the one before, with 95 % intervals (Wilson; of the change Newcombe); worse and better only where the interval of the change leaves out 0 and both spans have min_calls';

@@ -1,0 +1,359 @@
+"""What people ask first, counted again in plain Python over one history; and the same under filters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pytest
+from recorded import record, replayed, told
+from story import Story
+from trustfold.history.catalogue import connect, save
+from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.questions import BY_NAME, QUESTIONS, ask
+from two_days import two_days
+
+Body = dict[str, Any]
+Rows = list[tuple[Any, ...]]
+MIDDLE = datetime(2026, 1, 6, 6, tzinfo=UTC)
+
+
+class Lived:
+    """Two days recorded while they happened: events, decisions, and the history of both."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        records = list(two_days())
+        record(root, records, live=True)
+        self.events: list[Body] = [orjson.loads(value) for _, value in records]
+        outputs = [output for output in replayed(records) if output.topic in {"escalations", "breakers", "nudges"}]
+        self.decisions: list[Body] = [orjson.loads(output.value or b"") for output in outputs]
+        self.finishes = [one for one in self.events if one["type"] == "tool_call.finished"]
+
+    @cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The catalogue of all of it."""
+        return connect(self.root, threads=2)
+
+    def ask(self, query: str, filters: Filters = EVERYTHING) -> Rows:
+        """Answer of the catalogue."""
+        if filters == EVERYTHING:
+            return self.connection.execute(query).fetchall()
+        with connect(self.root, threads=2, filters=filters) as connection:
+            return connection.execute(query).fetchall()
+
+
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """One history for all of these tests."""
+    return Lived(tmp_path_factory.mktemp("lived"))
+
+
+def failed(one: Body) -> bool:
+    """Whether a call of the two days failed."""
+    return one["status"] != "success"
+
+
+def at(body: Body) -> datetime:
+    """When it happened."""
+    return datetime.fromisoformat(body["time"])
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share, from the formula of the textbook."""
+    z, share = 1.959964, successes / trials
+    middle, half = share + z * z / (2 * trials), z * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return (middle - half) / (1 + z * z / trials), (middle + half) / (1 + z * z / trials)
+
+
+def test_nudges_that_were_delivered_count(lived: Lived) -> None:
+    """Decided while it happened they were; their effect is a share with its interval."""
+    judged = {one["nudge_id"]: one["effective"] for one in lived.decisions if one["type"] == "nudge.judged"}
+    groups: defaultdict[tuple[str, str], list[bool | None]] = defaultdict(list)
+    for one in lived.decisions:
+        if one["type"] == "nudge.issued":
+            groups[one["pattern"], one["nudge_type"]].append(judged.get(one["id"]))
+    found = lived.ask(
+        "SELECT pattern, nudge_type, issued, delivered, judged, effective, rate_low, rate_high FROM nudge_effectiveness"
+    )
+    assert {row[:2] for row in found} == set(groups)
+    for pattern, kind, issued, delivered, known, effective, low, high in found:
+        effects = [one for one in groups[pattern, kind] if one is not None]
+        assert (issued, delivered) == (len(groups[pattern, kind]), len(groups[pattern, kind]))
+        assert (known, effective) == (len(effects), sum(effects))
+        if effects:
+            assert (low, high) == pytest.approx(wilson(sum(effects), len(effects)), abs=1e-6)
+    assert lived.ask("SELECT bool_and(delivered) FROM patterns") == [(True,)]
+
+
+def test_what_was_computed_over_a_recording_was_delivered_to_nobody(tmp_path: Path) -> None:
+    """A log that is folded days later could tell the agent nothing."""
+    story = Story().fails("deploy", {"to": "x"}, message="no", times=4)
+    told(tmp_path, story, arrived_ms=int((story.now + timedelta(days=3)).timestamp() * 1000))
+    with connect(tmp_path) as connection:
+        query = "SELECT sum(issued) > 0, sum(delivered), sum(judged) FROM nudge_effectiveness"
+        assert connection.execute(query).fetchall() == [(True, 0, 0)]
+        assert connection.execute("SELECT bool_or(delivered) FROM patterns").fetchall() == [(False,)]
+
+
+def test_sessions_are_ranked_by_the_calls_that_led_nowhere(lived: Lived) -> None:
+    """Calls that failed, and those of loops that did not; ties are rare."""
+    failures = Counter(one["session_id"] for one in lived.finishes if failed(one))
+    found = lived.ask("SELECT session_id, failures, wasted_calls, led_nowhere FROM sessions_to_look_at")
+    loops = dict(lived.ask("SELECT session_id, sum(wasted_calls)::BIGINT FROM loops WHERE NOT failing GROUP BY ALL"))
+    assert {row[0]: row[3] for row in found} == {
+        name: failures[name] + loops.get(name, 0) for name in {*failures, *loops, *(row[0] for row in found)}
+    }
+    assert [row[3] for row in found] == sorted((row[3] for row in found), reverse=True)
+
+
+def test_what_loops_cost_each_model(lived: Lived) -> None:
+    """Their calls and seconds, against all of the model's."""
+    found = {
+        row[0]: row[1:]
+        for row in lived.ask("SELECT model, wasted_calls, wasted_seconds, of_calls, of_seconds FROM loops_by_model")
+    }
+    calls: defaultdict[str, list[float]] = defaultdict(list)
+    for one in lived.finishes:
+        calls[one["model"]].append(one["duration_ms"] / 1000)
+    wasted = Counter(dict(lived.ask("SELECT model, sum(wasted_calls)::BIGINT FROM loops GROUP BY ALL")))
+    assert found
+    for model, (wasted_calls, seconds, of_calls, of_seconds) in found.items():
+        assert (wasted_calls, of_calls) == (wasted[model], len(calls[model]))
+        assert (seconds, of_seconds) == pytest.approx((wasted_calls * 0.1, sum(calls[model])))
+
+
+def test_what_got_worse(lived: Lived) -> None:
+    """This day against the one before: only where the interval of the change leaves out 0."""
+    end = max(map(at, lived.events))
+    middle = end - timedelta(days=1)
+    counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in lived.finishes:
+        if at(one) >= end - timedelta(days=2):
+            for key in (("tool", one["tool_name"]), ("model", one["model"])):
+                counts[key][("now " if at(one) >= middle else "before ") + ("failed" if failed(one) else "good")] += 1
+    found = lived.ask(
+        "SELECT kind, name, verdict, failures, calls, failures_before, calls_before, low, high, change_low, "
+        "change_high FROM compared_rates(INTERVAL 1 DAY)"
+    )
+    assert {row[:2] for row in found} == set(counts)
+    for kind, name, verdict, *rest in found:
+        one = counts[kind, name]
+        k, n = one["now failed"], one["now failed"] + one["now good"]
+        k0, n0 = one["before failed"], one["before failed"] + one["before good"]
+        assert rest[:4] == [k, n, k0, n0]
+        (low, high), (low0, high0) = wilson(k, n), wilson(k0, n0)
+        change = k / n - k0 / n0
+        down = change - sqrt((k / n - low) ** 2 + (high0 - k0 / n0) ** 2)
+        up = change + sqrt((high - k / n) ** 2 + (k0 / n0 - low0) ** 2)
+        assert rest[4:] == pytest.approx([low, high, down, up], abs=1e-6)
+        few = min(n, n0) < 10
+        assert verdict == (
+            "too few calls" if few else "worse" if down > 0 else "better" if up < 0 else "no change shown"
+        )
+    assert ("tool", "http_request", "worse") in {row[:3] for row in found}
+
+
+def test_intervals_of_the_textbook(lived: Lived) -> None:
+    """Newcombe's example, 56 of 70 against 48 of 80, is 0.0524 to 0.3339; no trials have no interval."""
+    low, high = "wilson_low", "wilson_high"
+    squares = (
+        f"(0.8 - {low}(56, 70)) ** 2 + ({high}(48, 80) - 0.6) ** 2",
+        f"({high}(56, 70) - 0.8) ** 2 + (0.6 - {low}(48, 80)) ** 2",
+    )
+    found = lived.ask(f"SELECT round(0.2 - sqrt({squares[0]}), 4), round(0.2 + sqrt({squares[1]}), 4)")
+    assert found == [(0.0524, 0.3339)]
+    assert lived.ask("SELECT wilson_low(0, 0), wilson_low(0, 9), wilson_high(9, 9)") == [(None, 0.0, 1.0)]
+
+
+def test_too_few_calls_say_nothing(tmp_path: Path) -> None:
+    """Three failures of three are no finding."""
+    story = Story().works("search", times=30).works("rare", times=30).after(minutes=24 * 60)
+    told(tmp_path, story.works("search", times=30).fails("rare", times=3))
+    with connect(tmp_path) as connection:
+        query = "SELECT name, verdict FROM compared_rates(INTERVAL 1 DAY) WHERE kind = 'tool' ORDER BY name"
+        assert connection.execute(query).fetchall() == [("rare", "too few calls"), ("search", "no change shown")]
+
+
+def test_new_failures_are_new_and_old_ones_back(tmp_path: Path) -> None:
+    """Seen never before, seen before but not in the period before, or seen in both."""
+    story = Story()
+    story.fails("a", message="alpha broke").fails("a", message="gamma broke").after(minutes=10 * 24 * 60)
+    story.fails("a", message="gamma broke").after(minutes=7 * 24 * 60)
+    story.fails("a", message="alpha broke").fails("a", message="beta broke", times=2).fails("a", message="gamma broke")
+    told(tmp_path, story)
+    with connect(tmp_path) as connection:
+        found = connection.execute(
+            "SELECT signature, seen, failures FROM compared_signatures(INTERVAL 7 DAY)"
+        ).fetchall()
+        new = connection.execute("SELECT name, times FROM new_things() WHERE kind = 'failure'").fetchall()
+    assert {(name.rpartition(": ")[2], *rest) for name, *rest in found} == {
+        ("alpha broke", "back", 1),
+        ("beta broke", "new", 2),
+    }
+    assert [(name.rpartition(": ")[2], times) for name, times in new] == [("beta broke", 2)]
+
+
+def test_who_is_asked_for_nothing(tmp_path: Path) -> None:
+    """Granted, and the call did not fail: nobody had needed to ask."""
+    story = Story(user="ann")
+    for number, (answer, good) in enumerate([(True, True), (True, True), (True, False), (False, True), (None, True)]):
+        call = f"ask-{number}"
+        story.event("permission.requested", call_id=call, tool_name="bash")
+        if answer is None:
+            continue
+        story.event("permission.resolved", call_id=call, tool_name="bash", granted=answer, method="user")
+        if answer:
+            story.started("bash", {"command": "make"}, call=call)
+            story.finished(call, "bash", status="success" if good else "error", result=None)
+    story.event("permission.resolved", call_id="by-rule", tool_name="bash", granted=True, method="policy")
+    told(tmp_path, story)
+    with connect(tmp_path) as connection:
+        query = "SELECT user_id, tool_name, asked, granted_times, denied, unanswered, false_asks, share FROM ask_rates"
+        assert connection.execute(query).fetchall() == [("ann", "bash", 5, 3, 1, 1, 2, 0.4)]
+        assert connection.execute("SELECT count(*), median(waited) FROM asks").fetchall() == [(6, timedelta(seconds=2))]
+
+
+def test_retries_that_paid_off(tmp_path: Path) -> None:
+    """At once, after something else, and inside one call; a call after a success is none."""
+    story = Story()
+    story.fails("fetch", {"q": 1}).works("fetch", {"q": 1}, times=2)
+    story.fails("fetch", {"q": 2}).works("edit").works("fetch", {"q": 2})
+    story.fails("fetch", {"q": 3}, times=2)
+    story.works("fetch", {"q": 4}, attempts=3)
+    told(tmp_path, story)
+    with connect(tmp_path) as connection:
+        found = connection.execute(
+            "SELECT tool_name, kind, retried, succeeded FROM retry_success ORDER BY kind"
+        ).fetchall()
+    assert found == [
+        ("fetch", "after other calls", 1, 1),
+        ("fetch", "at once", 2, 1),
+        ("fetch", "inside the call", 1, 1),
+    ]
+
+
+def test_what_needs_somebody_now(tmp_path: Path) -> None:
+    """What is lost and open and stuck, most urgent first, with the order that ends it; what has passed is not there."""
+    story = Story().fails("search", http_status=503, times=6)
+    told(tmp_path, story)
+    with connect(tmp_path) as connection:
+        found = connection.execute("SELECT urgency, state, subject, resolve_with FROM needs_attention").fetchall()
+    assert found == sorted(found, key=lambda row: row[0])
+    assert ("escalated", "search", "trustfold recover search") in {row[1:] for row in found}
+    assert ("open", "tool:search", "trustfold breaker close tool:search") in {row[1:] for row in found}
+    assert "stuck" in {row[1] for row in found}
+    with connect(tmp_path, filters=Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))) as connection:
+        assert connection.execute("FROM needs_attention").fetchall() == []
+
+
+def test_an_outage_names_its_service_and_its_tool(lived: Lived) -> None:
+    """In columns of their own."""
+    found = lived.ask("SELECT DISTINCT subject, service, tool FROM outages")
+    assert ("service:search.example.com", "search.example.com", None) in found
+    assert ("http_request|domain=search.example.com|path_prefix=v1", "search.example.com", "http_request") in found
+    assert ("bash|command=make", None, "bash") in found
+
+
+PLACE = ("workspace_id", "tool_name", "model")
+PASSES: dict[str, tuple[Filters, Callable[[Body], bool]]] = {
+    "since": (Filters(since=MIDDLE), lambda one: at(one) >= MIDDLE),
+    "until": (Filters(until=MIDDLE), lambda one: at(one) < MIDDLE),
+    "workspace": (Filters(workspaces=("team-1",)), lambda one: one["workspace_id"] == "team-1"),
+    "tool": (Filters(tools=("bash", "read_file")), lambda one: one["tool_name"] in {"bash", "read_file"}),
+    "model": (Filters(models=("large-1",)), lambda one: one["model"] == "large-1"),
+    "session": (Filters(sessions=("session-07", "it's")), lambda one: one["session_id"] == "session-07"),
+    "all": (
+        Filters(MIDDLE, None, ("team-1",), ("bash",), ("small-3",)),
+        lambda one: at(one) >= MIDDLE and tuple(map(one.get, PLACE)) == ("team-1", "bash", "small-3"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_filters_hold_in_every_question(name: str, lived: Lived) -> None:
+    """Calls, sessions, tools and models, counted again; every question answers under all filters at once."""
+    filters, passes = PASSES[name]
+    calls = [one for one in lived.finishes if passes(one)]
+    with connect(lived.root, threads=2, filters=filters) as connection:
+        tools = connection.execute(
+            "SELECT tool_name, calls, failures, sessions FROM tool_health(min_calls := 1)"
+        ).fetchall()
+        pairs = connection.execute("SELECT model, tool_name, calls FROM model_tool_matrix").fetchall()
+        for question in QUESTIONS if name == "all" else ():
+            ask(connection, question, 5)
+    expected = {
+        tool: (len(ones), sum(map(failed, ones)), len({one["session_id"] for one in ones}))
+        for tool in {one["tool_name"] for one in calls}
+        for ones in [[one for one in calls if one["tool_name"] == tool]]
+    }
+    assert {row[0]: row[1:] for row in tools} == expected
+    assert {row[:2]: row[2] for row in pairs} == Counter((one["model"], one["tool_name"]) for one in calls)
+
+
+def test_decisions_pass_with_the_events_behind_them(lived: Lived) -> None:
+    """All steps of a key pass together, so that its outage keeps its end; patterns pass with their calls."""
+    by_tool = lived.ask("SELECT subject, recovered IS NULL FROM outages", Filters(tools=("http_request",)))
+    everything = lived.ask("SELECT subject, recovered IS NULL FROM outages")
+    assert set(by_tool) == {row for row in everything if "search.example.com" in row[0]}
+    tools = {one["id"]: one.get("tool_name") for one in lived.events}
+    expected = {
+        one["id"]
+        for one in lived.decisions
+        if one["type"] == "pattern.detected" and "bash" in {tools.get(cause) for cause in one["caused_by"]}
+    }
+    assert {row[0] for row in lived.ask("SELECT id FROM patterns", Filters(tools=("bash",)))} == expected
+    assert expected
+
+
+def test_the_present_is_where_the_record_ends_whatever_is_filtered(lived: Lived) -> None:
+    """A tool that was not called for a day is not judged by a day of its own."""
+    end = max(map(at, lived.events)).replace(tzinfo=None)
+    for filters in (EVERYTHING, Filters(tools=("bash",)), Filters(sessions=("session-00",))):
+        assert lived.ask("FROM recorded_until", filters) == [(end,)]
+    assert lived.ask("FROM recorded_until", Filters(until=MIDDLE)) == [(MIDDLE.replace(tzinfo=None),)]
+
+
+def test_several_histories_are_one(lived: Lived, tmp_path: Path) -> None:
+    """What is in two of them counts once."""
+    story = Story(session="elsewhere").works("deploy")
+    lines = [(topic, value.replace(b'"00000000-', b'"00000009-')) for topic, value in story.records]
+    record(tmp_path / "one", lines)
+    query = "SELECT count(*), count(DISTINCT session_id) FROM events"
+    (alone,) = lived.ask(query)
+    with connect((lived.root, tmp_path / "one"), threads=2) as connection:
+        assert connection.execute(query).fetchall() == [(alone[0] + 2, alone[1] + 1)]
+        assert connection.execute("SELECT count(DISTINCT history) FROM recorded").fetchall() == [(2,)]
+    record(tmp_path / "copy", lines)
+    with connect((tmp_path / "one", tmp_path / "copy"), threads=2) as connection:
+        assert connection.execute(query).fetchall() == [(2, 1)]
+
+
+def test_what_an_answer_leaves_out_is_counted(lived: Lived) -> None:
+    """Rows beyond the limit; none where all are there."""
+    everything, some = (ask(lived.connection, BY_NAME["sessions"], limit) for limit in (100, 3))
+    all_days, days = (ask(lived.connection, BY_NAME["failures"], limit) for limit in (100, 4))
+    assert everything.left_out == 0
+    assert (len(some.rows), some.left_out) == (3, len(everything.rows) - 3)
+    assert len(days.rows) + days.left_out == len(all_days.rows)
+    kept = {row[0] for row in days.rows}
+    assert [row for row in all_days.rows if row[0] in kept] == days.rows
+
+
+def test_every_column_has_a_comment(lived: Lived, tmp_path: Path) -> None:
+    """Of every view; in words, not the name again."""
+    save(lived.root, tmp_path / "catalogue.duckdb")
+    with duckdb.connect(str(tmp_path / "catalogue.duckdb"), read_only=True) as connection:
+        found = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+    assert len(found) > 300
+    assert [(view, name) for view, name, comment in found if not comment or re.sub(r"\W", "", comment) == name] == []
