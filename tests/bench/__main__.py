@@ -11,12 +11,14 @@ import logging
 import sys
 from collections.abc import Callable
 
+import bench_backlog
 import bench_failover
 import bench_fold
 import bench_guard
 import bench_history
 import bench_kafka
 import bench_keys
+import bench_live
 import bench_machine
 from bench_options import Options, parse, say
 from bench_result import CannotMeasure, Report, Row
@@ -29,6 +31,8 @@ GROUPS: dict[str, Callable[[Options], list[Row]]] = {
     "failover": bench_failover.measure,
     "guard": bench_guard.measure,
     "history": bench_history.measure,
+    "live": bench_live.measure,
+    "backlog": bench_backlog.measure,
 }
 
 

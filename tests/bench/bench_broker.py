@@ -88,11 +88,11 @@ async def make_topics(settings: KafkaSettings) -> None:
 async def _publish(producer: Any, topic: str, partition: int, log: Log) -> None:
     batch = producer.create_batch()
     sent = []
-    for key, value in log.partitions[partition]:
-        if batch.append(key=key, value=value, timestamp=log.timestamp) is None:
+    for (key, value), at in zip(log.partitions[partition], log.timestamps[partition], strict=True):
+        if batch.append(key=key, value=value, timestamp=at) is None:
             sent.append(await producer.send_batch(batch, topic, partition=partition))
             batch = producer.create_batch()
-            batch.append(key=key, value=value, timestamp=log.timestamp)
+            batch.append(key=key, value=value, timestamp=at)
     if batch.record_count():
         sent.append(await producer.send_batch(batch, topic, partition=partition))
     await asyncio.gather(*sent)

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -27,6 +24,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from bench_broker import Broker, broker, make_topics, settings_for
 from bench_options import Options, say
 from bench_result import CannotMeasure, Row, Series, Target
+from bench_worker import DeployedWorker
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 from trustfold.streams.kafka.changelog import write_states
@@ -39,6 +37,10 @@ SETTLED_S = 4.0
 """How long all partitions must have flowed before the next disturbance."""
 
 LIMIT_S = 120.0
+
+Phases = dict[str, list[float]]
+"""Seconds of each restart, by what took them."""
+
 WRITTEN_AT_ONCE = 5_000
 
 
@@ -53,21 +55,20 @@ def measure(options: Options) -> list[Row]:
         return [
             _row("kill", "longest standstill of a partition: one of two workers killed with -9", 12.0,
                  [asyncio.run(_killed(opened, options)) for _ in range(options.runs)]),
-            _row("rolling", "the same: three named workers restarted in turn", 5.0,
-                 [asyncio.run(_rolled(opened, options, named=True)) for _ in range(options.runs)]),
-            _row("rolling:unnamed", "the same, without names", None,
-                 [asyncio.run(_rolled(opened, options, named=False)) for _ in range(options.runs)]),
+            _rolling(opened, options, "rolling", "the same: three named workers restarted in turn", 5.0, named=True),
+            _rolling(opened, options, "rolling:unnamed", "the same, without names", None, named=False),
             asyncio.run(_recovery(opened, options)),
         ]  # fmt: skip
 
 
-def _row(name: str, title: str, most: float | None, found: list[float]) -> Row:
+def _row(name: str, title: str, most: float | None, found: list[float], behind: dict[str, Series] | None = None) -> Row:
     return Row(
         name=f"failover/{name}",
         title=title,
         against="",
         figure=Series("s", tuple(found)),
         target=None if most is None else Target(most, at_least=False),
+        behind=behind or {},
     )
 
 
@@ -75,52 +76,22 @@ def _row(name: str, title: str, most: float | None, found: list[float]) -> Row:
 
 
 class Crew:
-    """Workers as processes, under one deployment's names."""
+    """Workers under one deployment's names."""
 
     def __init__(self, settings: KafkaSettings, folder: Path, *, named: bool) -> None:
         self._settings, self._folder, self._named = settings, folder, named
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[DeployedWorker] = []
 
     def start(self, number: int) -> None:
-        """Start a worker, again where it ran before, and wait until it has partitions."""
-        own = {
-            "TRUSTFOLD_BROKER": self._settings.bootstrap,
-            "TRUSTFOLD_APP_ID": self._settings.app_id,
-            "TRUSTFOLD_TOPIC_PREFIX": self._settings.topic_prefix,
-            "TRUSTFOLD_PARTITIONS": str(self._settings.partitions),
-        }
-        if self._named:
-            own["TRUSTFOLD_INSTANCE_ID"] = f"worker-{number}"
-        self._log(number).unlink(missing_ok=True)
-        with self._log(number).open("wb") as log:
-            command = [sys.executable, "-m", "trustfold", "worker"]
-            worker = subprocess.Popen(command, env=os.environ | own, stderr=log, cwd=self._folder)
-        self.workers[number : number + 1] = [worker]
-
-    def ready(self, number: int) -> bool:
-        """Whether it has taken an assignment.
-
-        Raises:
-            CannotMeasure: it has ended.
-        """
-        told = self._log(number).read_text()
-        if self.workers[number].poll() is not None:
-            raise CannotMeasure(f"a worker ended: {told[-500:]}")
-        return "ready in generation" in told
-
-    def recovered(self, number: int) -> float:
-        """Seconds that its recovery took, as it says itself."""
-        found = re.search(r"ready in generation .* after ([0-9.]+) s", self._log(number).read_text())
-        return float(found[1]) if found else 0.0
+        """Start a worker, again where it ran before."""
+        log = self._folder / f"{number}-{uuid.uuid4().hex[:6]}.log"
+        own = {"TRUSTFOLD_INSTANCE_ID": f"worker-{number}"} if self._named else {}
+        self.workers[number : number + 1] = [DeployedWorker(self._settings, log, **own)]
 
     def close(self) -> None:
         """Kill those that run."""
         for worker in self.workers:
             worker.kill()
-            worker.wait()
-
-    def _log(self, number: int) -> Path:
-        return self._folder / f"{number}.log"
 
 
 class Flow:
@@ -193,7 +164,7 @@ async def until(done: Callable[[], bool], what: str) -> None:
     try:
         async with asyncio.timeout(LIMIT_S):
             while not done():  # noqa: ASYNC110 - processes and brokers ring no bell
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.02)
     except TimeoutError:
         raise CannotMeasure(f"not within {LIMIT_S:g} s: {what}") from None
 
@@ -218,7 +189,9 @@ async def _disturbed(opened: Broker, options: Options, workers: int, disturb: An
         flow = Flow(settings)
         running = [asyncio.create_task(flow.publish()), asyncio.create_task(flow.watch())]
         try:
-            await until(lambda: all(crew.ready(number) for number in range(workers)), "workers have partitions")
+            await until(
+                lambda: all(crew.workers[number].ready() for number in range(workers)), "workers have partitions"
+            )
             await flow.flows()
             began = time.time() * 1000
             await disturb(crew, flow)
@@ -232,25 +205,42 @@ async def _disturbed(opened: Broker, options: Options, workers: int, disturb: An
 
 async def _killed(opened: Broker, options: Options) -> float:
     async def disturb(crew: Crew, _flow: Flow) -> None:
-        crew.workers[0].send_signal(signal.SIGKILL)
+        crew.workers[0].kill()
 
     found = await _disturbed(opened, options, 2, disturb, named=False)
     say(f"killed: {found:.1f} s")
     return found
 
 
-async def _rolled(opened: Broker, options: Options, *, named: bool) -> float:
+async def _rolled(opened: Broker, options: Options, phases: Phases, *, named: bool) -> float:
     async def disturb(crew: Crew, flow: Flow) -> None:
         for number in range(3):
-            crew.workers[number].send_signal(signal.SIGTERM)
-            await until(lambda: crew.workers[number].poll() is not None, "a worker stops")  # noqa: B023
+            began = time.monotonic()
+            worker = crew.workers[number]
+            worker.process.send_signal(signal.SIGTERM)
+            await until(lambda: worker.process.poll() is not None, "a worker stops")  # noqa: B023
+            stopped = time.monotonic()
             crew.start(number)
-            await until(lambda: crew.ready(number), "a worker is back")  # noqa: B023
+            worker = crew.workers[number]
+            await until(lambda: "starting as" in worker.log.read_text(), "a worker starts")  # noqa: B023
+            started = time.monotonic()
+            await until(worker.ready, "a worker is back")
+            phases["stop"].append(stopped - began)
+            phases["start of the process"].append(started - stopped)
+            phases["join and recovery"].append(time.monotonic() - started)
             await flow.flows()
 
     found = await _disturbed(opened, options, 3, disturb, named=named)
-    say(f"restarted in turn, {'named' if named else 'unnamed'}: {found:.1f} s")
+    said = ", ".join(f"{name} at most {max(seconds):.1f} s" for name, seconds in phases.items())
+    say(f"restarted in turn, {'named' if named else 'unnamed'}: {found:.1f} s; {said}")
     return found
+
+
+def _rolling(opened: Broker, options: Options, name: str, title: str, most: float | None, *, named: bool) -> Row:
+    phases: Phases = {"stop": [], "start of the process": [], "join and recovery": []}
+    found = [asyncio.run(_rolled(opened, options, phases, named=named)) for _ in range(options.runs)]
+    behind = {phase: Series("s", tuple(seconds)) for phase, seconds in phases.items()}
+    return _row(name, title, most, found, behind)
 
 
 # --- recovery ---------------------------------------------------------------------------------------------------------
@@ -265,10 +255,9 @@ async def _recovery(opened: Broker, options: Options) -> Row:
         ours = []
         for _ in range(options.runs):
             crew.start(0)
-            await until(lambda: crew.ready(0), "a recovery")
-            ours.append(crew.recovered(0))
-            crew.workers[0].send_signal(signal.SIGTERM)
-            crew.workers[0].wait()
+            await until(lambda: crew.workers[0].ready(), "a recovery")
+            ours.append(_recovered(crew.workers[0]))
+            crew.workers[0].stop()
             say(f"recovery of {options.keys:,} keys: {ours[-1]:.2f} s; raw read {theirs[len(ours) - 1]:.2f} s")
     return Row(
         name="failover/recovery",
@@ -279,6 +268,12 @@ async def _recovery(opened: Broker, options: Options) -> Row:
         behind={"recovery": Series("s", tuple(ours)), "raw": Series("s", tuple(theirs))},
         notes=["states of the session stage after ten calls each"],
     )
+
+
+def _recovered(worker: DeployedWorker) -> float:
+    """Seconds that a worker's recovery took, as it says itself."""
+    found = re.search(r"ready in generation .* after ([0-9.]+) s", worker.log.read_text())
+    return float(found[1]) if found else 0.0
 
 
 def _state() -> bytes:

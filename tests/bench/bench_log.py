@@ -37,14 +37,14 @@ class Log:
     """What is published, and what comes of it.
 
     Attributes:
-        timestamp: of every record, milliseconds; the folds believe no event that is far beyond it.
         partitions: keys and values of each partition, in order.
+        timestamps: of these records, milliseconds; the folds believe no event that is far beyond it.
         appended: finishes the session stage writes to the events topic while it folds them; all are repeats.
         outcomes: records it writes to the outcomes topic.
     """
 
-    timestamp: int
     partitions: list[Pairs]
+    timestamps: list[list[int]]
     appended: int
     outcomes: int
 
@@ -60,24 +60,33 @@ def partition_of(key: bytes, partitions: int) -> int:
     return number
 
 
-def make_log(events: list[Told], partitions: int) -> Log:
-    """Spread events over partitions by their session, end what is open, and count what folding them gives."""
+def make_log(events: list[Told], partitions: int, rate: float = 0.0) -> Log:
+    """Spread events over partitions by their session, end what is open, and count what folding them gives.
+
+    Args:
+        events: in the order in which they arrive.
+        partitions: of the topic.
+        rate: events a second that arrived until now, by their records' timestamps; 0: all arrive now.
+    """
     spread: list[Pairs] = [[] for _ in range(partitions)]
+    times: list[list[int]] = [[] for _ in range(partitions)]
     places: dict[str, int] = {}
-    for event in events:
+    now = int(time.time() * 1000)
+    for number, event in enumerate(events):
         key = event.session.encode()
         place = places.get(event.session)
         if place is None:
             place = places[event.session] = partition_of(key, partitions)
         spread[place].append((key, event.value))
-    now = int(time.time() * 1000)
+        times[place].append(now - int((len(events) - number) / rate * 1000) if rate else now)
     appended = outcomes = 0
     for number, records in enumerate(spread):
         more, caused, repeats = _fold(records, number, now)
         records.extend(more)
+        times[number].extend([now] * len(more))
         appended += repeats
         outcomes += caused
-    return Log(now, spread, appended, outcomes)
+    return Log(spread, times, appended, outcomes)
 
 
 def _fold(records: Pairs, partition: int, now: int) -> tuple[Pairs, int, int]:

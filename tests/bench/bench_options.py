@@ -28,6 +28,8 @@ class Options:
         events: events of a Kafka run; a run of the worker on one core of 2023 takes five to ten seconds.
         faust_events: events of a run of plain Faust agents, which are much slower; their rate is steady after a tenth.
         fold_events: most events of each trace that the folds alone are measured on; 0 is all.
+        backlog: events that wait for a worker.
+        live_seconds: time at half load.
         keys: live sessions that a key's memory is measured with.
         history_events: events in the history that questions are put to.
         live: how many sessions are told at once; 0 keeps the recorded order.
@@ -42,6 +44,8 @@ class Options:
     events: int = 100_000
     faust_events: int = 8_000
     fold_events: int = 0
+    backlog: int = 200_000
+    live_seconds: int = 30
     keys: int = 1_000_000
     history_events: int = 10_000_000
     live: int = 0
@@ -73,6 +77,8 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
     add("--events", type=_positive, help="events of a Kafka run (default 100000)")
     add("--faust-events", type=_positive, help="events of a run of plain Faust agents (default 8000)")
     add("--fold-events", type=_positive, help="most events of each trace for the folds alone (default: all)")
+    add("--backlog", type=_positive, help="events that wait for a worker (default 200000)")
+    add("--live-seconds", type=_positive, help="seconds of traffic at half load (default 30)")
     add("--keys", type=_positive, help="live sessions to measure memory with (default 1000000)")
     add("--history-events", type=_positive, help="events in the history (default 10000000)")
     add("--live", type=_positive, help="sessions told at once (default: the recorded order)")
@@ -88,11 +94,14 @@ def parse(arguments: list[str], groups: tuple[str, ...]) -> tuple[Options, Path 
     traces = Path(os.environ.get("TRUSTFOLD_TRACES") or TRACES)
     values: dict[str, Any] = {"runs": 1, "events": 12_000, "faust_events": 1_000} if given.quick else {}
     values |= {"fold_events": 3_000, "keys": 20_000, "history_events": 100_000} if given.quick else {}
+    values |= {"backlog": 12_000, "live_seconds": 10} if given.quick else {}
     for name in (
         "runs",
         "events",
         "faust_events",
         "fold_events",
+        "backlog",
+        "live_seconds",
         "keys",
         "history_events",
         "live",

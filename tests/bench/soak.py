@@ -11,15 +11,9 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
-import re
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -34,6 +28,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from bench_broker import broker, make_topics
 from bench_options import say
+from bench_worker import DeployedWorker, labelled
 from trustfold.projections.topology import STAGES
 from trustfold.streams.kafka.settings import KafkaSettings
 
@@ -143,49 +138,17 @@ class Publisher:
             yield name.encode(), orjson.dumps(body)
 
 
-class Worker:
-    """A worker process, as it is deployed."""
+def start_worker(settings: KafkaSettings, idle_minutes: float, folder: Path) -> DeployedWorker:
+    """A worker with states that are over after so many minutes."""
+    hours = idle_minutes / 60
+    rules = folder / "rules.toml"
+    rules.write_text(f"[idle]\nsession_idle_hours = {hours}\nkey_idle_hours = {hours}\nfleet_idle_hours = {hours}\n")
+    return DeployedWorker(settings, folder / "worker.log", "--rules", str(rules))
 
-    def __init__(self, settings: KafkaSettings, idle_minutes: float, folder: Path) -> None:
-        """Start it with states that are over after so many minutes."""
-        hours = idle_minutes / 60
-        rules = folder / "rules.toml"
-        rules.write_text(
-            f"[idle]\nsession_idle_hours = {hours}\nkey_idle_hours = {hours}\nfleet_idle_hours = {hours}\n"
-        )
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        environment = os.environ | {
-            "TRUSTFOLD_BROKER": settings.bootstrap,
-            "TRUSTFOLD_APP_ID": settings.app_id,
-            "TRUSTFOLD_TOPIC_PREFIX": settings.topic_prefix,
-            "TRUSTFOLD_PARTITIONS": str(settings.partitions),
-            "TRUSTFOLD_WEB_PORT": str(self._port),
-        }
-        self.log = folder / "worker.log"
-        with self.log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "trustfold", "worker", "--rules", str(rules)], env=environment, stderr=sink
-            )
 
-    def memory_mb(self) -> float:
-        """Resident memory."""
-        return float(psutil.Process(self.process.pid).memory_info().rss) / 1e6
-
-    def metrics(self) -> list[tuple[str, str, float]]:
-        """Name, labels and value of every metric; none while it starts."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=5) as answer:
-                text = answer.read().decode()
-        except OSError:
-            return []
-        found = re.findall(r"^(\w+)(\{.*\})? (\S+)$", text, re.MULTILINE)
-        return [(name, labels, float(value)) for name, labels, value in found]
-
-    def stop(self) -> int:
-        """Ask it to stop; gives its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+def memory_mb(worker: DeployedWorker) -> float:
+    """Resident memory."""
+    return float(psutil.Process(worker.process.pid).memory_info().rss) / 1e6
 
 
 async def changelog_size(settings: KafkaSettings) -> tuple[float, int]:
@@ -209,17 +172,15 @@ async def changelog_size(settings: KafkaSettings) -> tuple[float, int]:
     return size / 1e6, records
 
 
-async def sample(worker: Worker, publisher: Publisher, settings: KafkaSettings, began: float) -> Sample:
+async def sample(worker: DeployedWorker, publisher: Publisher, settings: KafkaSettings, began: float) -> Sample:
     """Look at everything once."""
     metrics = worker.metrics()
     megabytes, records = await changelog_size(settings)
     return Sample(
         seconds=round(time.monotonic() - began, 1),
         published=publisher.published,
-        memory_mb=round(worker.memory_mb(), 1),
-        states={
-            re.findall('"(.*)"', labels)[0]: int(value) for name, labels, value in metrics if name == "trustfold_states"
-        },
+        memory_mb=round(memory_mb(worker), 1),
+        states={stage: int(states) for stage, states in labelled(metrics, "trustfold_states").items()},
         dropped=int(sum(value for name, _, value in metrics if name == "trustfold_dropped_states_total")),
         lag=int(sum(value for name, _, value in metrics if name == "trustfold_consumer_lag_records")),
         changelog_mb=round(megabytes, 1),
@@ -237,7 +198,7 @@ async def soak(settings: KafkaSettings, options: argparse.Namespace, folder: Pat
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, COMPACTION) for name in names])
     finally:
         await admin.close()
-    worker = Worker(settings, options.idle_minutes, folder)
+    worker = start_worker(settings, options.idle_minutes, folder)
     publisher = Publisher(settings, options.rate, options.live, options.length)
     samples: list[Sample] = []
     try:
@@ -260,7 +221,7 @@ async def soak(settings: KafkaSettings, options: argparse.Namespace, folder: Pat
     return samples
 
 
-async def _drained(worker: Worker) -> None:
+async def _drained(worker: DeployedWorker) -> None:
     """Wait until the worker has folded what was published, within a bound."""
     ends = time.monotonic() + DRAIN_S
     while time.monotonic() < ends:
