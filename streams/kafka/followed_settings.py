@@ -12,6 +12,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import ConsumerStoppedError
 
 from ...projections.emit import Output
 from ...projections.rule_source import TOPIC, RuleSource
@@ -20,8 +21,8 @@ from .changelog import ChangelogReader
 from .lane import LEAVE_S, bounded
 from .settings import KafkaSettings
 
-WAIT_MS = 500
-"""Longest wait for new records; also how long a recovery may wait for its turn."""
+WAIT_MS = 100
+"""Longest wait for new records, here and at the broker; also how long a recovery may wait for its turn."""
 
 
 class SettingsFollower:
@@ -53,6 +54,9 @@ class SettingsFollower:
             if self._consumer is None:
                 self._consumer = await self._start()
             ends = await self._consumer.end_offsets(self._places)
+            if not self._consumer.assignment():  # not before: questions wait behind a fetch that waits for records
+                self._consumer.assign(self._places)
+                await self._consumer.seek_to_beginning(*self._places)
             while [place for place in self._places if await self._consumer.position(place) < ends[place]]:
                 await self._take()
 
@@ -62,7 +66,10 @@ class SettingsFollower:
             async with self._lock:
                 if self._consumer is None:
                     return
-                await self._take()
+                try:
+                    await self._take()
+                except ConsumerStoppedError:
+                    return
 
     async def read(self, source: RuleSource, until: Mapping[str, int]) -> None:
         """Apply the records before given offsets to another source; what is wrong with them was told before."""
@@ -75,25 +82,25 @@ class SettingsFollower:
                     source.fold(record, place.partition)
 
     async def stop(self) -> None:
-        """Stop reading, once what was read last is applied."""
-        async with self._lock:
-            consumer, self._consumer = self._consumer, None
-            if consumer is not None:
-                await bounded(consumer.stop(), LEAVE_S, "closing the reader of the settings")
+        """Stop reading at once: a read that waits for records ends here."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await bounded(consumer.stop(), LEAVE_S, "closing the reader of the settings")
 
     async def _start(self) -> Any:
         name = self._settings.topic(TOPIC)
         self._places = [TopicPartition(name, number) for number in await _partitions(self._settings, name)]
         consumer = AIOKafkaConsumer(
-            **self._settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest"
+            **self._settings.client_arguments(),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=WAIT_MS,
         )
         try:
             await consumer.start()
         except BaseException:
             await bounded(consumer.stop(), LEAVE_S, "closing the reader of the settings")
             raise
-        consumer.assign(self._places)
-        await consumer.seek_to_beginning(*self._places)
         return consumer
 
     async def _take(self) -> None:

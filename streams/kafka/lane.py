@@ -126,7 +126,7 @@ class LaneThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._fetch_max_wait_ms = BUSY_WAIT_MS
         return consumer
 
     @property
@@ -165,7 +165,10 @@ class LaneThread(driver.AIOKafkaConsumerThread):
         return True
 
     def hurry(self, busy: bool) -> None:  # noqa: FBT001 - a condition
-        """Let the next fetches wait at the broker for a short or for a long time."""
+        """Let the next fetches wait at the broker for a short or for a long time.
+
+        Short ones while a recovery asks for offsets, too: a broker answers them after the fetch before them.
+        """
         if self._consumer is not None and self._consumer._fetcher is not None:
             self._consumer._fetcher._fetch_max_wait_ms = BUSY_WAIT_MS if busy else FETCH_WAIT_MS
 

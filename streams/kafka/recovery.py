@@ -98,6 +98,7 @@ class BulkRecovery(Service):
         """Recover once; returns where the sources stand, or None after a fault that passes."""
         engine, consumer = self.app.engine, self.app.consumer
         engine.drop()
+        consumer.lane_thread.hurry(True)  # noqa: FBT003
         try:
             await engine.recover(assigned)
             await self._resume()
