@@ -65,7 +65,7 @@ class Watchdog:
         for number in SIGNALS:
             self._handlers[number] = signal.signal(number, _noted)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def beat(self) -> None:
         """The event loop is alive."""
@@ -108,6 +108,10 @@ class Watchdog:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._writer.close()
+
+    def _watch(self) -> None:
+        with self._reader:
+            self._run()
 
     def _run(self) -> None:
         beats, still, before = -1, 0.0, time.monotonic()

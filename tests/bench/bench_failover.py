@@ -255,7 +255,7 @@ async def _recovery(opened: Broker, options: Options) -> Row:
         ours = []
         for _ in range(options.runs):
             crew.start(0)
-            await until(lambda: crew.workers[0].ready(), "a recovery")
+            await until(crew.workers[0].ready, "a recovery")
             ours.append(_recovered(crew.workers[0]))
             crew.workers[0].stop()
             say(f"recovery of {options.keys:,} keys: {ours[-1]:.2f} s; raw read {theirs[len(ours) - 1]:.2f} s")
