@@ -81,6 +81,7 @@ class Engine:
         watch: watches over the brokers and topics.
         turned_at: monotonic time of the last turn of the event loop, within a second.
         durable_at: monotonic time at which everything that had been folded was durable last.
+        reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         stopping: whether the worker was asked to stop.
         failed: whether the worker is stopping because of a fault.
         reason: that fault and its remedy, one line.
@@ -108,7 +109,7 @@ class Engine:
             most=settings.poll_records,
             skew=Skew(lead=settings.worker_lead, wait=settings.order_wait),
         )
-        self._reached = 0
+        self.reached = 0
         self.last_record_at = time.monotonic()
         self._app: Any = None
         self._tables: dict[str, StateTable] = {}
@@ -215,9 +216,9 @@ class Engine:
 
     def _note_lag(self, stage: str, batch: Batch) -> None:
         """Note how far a batch was behind the newest record folded."""
-        self._reached = max(self._reached, batch.reached)
+        self.reached = max(self.reached, batch.reached)
         most = self.metrics.stream_lag_most
-        most[stage] = max(most.get(stage, 0.0), (self._reached - batch.first) / 1000)
+        most[stage] = max(most.get(stage, 0.0), (self.reached - batch.first) / 1000)
 
     def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
         """What a commit says of each partition (see `skew`)."""
@@ -257,7 +258,7 @@ class Engine:
         self.metrics.lag = lag
         for stage in {stage for stage, _ in self.tasks}:
             oldest = self.order.oldest([name for name, (_, reader) in self.sources.items() if reader.name == stage])
-            self.metrics.stream_lag[stage] = max((self._reached - oldest) / 1000, 0.0)
+            self.metrics.stream_lag[stage] = max((self.reached - oldest) / 1000, 0.0)
         states: dict[str, tuple[int, int]] = {}
         for task in self.tasks.values():
             keys, size = states.get(task.stage, (0, 0))
@@ -437,7 +438,7 @@ class Engine:
         if self.rulebook is not None and self.rulebook.begin(self.tasks.values(), self._app.consumer.ends):
             self._steady.clear()
             self._checkpoint_due.set()
-        self._reached = 0
+        self.reached = 0
         self.order.open(offsets)
         self.gate.open(self._tenure, offsets)
 

@@ -49,7 +49,9 @@ def tick(engine: Engine, past: Sequence[int], *, clock: Callable[[], float] = ti
         if due is None or due > now or not engine.caught_up(task):
             continue
         outputs = task.processor.due(now)
-        engine.writer.put(outputs, task.partition)
+        # In the order of time it follows what was folded so far: by its timestamp, the present, it would hold up all
+        # records behind it in its partition until the backlog is over.
+        engine.writer.put(outputs, task.partition, engine.reached)
         appended += len(outputs)
     engine.metrics.ticks += appended
     return appended

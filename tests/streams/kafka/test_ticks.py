@@ -27,14 +27,15 @@ class Processor:
 
 def engine_with(*processors: Processor, stage: str = "session", caught_up: bool = True, open_: bool = True) -> Any:
     """An engine that last saw a record at second 100."""
-    written: list[tuple[list[Output], int]] = []
+    written: list[tuple[list[Output], int, int]] = []
     return SimpleNamespace(
         gate=SimpleNamespace(tenure=3 if open_ else None),
         tasks={n: SimpleNamespace(stage=stage, processor=one, partition=n) for n, one in enumerate(processors)},
         topology=SimpleNamespace(stages=[SimpleNamespace(name=name) for name in ("session", "tool", "fleet", "more")]),
         last_record_at=100.0,
         caught_up=lambda _task: caught_up,
-        writer=SimpleNamespace(put=lambda outputs, partition: written.append((outputs, partition))),
+        reached=7_000,
+        writer=SimpleNamespace(put=lambda outputs, partition, at: written.append((outputs, partition, at))),
         metrics=LaneMetrics(),
         written=written,
     )
@@ -48,6 +49,13 @@ def test_due_by_event_time_plus_the_time_nothing_came() -> None:
     assert engine.written[0][1] == 1
     assert engine.metrics.ticks == 1
     assert tick(engine, [seen(engine)], clock=lambda: 110.0) == 0
+
+
+def test_what_is_appended_follows_in_the_order_of_time_what_was_folded() -> None:
+    """In a backlog it is not of the present, or its partition would wait until the backlog is over."""
+    engine = engine_with(Processor(12_000, 9_000))
+    tick(engine, [10_000], clock=lambda: 103.0)
+    assert engine.written[0][2] == engine.reached
 
 
 def test_not_before_what_is_on_its_way_has_arrived() -> None:
