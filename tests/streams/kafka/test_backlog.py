@@ -134,9 +134,12 @@ def test_a_backlog_gives_the_decisions_of_a_replay(broker: Broker, topic_prefix:
 
 
 def dense(count: int, rate: float) -> list[Event]:
-    """So many recorded events, arrived at a steady rate until a moment ago; sessions are told again under new names."""
+    """So many recorded events, arrived at a steady rate; sessions are told again under new names.
+
+    They end in the future, so that nothing that ticks append at the present stands alone behind them.
+    """
     told = recorded("entire_claude_code")
-    begin = time.time() * 1000 - count / rate * 1000
+    begin = time.time() * 1000 + 60_000
     events = []
     for number in range(count):
         copy, at = divmod(number, len(told))
