@@ -76,7 +76,7 @@ check: lint typecheck imports generated test ## Everything a change must pass
 IN_PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
-test: $(VENV)/dev ## Run the quick tests, about 4 minutes (ARGS=--slow for all of them, ARGS="-k breaker" for some)
+test: $(VENV)/dev ## Run the quick tests, about 6 minutes (ARGS=--slow for all of them, ARGS="-k breaker" for some)
 	@$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
 
 .PHONY: lint
