@@ -57,7 +57,13 @@ def remote(url: str, headers: dict[str, str]) -> Opener:
                 streamable_http_client(url, http_client=client) as (reading, writing),
             ):
                 yield HttpSession(reading, writing)
-        except* OSError as group:
-            raise UpstreamGone(str(group.exceptions[0])) from group
+        except BaseExceptionGroup as group:
+            lost, others = group.split((OSError, httpx2.HTTPError))
+            if lost is None or others is not None:
+                raise
+            first: BaseException = lost
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise UpstreamGone(f"{url} cannot be reached: {first}") from None
 
     return opened

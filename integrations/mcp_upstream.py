@@ -92,13 +92,13 @@ class Upstream:
             on_down: called with its exit code when it has ended; False: do not start it again.
 
         Raises:
-            NotStarted: its first run could not be started.
+            NotStarted: its first run could not be started, or was lost before it was of use.
         """
         loop = asyncio.get_running_loop()
         delay, runs, code = self._first_delay_s, 0, None
         while True:
             began = loop.time()
-            code = None
+            code, fault = None, ""
             try:
                 async with self._opened() as transport:
                     self.transport, self.down_until = transport, 0.0
@@ -111,14 +111,18 @@ class Upstream:
             except NotStarted:
                 if not runs:
                     raise
-            except (OSError, UpstreamGone):
-                pass
+            except (OSError, UpstreamGone) as error:
+                fault = str(error)
             self.transport = None
             if self.closing:
+                if fault:
+                    raise NotStarted(fault, 1)
                 break
             delay = self._first_delay_s if loop.time() - began > STEADY_S else delay
             self.down_until = loop.time() + delay
             if not on_down(code):
+                if code is None and fault:
+                    raise NotStarted(fault, 1)
                 break
             await asyncio.sleep(delay)
             delay = min(MAX_DELAY_S, 2 * delay)

@@ -353,6 +353,24 @@ def test_the_command_gives_the_same_bytes_as_the_server_alone(tmp_path: Path) ->
     assert sorted(through.stdout.splitlines()) == sorted(alone.stdout.splitlines())
 
 
+def test_an_address_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    """In one line, with exit code 1."""
+    words = [sys.executable, "-m", "trustfold", "mcp-proxy", "--url", "http://127.0.0.1:9", "--server"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*words, "http://127.0.0.1:9/mcp"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, env=environment()
+    ) as lost:
+        assert lost.stdin is not None
+        assert lost.stderr is not None
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}
+        lost.stdin.write(json.dumps(message).encode() + b"\n")
+        lost.stdin.flush()
+        assert lost.wait(60) == 1
+        told = lost.stderr.read()
+    assert b"http://127.0.0.1:9/mcp cannot be reached" in told
+    assert b"Traceback" not in told
+
+
 def test_a_command_that_is_not_there_says_so(tmp_path: Path) -> None:
     """With the exit code of a shell; one that fails at once ends with its own."""
     missing = run(tmp_path, "no-such-server")
