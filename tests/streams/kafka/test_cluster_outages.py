@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,9 @@ def test_a_slow_network_and_one_that_is_gone(kafka_jars: Installation, tmp_path:
             worker = lane.start()
             wait_until(lambda: "ready in generation" in worker.text(), timeout=90, what=worker.text)
             network.cut = 0.02
+            time.sleep(10)
+            network.cut = 0.0  # the test itself has to connect
             lane.watch("outcomes", 1_000, timeout=90)
-            network.cut = 0.0
             network.swallow = True
             wait_until(lambda: "the worker waits" in worker.text(), timeout=30, what=worker.text)
             network.swallow = False
