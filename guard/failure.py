@@ -36,7 +36,7 @@ MAX_BLOCKS = 16
 
 
 class Program(NamedTuple):
-    """What a call was made to run, as far as it decides how its failure is read.
+    """The program that a call ran, as far as it decides how its failure is read.
 
     Attributes:
         runs: `shell`, `code`, or empty: command lines, programs, or none.

@@ -208,7 +208,7 @@ class Call:
 
     @property
     def program(self) -> Program:
-        """What it runs and whether that is dangerous, by the shipped rules of the folds; what is only risky is not."""
+        """The kind of program it runs, and whether that is dangerous by the shipped rules; merely risky is not."""
         if self._program is None:
             self._program = self._read_program()
         return self._program

@@ -1,4 +1,4 @@
-"""What the columns of the catalogue mean: one note for a name, wherever it stands; a view's own note goes before it."""
+"""Comments on the columns of the catalogue's views: one for each name; a view's own comment takes precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a history is looked at: a span of time, workspaces, tools, models, sessions.
+"""Filters of a history: a span of time, workspaces, tools, models, sessions.
 
 Filters hold in the views of recorded topics, on which every other view and macro is built, and so in every question.
 """
@@ -16,11 +16,11 @@ _OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
 
 _ENDS = "('pattern.cleared', 'nudge.judged')"
-"""What only completes another row: when a pattern ended, whether a nudge helped."""
+"""Types of events that only complete another row: when a pattern ended, whether a nudge helped."""
 
 
 class Filters(NamedTuple):
-    """What is looked at; an empty field lets everything pass.
+    """Filters of a history; an empty field lets everything pass.
 
     Attributes:
         since: what happened from then on.
@@ -66,7 +66,7 @@ class Filters(NamedTuple):
         return found
 
     def told(self) -> str:
-        """What is looked at, in words; empty for everything."""
+        """The filters in words; empty for everything."""
         times = [
             f"{word} {time:%Y-%m-%d %H:%M:%S}" for word, time in (("since", self.since), ("until", self.until)) if time
         ]

@@ -95,7 +95,7 @@ class ClaudeCodeLog:
         self._at = session.at_ms
 
     def ended(self) -> Iterator[bytes]:
-        """What is still open at the end of the log will get no answer."""
+        """Events that close the calls still open at the end of the log: they will get no answer."""
         for session in self._sessions.values():
             yield from session.interrupted()
 

@@ -77,7 +77,7 @@ class CodexLog:
         self._places: Counter[str] = Counter()
 
     def ended(self) -> Iterator[bytes]:
-        """What is still open at the end of the log will get no answer."""
+        """Events that close the calls still open at the end of the log: they will get no answer."""
         if self._session is not None:
             yield from self._session.interrupted()
 

@@ -67,7 +67,7 @@ class GeminiLog:
             yield from read(self._session, record, mark, time_of(record.get("timestamp")))
 
     def ended(self) -> Iterator[bytes]:
-        """What is still open at the end of the log will get no answer."""
+        """Events that close the calls still open at the end of the log: they will get no answer."""
         if self._session is not None:
             yield from self._session.interrupted()
 

@@ -205,5 +205,5 @@ def test_analysts_read_while_the_recorder_writes(tmp_path: Path) -> None:
                 assert count >= (seen[-1] if seen else 1)
                 seen.append(count)
         assert process.stdout.read().endswith("done\n")
-    assert len(set(seen)) > 1, "the recorder wrote while we looked"
+    assert len(set(seen)) > 3, "the recorder wrote while we looked"
     assert len(list(data_files(root))) > 5

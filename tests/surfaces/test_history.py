@@ -68,7 +68,7 @@ def test_every_question_has_an_answer_for_people_and_for_machines(recorded_files
     assert len(latest["rows"]) == 2
     assert latest["rows"][0]["time"] >= latest["rows"][1]["time"]
     unknown = trustfold("history", "weather", cwd=recorded_files)
-    assert (unknown.returncode, b"choose from now, " in unknown.stderr) == (2, True)
+    assert (unknown.returncode, b"choose from now, look-first" in unknown.stderr) == (2, True)
 
 
 def test_since_leaves_out_what_was_before(recorded_files: Path) -> None:
