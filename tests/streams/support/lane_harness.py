@@ -307,8 +307,8 @@ async def _reader(servers: list[str], **more: Any) -> Any:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False, **more
     )
-    await consumer.start()
     try:
+        await consumer.start()
         yield consumer
     finally:
         await consumer.stop()
