@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..schemas.rules import Rules
 from .emit import Output
 from .processor import StageProcessor
 from .rule_source import TOPIC as SETTINGS
 from .rule_source import RuleSource, source_of
+from .stage import Stage
 from .topology import STAGE_OF_TOPIC, STAGES, make_processor
 
 
@@ -51,17 +52,24 @@ class LocalTopology:
         load: Load = lambda _stage, _key: None,
         next_offsets: dict[str, int] | None = None,
         choose: Callable[[str, LogRecord], RuleSource] | None = None,
+        stages: Iterable[Stage[Any]] = STAGES,
     ) -> None:
         """Start over stored states (`load` by stage name and key) at the given log positions.
 
-        `choose` gives the rules for a record of a topic, where they are not the same for all.
+        `choose` gives the rules for a record of a topic, where they are not the same for all. With fewer `stages` than
+        all, what is for the others leaves as an output and is not folded.
         """
         self._choose = choose
         self.source = source_of(rules)
         self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
         self.next_offsets.update(next_offsets or {})
         self.processors: dict[str, StageProcessor] = {
-            stage.name: make_processor(stage, 0, self.source, _bound(load, stage.name)) for stage in STAGES
+            stage.name: make_processor(stage, 0, self.source, _bound(load, stage.name)) for stage in stages
+        }
+        self._folding = {
+            topic: self.processors[stage.name]
+            for topic, stage in STAGE_OF_TOPIC.items()
+            if stage.name in self.processors
         }
 
     @property
@@ -101,7 +109,7 @@ class LocalTopology:
 
     def due(self, now: int) -> list[Output]:
         """Records to `append` for everything due at or before `now`; each is given once."""
-        return [output for stage in STAGES for output in self.processors[stage.name].due(now)]
+        return [output for processor in self.processors.values() for output in processor.due(now)]
 
     def append(self, output: Output) -> list[Output]:
         """Append a due record to its topic and fold it and all it causes; returns it and every output, in order."""
@@ -122,7 +130,7 @@ class LocalTopology:
         return offset
 
     def _fold(self, topic: str, record: LogRecord, left: list[Output]) -> None:
-        processor = self.processors[STAGE_OF_TOPIC[topic].name]
+        processor = self._folding[topic]
         if self._choose is not None:
             processor.source = self._choose(topic, record)
         for output in processor.process(topic, (record,)):
@@ -130,7 +138,7 @@ class LocalTopology:
 
     def _pass_on(self, output: Output, left: list[Output]) -> None:
         left.append(output)
-        if output.topic in STAGE_OF_TOPIC:
+        if output.topic in self._folding:
             record = LogRecord(output.key.encode(), output.value, self._take_offset(output.topic))
             self._fold(output.topic, record, left)
 

@@ -11,6 +11,7 @@ import msgspec
 from ..guard.checking import Decision, check_recorded
 from ..guard.request import Call, recorded_call
 from ..guard.view import StateView
+from ..history.whatif.guards import Held
 from ..projections.emit import Output
 from ..projections.local import LocalTopology
 from ..projections.processor import CLOCK_TOLERANCE_MS
@@ -111,9 +112,8 @@ class Checker:
 
     def check(self, event: ToolCallStarted, at: int | None = None) -> Check:
         """Decide about the call that an event starts as a guard would; `at` is the event's effective time."""
-        call = self.call_of(event)
         at = epoch_ms(event.time) if at is None else at
-        decision, key = check_recorded(self.view, call, at)
+        decision, key = check_recorded(self.view, self.call_of(event), at)
         return Check(
             session_id=event.session_id,
             call_id=event.call_id,
@@ -123,6 +123,31 @@ class Checker:
             reason=decision.message,
             time=rfc3339(at),
         )
+
+    def held(self, event: ToolCallStarted, at: int) -> Held | None:
+        """What would have held up the call that an event starts; None: it would have passed unasked."""
+        call = self.call_of(event)
+        decision, key = check_recorded(self.view, call, at)
+        verdict = verdict_of(decision)
+        if verdict is Verdict.ALLOW:
+            return None
+        return Held(
+            event_id=event.id,
+            session=event.session_id,
+            call_id=event.call_id,
+            tool=event.tool_name,
+            workspace=call.workspace_id,
+            user=call.user_id or "",
+            refused=verdict is not Verdict.ASK,
+            circuit=verdict is Verdict.CIRCUIT_OPEN,
+            key=key,
+            time_ms=at,
+        )
+
+    @property
+    def untroubled(self) -> bool:
+        """Whether nothing is held against anything, so that every call would pass."""
+        return self.view.untroubled
 
     def call_of(self, event: ToolCallStarted) -> Call:
         """The call that an event starts; workspace and user are its session's where it names none."""

@@ -11,22 +11,14 @@ import msgspec
 import orjson
 import pytest
 from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
-from refolded import compared, lenient
+from refolded import compared, lenient, nervous
 from story import Story
-from trustfold.history import whatif
-from trustfold.history.catalogue import connect
-from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import Recorder
-from trustfold.history.search import Truth, alarms_of, best, combinations, labelled, recommended, truth_of
-from trustfold.history.whatif import Comparison, Difference, what_of
-from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import Ladder, Rules
+from trustfold.history.whatif import decisions
+from trustfold.history.whatif.decisions import Comparison, Difference, what_of
+from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.surfaces import trials
 from trustfold.surfaces.record_store import StoreRecording
-from trustfold.surfaces.searching import judged
-from trustfold.surfaces.trials import tasks, try_all
-from trustfold.surfaces.whatif import warm_up
 
 NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})
 """Fields that name events, outputs and results."""
@@ -76,13 +68,6 @@ def counted(found: Difference) -> dict[str, Counter[str]]:
         how: Counter({what: number for what, kind in found.kinds.items() if (number := getattr(kind, how))})
         for how in ("added", "gone", "changed")
     }
-
-
-def nervous() -> Rules:
-    """One threshold changed: two equal calls are a loop."""
-    rules = Rules()
-    behaviour = msgspec.structs.replace(rules.behaviour, repetitive_calls=Ladder(minor=2, moderate=4, severe=6))
-    return msgspec.structs.replace(rules, behaviour=behaviour)
 
 
 @pytest.mark.slow
@@ -159,98 +144,9 @@ def test_deadlines_of_other_rules_are_told_by_the_arrival_of_records(tmp_path: P
     assert added == {"nudge gentle", "nudge judged", "pattern stalled_call", "pattern cleared"}
 
 
-def looping(times: int) -> Story:
-    """A session that makes the same call so often, and one that does not."""
-    story = Story(session=f"loop-{times}")
-    story.works("compute", {"q": "x"}, result="nothing", times=times)
-    return story
-
-
-def test_a_grid_shows_what_thresholds_catch_and_cost(tmp_path: Path) -> None:
-    """A low threshold alarms in a session that only asked twice; a high one misses the loop of seven."""
-    records = [one for times in (1, 2, 7) for one in looping(times).records]
-    record(
-        tmp_path,
-        [(topic, value.replace(b'"00000000-', b'"%08d-' % number)) for number, (topic, value) in enumerate(records)],
-    )
-    with connect(tmp_path, threads=2) as connection, lined_up(connection) as inputs:
-        truth = truth_of(connection)
-        assert truth == Truth(frozenset({"loop-1", "loop-2"}), frozenset({"loop-7"}))
-        given = tasks(inputs, Rules(), ("behaviour.repetitive_calls.minor=2,3,9",), truth)
-        tried = [trial for _, trial in try_all(given)]
-    shown = [(trial.values["behaviour.repetitive_calls.minor"], trial.alarmed, trial.caught) for trial in tried]
-    assert shown == [(2, 1, 1), (3, 0, 1), (9, 0, 0)]
-    assert best(tried) == [tried[1]] == [recommended(tried)]
-    assert [trial.in_force for trial in tried] == [False, True, False]
-
-
-def test_a_grid_that_does_not_fit_is_refused() -> None:
-    """An unknown rule, a value out of range, too many combinations."""
-    for grid, words in (
-        (("behaviour.repetitiv.minor=2",), "there is no such rule"),
-        (("trust.default_rule.count_threshold=0",), "trust.default_rule.count_threshold"),
-        (("behaviour.repetitive_calls.minor=x",), "give it as PATH=V1,V2"),
-        (("trust.max_fine_keys=" + ",".join(map(str, range(1, 90))),), "at most 64"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            combinations(grid, Rules())
-
-
-def test_only_the_detectors_tried_alarm() -> None:
-    """What others say of every session would hide what a threshold does."""
-    assert alarms_of(("behaviour.poll_no_progress.minor=9", "behaviour.text_loop.minor=4")).patterns == {
-        "repetitive_calls",
-        "text_loop",
-    }
-    assert alarms_of(("behaviour.window_steps=20", "behaviour.text_loop.minor=4")).patterns == frozenset()
-    assert alarms_of(("breakers.tool.consecutive_failures=3",)).types == {"breaker.changed"}
-
-
-def test_a_grid_names_a_path_once_and_reaches_tables_of_free_keys() -> None:
-    """Two lists for one threshold would be one too many; a threshold of one tool is as good as any."""
-    path = "trust.tool_rules.bash.count_threshold"
-    assert [values[path] for values, _ in combinations((f"{path}=3,5,3",), Rules())] == [3, 5]
-    with pytest.raises(ConfigError, match="is there twice"):
-        combinations((f"{path}=3", f"{path}=5"), Rules())
-
-
-def test_sessions_that_began_before_since_are_not_judged(tmp_path: Path) -> None:
-    """They are folded, and their alarms of later count, but what they were like cannot be said of a part."""
-    early, late = looping(7), looping(8)
-    early.after(minutes=60 * 24)
-    late.now = early.now
-    since = early.now
-    early.works("compute", {"q": "y"}, result="nothing", times=7)
-    late.works("read_file")
-    numbered = [(topic, value.replace(b'"00000000-', b'"11111111-')) for topic, value in late.records]
-    record(tmp_path, [*early.records, *numbered])
-    with connect(tmp_path, threads=2) as connection, lined_up(connection, since, warm_up(since)) as inputs:
-        assert judged(connection, inputs, None) == Truth(frozenset(), frozenset())
-        given = tasks(
-            inputs,
-            Rules(),
-            ("behaviour.repetitive_calls.minor=3",),
-            truth_of(connection),
-            since_ms=int(since.timestamp() * 1000),
-        )
-        ((_, trial),) = try_all(given)
-    assert trial.alarms == 3, "minor, moderate and severe of what came later"
-
-
-def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the grid, whoever was first."""
-    record(tmp_path, looping(7).records)
-    with connect(tmp_path, threads=2) as connection, lined_up(connection) as inputs:
-        given = tasks(inputs, Rules(), ("behaviour.repetitive_calls.minor=2,9",), truth_of(connection))
-        alone = dict(try_all(given))
-        monkeypatch.setattr(trials, "WORTH_A_PROCESS", 0)
-        assert dict(try_all(given)) == alone
-    assert [trial.caught for _, trial in sorted(alone.items())] == [1, 0]
-
-
 def test_what_waits_for_a_counterpart_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is settled; what is counted stays the same, and examples are no more than asked for."""
-    monkeypatch.setattr(whatif, "OPEN", 3)
+    monkeypatch.setattr(decisions, "OPEN", 3)
     story = Story()
     story.fails("deploy", times=40)
     found = Comparison(examples=2)
@@ -261,23 +157,6 @@ def test_what_waits_for_a_counterpart_is_bounded(monkeypatch: pytest.MonkeyPatch
     decided = [output for output in outputs if output.topic in DECISIONS and output.value is not None]
     assert sum(kind.gone for kind in told.kinds.values()) == len(decided) > 10
     assert max(Counter(example.what for example in told.gone).values()) == 2
-
-
-def test_a_ladder_moves_as_a_whole() -> None:
-    """Its steps must rise, so the later ones keep their distance."""
-    ((_, rules),) = combinations(("behaviour.repetitive_calls.minor=7",), Rules())
-    assert rules.behaviour.repetitive_calls == Ladder(minor=7, moderate=8, severe=10)
-
-
-def test_labels_of_people_count(tmp_path: Path) -> None:
-    """Sessions labelled both ways are stuck; other labels count for neither."""
-    file = tmp_path / "labels.ndjson"
-    lines = [("a", "healthy"), ("b", "stuck"), ("b", "healthy"), ("c", "who knows")]
-    file.write_bytes(b"\n".join(orjson.dumps({"session_id": s, "label": word}) for s, word in lines))
-    assert labelled(file) == Truth(frozenset({"a"}), frozenset({"b"}))
-    file.write_text("nonsense")
-    with pytest.raises(ConfigError, match="session_id"):
-        labelled(file)
 
 
 def test_settings_are_folded_again_where_they_stood(tmp_path: Path) -> None:

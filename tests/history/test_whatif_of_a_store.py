@@ -20,7 +20,7 @@ from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.surfaces.comparing import recorded_rules
+from trustfold.history.whatif.replay import recorded_rules
 from trustfold.surfaces.record_store import StoreRecording
 
 ARRIVED = 1_767_607_200_000

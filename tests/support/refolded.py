@@ -2,22 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from trustfold.history.catalogue import connect
+from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.inputs import lined_up
-from trustfold.schemas.rules import EscalationPatch, Rules
-from trustfold.surfaces.comparing import Compared, Present, compare, recorded_rules
+from trustfold.history.whatif.compare import Compared, compare, decisions_of
+from trustfold.history.whatif.grid import alarm_of, patterns_of
+from trustfold.history.whatif.passing import passing
+from trustfold.history.whatif.replay import Present, recorded_rules
+from trustfold.history.whatif.search import Found, Judged, Wanted, judged, search
+from trustfold.history.whatif.truth import Truth
+from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
+from trustfold.surfaces.checks import Checker
 from trustfold.surfaces.whatif import warm_up
 
 
-def compared(root: Path, other: Rules, *, since: datetime | None = None, present: Rules | None = None) -> Compared:
+def compared(
+    root: Path,
+    other: Rules,
+    *,
+    since: datetime | None = None,
+    present: Rules | None = None,
+    filters: Filters = EVERYTHING,
+) -> Compared:
     """Other rules against those in force: as recorded, else the shipped ones; or against given ones."""
-    with connect(root, threads=2) as connection, lined_up(connection, since, warm_up(since)) as inputs:
+    filters = filters._replace(since=since or filters.since)
+    with (
+        connect(root, threads=2) as connection,
+        connect(root, filters=filters, threads=2) as filtered,
+        lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
+    ):
         recorded = tuple(recorded_rules(connection)) if present is None else ()
-        return compare(connection, inputs, Present(present or Rules(), recorded), other, since)
+        return compare(
+            connection,
+            inputs,
+            Present(present or Rules(), recorded),
+            other,
+            passing=passing(connection, filters),
+            decided=decisions_of(filtered),
+            guard=Checker,
+        )
+
+
+def searched(
+    root: Path,
+    *grid: str,
+    present: Rules | None = None,
+    filters: Filters = EVERYTHING,
+    labels: Path | None = None,
+    truth: Truth | None = None,
+    **wanted: Any,
+) -> Found:
+    """A search over a history; judged by what it tells, by labels, or by what a test knows."""
+    asked: Sequence[str] = grid
+    with (
+        connect(root, threads=2) as connection,
+        connect(root, filters=filters, threads=2) as filtered,
+        lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
+    ):
+        known = Judged(truth, 0) if truth else judged(filtered, inputs, labels, alarm_of(asked), patterns_of(asked))
+        return search(
+            connection,
+            inputs,
+            present or Rules(),
+            Wanted(asked, **wanted),
+            known,
+            passing=passing(connection, filters),
+            guard=Checker,
+        )
 
 
 def lenient() -> Rules:
@@ -25,3 +82,10 @@ def lenient() -> Rules:
     rules = Rules()
     trust = msgspec.structs.replace(rules.trust, default_rule=EscalationPatch(count_threshold=5))
     return msgspec.structs.replace(rules, trust=trust)
+
+
+def nervous() -> Rules:
+    """One threshold changed: two equal calls are a loop."""
+    rules = Rules()
+    behaviour = msgspec.structs.replace(rules.behaviour, repetitive_calls=Ladder(minor=2, moderate=4, severe=6))
+    return msgspec.structs.replace(rules, behaviour=behaviour)

@@ -16,11 +16,11 @@ from scenarios import ALL
 from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
+from trustfold.history.whatif.replay import Replay
 from trustfold.projections.emit import Output
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
-from trustfold.surfaces.refold import Refold
 from trustfold.surfaces.replay import TOPICS
 from trustfold.surfaces.scenarios.bad_day import events
 
@@ -288,7 +288,7 @@ def test_a_recorded_file_with_commands_folds_again_to_the_same(tmp_path: Path) -
     (tmp_path / "all.ndjson").write_bytes(b"\n".join(lines))
     assert trustfold("record", "all.ndjson", cwd=tmp_path).returncode == 0
     with connect(tmp_path / ".trustfold/history", threads=2) as connection, lined_up(connection) as inputs:
-        again = list(Refold(Rules()).run(inputs))
+        again = list(Replay(Rules()).run(inputs))
     assert wire(again) == trustfold("replay", "all.ndjson", "--json", cwd=tmp_path).stdout
     assert wire(again)
 

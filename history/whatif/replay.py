@@ -1,20 +1,27 @@
-"""Folding recorded inputs again: the embedded topology over what the history holds."""
+"""Recorded inputs folded again: the local topology over what a history holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import duckdb
 import msgspec
 
-from ..history.inputs import Input, Inputs
-from ..projections.emit import Output
-from ..projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
-from ..projections.rule_source import TOPIC as SETTINGS
-from ..projections.topology import STAGE_OF_TOPIC
-from ..schemas.errors import ConfigError
-from ..schemas.rules import Rules
-from ..schemas.settings import SettingsOverrides
-from ..streams.embedded.topology import LocalTopology, LogRecord
+from ...projections.emit import Output
+from ...projections.local import LocalTopology, LogRecord
+from ...projections.processor import CLOCK_TOLERANCE_MS
+from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
+from ...projections.rule_source import TOPIC as SETTINGS
+from ...projections.stage import Stage
+from ...projections.topology import STAGES
+from ...schemas.codec import decode_event
+from ...schemas.errors import ConfigError, EventRejected
+from ...schemas.events import ToolCallStarted, epoch_ms
+from ...schemas.rules import Rules
+from ...schemas.settings import SettingsOverrides
+from ..inputs import Input, Inputs
+from .guards import GuardOf, Held
 
 KEPT_EDITIONS = 64
 """Rules of Kafka's partitions kept ready; those of one time are wanted again and again, older ones hardly."""
@@ -32,8 +39,24 @@ class _Caused(msgspec.Struct):
 _cause = msgspec.json.Decoder(_Caused).decode
 
 
-class Refold:
+class Present(NamedTuple):
+    """The rules to compare with.
+
+    Attributes:
+        rules: those of a file, or the shipped ones; with `recorded`, only until the records tell.
+        recorded: the different rules that were in force, as the records tell; the fold follows them.
+    """
+
+    rules: Rules
+    recorded: tuple[Rules, ...] = ()
+
+
+class Replay:
     """One fold over recorded inputs under some rules.
+
+    Attributes:
+        topology: the states so far.
+        held: calls that a guard would have held up since the last `take_held`.
 
     What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide
     the same. Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and
@@ -50,6 +73,8 @@ class Refold:
         environment: SettingsOverrides | None = None,
         echoes: bool = True,
         follow: bool = False,
+        guard: GuardOf | None = None,
+        stages: Sequence[Stage[Any]] = STAGES,
     ) -> None:
         """Start with clean states and scopes that override nothing.
 
@@ -59,15 +84,27 @@ class Refold:
             environment: what the environment overrides, until the records tell.
             echoes: fold what fell due where it was recorded.
             follow: take the rules that were in force, as recorded.
+            stages: fold these alone; what they write for the others is among the outputs.
+            guard: tells of each call what a guard would have done with it. [default: nobody does]
         """
         self._source = RuleSource(rules, environment)
-        self._topology = LocalTopology(self._source, choose=self._rules_of if inputs and inputs.editions else None)
+        self.topology = LocalTopology(
+            self._source, choose=self._rules_of if inputs and inputs.editions else None, stages=stages
+        )
+        self._folded = {SETTINGS, *(topic for stage in stages for topic in stage.sources)}
         self._echoes = echoes
         self._follow = follow
         self._inputs = inputs
         self._given: Input | None = None
         self._editions: dict[int, RuleSource] = {}
         self._latest = -1
+        self._guard = guard(self.topology) if guard is not None else None
+        self.held: list[Held] = []
+
+    def take_held(self) -> list[Held]:
+        """Calls that a guard would have held up, each once; the next call gives those that come later."""
+        taken, self.held = self.held, []
+        return taken
 
     def feed(self, given: Input) -> list[Output]:
         """Everything that one input causes, and what fell due before it."""
@@ -77,27 +114,62 @@ class Refold:
         self._given = given
         left: list[Output] = []
         if not self._echoes:
-            if self._latest > 0 and given.arrived_ms > self._latest:
-                now = self._topology.stream_time + given.arrived_ms - self._latest
-                due = self._topology.next_due()
-                if due is not None and due <= now:
-                    left += self._topology.tick(now)
-            self._latest = max(self._latest, given.arrived_ms)
+            left = self._follow_states(self._pass_time(given.arrived_ms))
             if given.echo:
                 return left
-        if given.topic in STAGE_OF_TOPIC or given.topic == SETTINGS:
-            left += self._topology.feed(given.topic, (given.value,), timestamp=given.arrived_ms, key=given.key)
+        if given.topic in self._folded:
+            self.look_at(given)
+            left += self._follow_states(
+                self.topology.feed(given.topic, (given.value,), timestamp=given.arrived_ms, key=given.key)
+            )
         return left
+
+    def fold_told(self, given: Input, outcomes: Iterable[Output]) -> list[Output]:
+        """Everything that outcomes cause which another fold has told of an input; for one without the sessions."""
+        self._given = given
+        return self._follow_states([one for output in outcomes for one in self.topology.append(output)])
 
     def finish(self) -> list[Output]:
         """What falls due by the last event: nobody knows what time passed after it."""
-        return self._topology.tick(self._topology.stream_time)
+        return self.topology.tick(self.topology.stream_time)
 
     def run(self, given: Iterable[Input]) -> Iterator[Output]:
         """All inputs, to the end."""
         for one in given:
             yield from self.feed(one)
         yield from self.finish()
+
+    def _pass_time(self, arrived_ms: int) -> list[Output]:
+        """What falls due between the arrival before and this one."""
+        left: list[Output] = []
+        if self._latest > 0 and arrived_ms > self._latest:
+            now = self.topology.stream_time + arrived_ms - self._latest
+            due = self.topology.next_due()
+            if due is not None and due <= now:
+                left = self.topology.tick(now)
+        self._latest = max(self._latest, arrived_ms)
+        return left
+
+    def _follow_states(self, outputs: list[Output]) -> list[Output]:
+        return outputs if self._guard is None else self._guard.follow(outputs)
+
+    def look_at(self, given: Input) -> None:
+        """Note whether a guard would have held up the call that an input starts; done by `feed` before it folds it."""
+        if self._guard is None or self._guard.untroubled or given.topic != "events":
+            return
+        if b'"tool_call.started"' not in (given.value or b""):
+            return
+        try:
+            event = decode_event(given.value)
+        except EventRejected:  # the fold says what is wrong with it
+            return
+        if isinstance(event, ToolCallStarted):
+            at = epoch_ms(event.time)
+            if given.arrived_ms > 0:
+                at = min(at, given.arrived_ms + CLOCK_TOLERANCE_MS)
+            held = self._guard.held(event, at)
+            if held is not None:
+                self.held.append(held)
 
     def _take(self, kept: bytes | None) -> None:
         told = self._told(kept)
@@ -162,3 +234,16 @@ def told_rules(kept: bytes | None) -> RulesInForce:
 def fall_due_alike(*rules: Rules) -> bool:
     """Whether calls fall due at the same times under all of them."""
     return len({one.calls.overdue_after_ms for one in rules}) <= 1
+
+
+def recorded_rules(connection: duckdb.DuckDBPyConnection) -> list[Rules]:
+    """The rules that were in force, one after the other; none where the history does not tell.
+
+    Raises:
+        ConfigError: another version recorded rules that this one does not know.
+    """
+    rows = connection.execute(
+        'SELECT record FROM recorded_rules WHERE record IS NOT NULL ORDER BY time, "offset"'
+    ).fetchall()
+    told = [told_rules(record.encode()).base for (record,) in rows]
+    return [rules for rules, before in zip(told, [None, *told], strict=False) if rules != before]

@@ -1,4 +1,4 @@
-"""Comparing what was decided under two sets of rules: pure counting, whoever did the folding.
+"""Decisions of two folds of the same inputs, compared one by one; pure counting, whoever did the folding.
 
 Two decisions are the same decision when they are of one type, about one thing and of one moment. Ids will not do: they
 hold a running number, so a detector that falls silent would rename what others say of the same event. A decision that
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ..projections.emit import Output
-from ..projections.topology import DECISION_TOPICS
+from ...projections.emit import Output
+from ...projections.topology import DECISION_TOPICS
+from .passing import Passing
 
 _DECISIONS = frozenset(DECISION_TOPICS)
 _IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
@@ -129,14 +130,14 @@ def _said_of(body: dict[str, Any]) -> int:
 
 
 class Comparison:
-    """Takes the outputs of two folds of the same inputs, as they come, and keeps what is not the same.
+    """A comparison of the outputs of two folds of the same inputs, taken as they come; keeps what is not the same.
 
     Memory is bounded: what waits for its counterpart for longer than `OPEN` further decisions has none.
     """
 
-    def __init__(self, *, since_ms: int = 0, examples: int = 5) -> None:
-        """Count decisions from a time on; keep so many examples of each kind."""
-        self._since, self._examples = since_ms, examples
+    def __init__(self, passing: Passing | None = None, *, examples: int = 5) -> None:
+        """Count decisions that pass; keep so many examples of each kind."""
+        self._passing, self._examples = passing or Passing(), examples
         self._open: tuple[_Waiting, _Waiting] = (_Waiting(), _Waiting())
         self._difference = Difference()
         self._shown: Counter[tuple[str, str]] = Counter()
@@ -166,7 +167,7 @@ class Comparison:
         return [
             output
             for output in outputs
-            if output.topic in _DECISIONS and output.value is not None and output.time_ms >= self._since
+            if output.topic in _DECISIONS and output.value is not None and self._passing.has(output)
         ]
 
     def _settle(self, side: int, output: Output) -> None:

@@ -1,0 +1,230 @@
+"""A history folded under two sets of rules, side by side, and everything that differs between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import duckdb
+
+from ...projections.emit import Output
+from ...schemas.rules import Rules
+from ...schemas.settings import SettingsOverrides
+from ..inputs import Inputs
+from .calls import BROKE, WELL, CallPlace, Went, between, places, went
+from .decisions import Comparison, Difference, Recorded
+from .guards import GuardOf, Held
+from .incidents import STEPS, How, Incident, Incidents, Shift, shifts
+from .passing import Passing
+from .replay import Present, Replay, fall_due_alike
+
+
+class Seen(NamedTuple):
+    """A streak or an incident as one set of rules sees it, with what to look at.
+
+    Attributes:
+        time_ms: when it began.
+        call: which call of its session it began at, from 1 on; 0: before the first.
+        session, call_id, event_id: of the event that completed it; `call_id` is empty where that is no call's.
+        worst: worst step that was reached.
+        nudges: kinds of nudges that were issued, with their numbers, in words.
+        asked: calls that a person would have been asked about.
+        refused: calls that would have been refused.
+        went_well: calls that were asked about or refused, and did their work in the recording.
+        broke: calls that were asked about or refused, and broke in the recording or were denied by the user.
+        calls: those calls, session and call id, oldest first.
+    """
+
+    time_ms: int
+    call: int
+    session: str
+    call_id: str
+    event_id: str
+    worst: str
+    nudges: str
+    asked: int
+    refused: int
+    went_well: int
+    broke: int
+    calls: tuple[tuple[str, str], ...]
+
+
+class Told(NamedTuple):
+    """What other rules make of one streak or one incident, told for people and programs.
+
+    Attributes:
+        how: caught, lost, earlier, later or otherwise.
+        kind: streak, trust or circuit.
+        workspace: where; `user:NAME` where a user has lost trust everywhere.
+        subject: pattern, key or circuit.
+        session: that is stuck, or whose event began it.
+        calls_earlier: by how many calls of the session, or of the key, it comes earlier (negative: later); None where
+            only one side sees it.
+        seconds_earlier: the same in seconds.
+        before: under the first rules; None where they do not see it.
+        after: under the other rules.
+    """
+
+    how: How
+    kind: str
+    workspace: str
+    subject: str
+    session: str
+    calls_earlier: int | None
+    seconds_earlier: float | None
+    before: Seen | None
+    after: Seen | None
+
+
+class Compared(NamedTuple):
+    """A difference, and how true it is.
+
+    Attributes:
+        difference: between the decisions under two rules.
+        shifts: streaks and incidents that differ, in the order of time.
+        alike: how many do not.
+        held: calls that would have been asked about or refused in all, by side (`before`, `after`) and how they went.
+        recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
+        versions: how many different rules were in force, as the records tell; 0: they do not.
+        ordered: whether the records have one order; over Kafka each partition has its own.
+    """
+
+    difference: Difference
+    shifts: list[Told]
+    alike: int
+    held: dict[str, Counter[str]]
+    recorded: Recorded
+    versions: int
+    ordered: bool = True
+
+
+def compare(  # noqa: PLR0913 - what is folded, under what, and what of it is wanted
+    connection: duckdb.DuckDBPyConnection,
+    inputs: Inputs,
+    present: Present,
+    other: Rules,
+    *,
+    passing: Passing | None = None,
+    decided: Iterable[tuple[str, str]] = (),
+    examples: int = 3,
+    environment: SettingsOverrides | None = None,
+    guard: GuardOf | None = None,
+    advance: Callable[[], None] = lambda: None,
+) -> Compared:
+    """Difference that other rules make to the inputs of a history.
+
+    Args:
+        connection: of the history, unfiltered.
+        inputs: all that is folded.
+        present: the rules to compare with.
+        other: the other rules.
+        passing: which decisions are compared. [default: all]
+        decided: ids and records of the decisions that were recorded, of those that are compared.
+        examples: of decisions, of each kind.
+        environment: what the environment overrides, until the records tell.
+        guard: tells which calls would have been asked about and refused. [default: nobody does]
+        advance: called for each input that is folded.
+    """
+    passing = passing or Passing()
+    recorded = Recorded(decided)
+    comparison = Comparison(passing, examples=examples)
+    echoes = fall_due_alike(*(present.recorded or (present.rules,)), other)
+    before = Replay(
+        present.rules, inputs, environment=environment, echoes=echoes, follow=bool(present.recorded), guard=guard
+    )
+    after = Replay(other, inputs, environment=environment, echoes=echoes, guard=guard)
+    sides = Incidents(passing), Incidents(passing)
+    position = 0
+    for position, (was, would) in enumerate(_side_by_side(before, after, inputs, advance)):
+        for side, fold, outputs in zip(sides, (before, after), (was, would), strict=True):
+            if fold.held:
+                side.hold(fold.take_held())
+            side.take(position, outputs)
+        if was or would:
+            recorded.find(was)
+            comparison.take(was, would)
+    differing, alike = shifts(sides[0].all, sides[1].all)
+    told, held = _told(connection, differing, sides)
+    source = connection.execute("SELECT source FROM recorded_from").fetchone()
+    ordered = source is None or not source[0].startswith("kafka ")
+    return Compared(comparison.finish(), told, alike, held, recorded, len(present.recorded), ordered)
+
+
+def decisions_of(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, str]]:
+    """Ids and records of the decisions that a history holds, with the filters of its connection."""
+    cursor = connection.cursor()
+    cursor.execute("SELECT id, record FROM decisions")
+    while page := cursor.fetchmany(5000):
+        yield from page
+
+
+def _side_by_side(
+    before: Replay, after: Replay, inputs: Inputs, advance: Callable[[], None]
+) -> Iterator[tuple[list[Output], list[Output]]]:
+    for given in inputs:
+        yield before.feed(given), after.feed(given)
+        advance()
+    yield before.finish(), after.finish()
+
+
+def _told(
+    connection: duckdb.DuckDBPyConnection, differing: list[Shift], sides: tuple[Incidents, Incidents]
+) -> tuple[list[Told], dict[str, Counter[str]]]:
+    """Shifts with what to look at, and how the calls went that each side holds up."""
+    every = [[held for one in side.all for held in one.held] for side in sides]
+    ended = went(connection, {held.event_id for side in every for held in side})
+    counts = {
+        name: Counter[str](ended.get(held.event_id, "neither") for held in side)
+        for name, side in zip(("before", "after"), every, strict=True)
+    }
+    where = places(connection, {one.cause for shift in differing for one in (*shift.before[:1], *shift.after[:1])})
+    moved = [shift for shift in differing if shift.how in {"earlier", "later"}]
+    firsts = [sorted((shift.before[0], shift.after[0]), key=lambda one: one.began) for shift in moved]
+    of_keys = dict(zip(map(id, moved), between(connection, [(one, two) for one, two in firsts]), strict=True))
+    return [_one(shift, where, ended, of_keys.get(id(shift), 0)) for shift in differing], counts
+
+
+def _one(shift: Shift, where: dict[str, CallPlace], ended: dict[str, Went], of_key: int) -> Told:
+    before, after = _seen(shift.before, where, ended), _seen(shift.after, where, ended)
+    calls: int | None = None
+    seconds: float | None = None
+    if before is not None and after is not None:
+        seconds = (before.time_ms - after.time_ms) / 1000
+        by_key = of_key if shift.how == "earlier" else -of_key
+        calls = before.call - after.call if shift.one.kind == "streak" else by_key
+    return Told(
+        how=shift.how,
+        kind=shift.one.kind,
+        workspace=shift.one.workspace,
+        subject=shift.one.subject,
+        session=shift.one.session,
+        calls_earlier=calls,
+        seconds_earlier=seconds,
+        before=before,
+        after=after,
+    )
+
+
+def _seen(incidents: tuple[Incident, ...], where: dict[str, CallPlace], ended: dict[str, Went]) -> Seen | None:
+    if not incidents:
+        return None
+    first = incidents[0]
+    place = where.get(first.cause, CallPlace(first.session, "", "", 0))
+    held: list[Held] = [one for incident in incidents for one in incident.held]
+    how = Counter[str](ended.get(one.event_id, "neither") for one in held)
+    nudges = Counter(kind for incident in incidents for kind in incident.nudges)
+    return Seen(
+        time_ms=first.time_ms,
+        call=place.number,
+        session=place.session,
+        call_id=place.call_id,
+        event_id=first.cause,
+        worst=max(incidents, key=lambda one: STEPS.index(one.worst)).worst,
+        nudges=", ".join(f"{count} {kind}" for kind, count in nudges.items()),
+        asked=sum(not one.refused for one in held),
+        refused=sum(one.refused for one in held),
+        went_well=how[WELL],
+        broke=how[BROKE],
+        calls=tuple((one.session, one.call_id) for one in held),
+    )

@@ -1,0 +1,260 @@
+"""Streaks of behaviour and incidents of keys that a fold decides on, and what two folds have in common of them.
+
+A streak is one pattern in one session, from its first report until the model breaks out of it; an incident is one key,
+or one circuit, from the loss of trust or the opening until it is trusted or closed again. Decisions alone say too
+little about rules: where a threshold is lower, each severity of a streak comes one call earlier, and is still the same
+streak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from ...projections.emit import Output
+from ...schemas.outcomes import DEFAULT_WORKSPACE
+from .guards import Held
+from .passing import Passing
+
+Kind = Literal["streak", "trust", "circuit"]
+How = Literal["caught", "lost", "earlier", "later", "otherwise"]
+
+OPEN_ENDED = 1 << 62
+"""Position of an end that has not come."""
+
+_SEVERITIES = ("", "minor", "moderate", "severe")
+_TRUST = ("", "escalated", "blocked", "removed")
+_CIRCUITS = ("", "open", "forced_open")
+STEPS = tuple(dict.fromkeys((*_SEVERITIES, *_TRUST, *_CIRCUITS)))
+"""Every step that a streak or an incident can reach; of one kind the worse after the better."""
+
+_TRUST_ENDS, _CIRCUIT_ENDS = frozenset({"trusted"}), frozenset({"closed", "disabled"})
+_TYPES = frozenset({"pattern.detected", "pattern.cleared", "nudge.issued", "trust.changed", "breaker.changed"})
+
+_USER = "user:"
+"""Begins the place of a loss of trust that holds for a user in all workspaces."""
+
+Place = tuple[str, ...]
+"""What a streak or an incident is about; the same under all rules."""
+
+
+@dataclass(slots=True)
+class Incident:
+    """One streak, or one incident of a key or a circuit, as one fold sees it.
+
+    Attributes:
+        kind: what it is.
+        place: what it is about.
+        subject: pattern, key or circuit.
+        scope: what the key or circuit stands for: `key`, `tool`, `service`, `tier` or `user`; of a streak `session`.
+        workspace: where; `user:NAME` where a user has lost trust everywhere.
+        session: the session that is stuck, or whose event began it.
+        began: number of the input at which it began.
+        time_ms: when.
+        cause: id of the event that completed it; of a key the newest failure.
+        ended: number of the input at which it ended; `OPEN_ENDED` while it lasts.
+        worst: worst step that was reached, in words.
+        nudges: kinds of the nudges issued, in their order.
+        held: calls that a guard would have held up for its sake.
+        passes: whether one of its decisions passes the filters.
+    """
+
+    kind: Kind
+    place: Place
+    subject: str
+    scope: str
+    workspace: str
+    session: str
+    began: int
+    time_ms: int
+    cause: str
+    ended: int = OPEN_ENDED
+    worst: str = ""
+    nudges: list[str] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    passes: bool = False
+
+    @property
+    def said(self) -> tuple[object, ...]:
+        """What it comes to, besides when it began."""
+        return self.worst, tuple(self.nudges), tuple(held[:-1] for held in self.held)
+
+
+class Incidents:
+    """Streaks and incidents of one fold, gathered from its outputs.
+
+    Attributes:
+        all: every one of them, in the order in which they began.
+    """
+
+    def __init__(self, passing: Passing | None = None) -> None:
+        """Gather with the filters of a history."""
+        self.all: list[Incident] = []
+        self._passing = passing or Passing()
+        self._open: dict[Place, Incident] = {}
+        self._latest: dict[Place, Incident] = {}
+        self._of_pattern: dict[str, Incident] = {}
+        self._seen: set[str] = set()
+
+    def hold(self, calls: Iterable[Held]) -> None:
+        """Take calls that a guard would have held up at this place of the inputs; each counts once."""
+        for held in calls:
+            if held.event_id in self._seen or not self._passing.has_held(held):
+                continue
+            self._seen.add(held.event_id)
+            kind, known = "circuit" if held.circuit else "trust", self._latest
+            found = known.get((kind, held.workspace, held.key)) or known.get((kind, _USER + held.user, held.key))
+            if found is not None:
+                found.held.append(held)
+                found.passes = True
+
+    def take(self, position: int, outputs: Iterable[Output]) -> None:
+        """Take the outputs of one input, by its number."""
+        for output in outputs:
+            if output.type in _TYPES and output.value is not None:
+                self._take(position, output, orjson.loads(output.value))
+
+    def _take(self, position: int, output: Output, body: dict[str, Any]) -> None:
+        match output.type:
+            case "pattern.detected" | "pattern.cleared":
+                place = (
+                    "streak",
+                    *(str(body.get(name) or "") for name in ("session_id", "agent_id", "pattern", "fingerprint")),
+                )
+                ends = output.type == "pattern.cleared"
+                found = self._move(
+                    position, output, body, place, body["pattern"], body["severity"], _SEVERITIES, ends=ends
+                )
+                if found is not None and not ends:
+                    self._of_pattern[body["id"]] = found
+            case "nudge.issued":
+                found = self._of_pattern.get(body["pattern_id"])
+                if found is not None:
+                    found.nudges.append(body["nudge_type"])
+                    found.passes = found.passes or self._passing.has(output)
+            case "trust.changed":
+                user = body["scope"] == "user"
+                of_whom = _USER + body.get("user_id", "") if user else body.get("workspace_id", DEFAULT_WORKSPACE)
+                place = ("trust", of_whom, body["key"])
+                to = body["to"]
+                self._move(position, output, body, place, body["key"], to, _TRUST, ends=to in _TRUST_ENDS)
+            case "breaker.changed":
+                place = ("circuit", body.get("workspace_id", DEFAULT_WORKSPACE), body["breaker_key"])
+                to = body["to"]
+                self._move(position, output, body, place, body["breaker_key"], to, _CIRCUITS, ends=to in _CIRCUIT_ENDS)
+
+    def _move(
+        self,
+        position: int,
+        output: Output,
+        body: dict[str, Any],
+        place: Place,
+        subject: str,
+        step: str,
+        steps: tuple[str, ...],
+        *,
+        ends: bool,
+    ) -> Incident | None:
+        """Begin, go on with or end what is about a place."""
+        if ends:
+            ended = self._open.pop(place, None)
+            if ended is not None:
+                ended.ended = position
+            return ended
+        found = self._open.get(place)
+        if found is None:
+            if step not in steps:  # recovering, half open: what began before the first input
+                return None
+            found = self._open[place] = self._latest[place] = Incident(
+                kind=place[0],  # type: ignore[arg-type]
+                place=place,
+                subject=subject,
+                scope=_scope(body),
+                workspace=place[1] if place[0] != "streak" else body.get("workspace_id", DEFAULT_WORKSPACE),
+                session=str(body.get("session_id") or ""),
+                began=position,
+                time_ms=output.time_ms,
+                cause=str((body.get("caused_by") or [""])[-1]),
+            )
+            self.all.append(found)
+        if step in steps and steps.index(step) > steps.index(found.worst):
+            found.worst = step
+        found.passes = found.passes or self._passing.has(output)
+        return found
+
+
+def _scope(body: dict[str, Any]) -> str:
+    if "breaker_key" in body:
+        return str(body["breaker_key"]).partition(":")[0]
+    return str(body.get("scope", "session"))
+
+
+class Shift(NamedTuple):
+    """What other rules make of one streak or incident.
+
+    Attributes:
+        how: `caught`: only they see it; `lost`: only the first ones do; `earlier` and `later`: both do, from another
+            input on; `otherwise`: from the same on, but it goes further or less far, or other calls are held up.
+        before: under the first rules; several where the other ones see them as one.
+        after: under the other rules.
+    """
+
+    how: How
+    before: tuple[Incident, ...]
+    after: tuple[Incident, ...]
+
+    @property
+    def one(self) -> Incident:
+        """The first of those that it is about."""
+        return (self.after or self.before)[0]
+
+
+def shifts(before: Iterable[Incident], after: Iterable[Incident]) -> tuple[list[Shift], int]:
+    """What differs between the streaks and incidents of two folds, in the order of time, and how many do not.
+
+    Those about one place belong together while they overlap: what one side sees as one, the other may see as two. Each
+    incident of either side is part of exactly one shift, or of one of those that do not differ.
+    """
+    found: list[Shift] = []
+    alike = 0
+    for first, second in _together(before, after):
+        if not any(one.passes for one in (*first, *second)):
+            continue
+        how = _how(first, second)
+        if how is None:
+            alike += 1
+        else:
+            found.append(Shift(how, first, second))
+    return sorted(found, key=lambda shift: (shift.one.began, shift.one.place)), alike
+
+
+def _together(
+    before: Iterable[Incident], after: Iterable[Incident]
+) -> Iterator[tuple[tuple[Incident, ...], tuple[Incident, ...]]]:
+    """Incidents of both sides that are about one place and overlap."""
+    sided = [(one, side) for side, every in enumerate((before, after)) for one in every]
+    sided.sort(key=lambda pair: (pair[0].place, pair[0].began, pair[1]))
+    for _, of_place in groupby(sided, key=lambda pair: pair[0].place):
+        group: tuple[list[Incident], list[Incident]] = ([], [])
+        reach = -1
+        for one, side in of_place:
+            if one.began >= reach and (group[0] or group[1]):
+                yield tuple(group[0]), tuple(group[1])
+                group = ([], [])
+            group[side].append(one)
+            reach = max(reach, one.ended, one.began + 1)
+        yield tuple(group[0]), tuple(group[1])
+
+
+def _how(before: tuple[Incident, ...], after: tuple[Incident, ...]) -> How | None:
+    if not before:
+        return "caught"
+    if not after:
+        return "lost"
+    if before[0].began != after[0].began:
+        return "earlier" if after[0].began < before[0].began else "later"
+    return None if [one.said for one in before] == [one.said for one in after] else "otherwise"

@@ -1,0 +1,88 @@
+"""Filters on decisions that a fold has just made: the same as those of every question, for what is in no file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ...projections.calls.keys import has_scope, tool_of_key
+from ...projections.emit import Output
+from ...schemas.outcomes import DEFAULT_WORKSPACE
+from ..filters import EVERYTHING, Filters
+from .guards import Held
+
+if TYPE_CHECKING:
+    import duckdb
+
+_KEYS = ("key", "breaker_key", "failure_key")
+
+
+class Passing:
+    """Which decisions, and which calls that a guard held up, pass the filters of a history.
+
+    A decision passes by its time, its workspace, its session, and, where tools, models or sessions are named, by the
+    events behind it; that of a key also when the key is the tool's.
+    """
+
+    def __init__(self, filters: Filters = EVERYTHING, events: frozenset[str] | None = None) -> None:
+        """Pass what filters let pass.
+
+        Args:
+            filters: of the history.
+            events: ids of the events that pass; needed where tools, models or sessions are named.
+        """
+        self._from = int(filters.since.timestamp() * 1000) if filters.since else None
+        self._until = int(filters.until.timestamp() * 1000) if filters.until else None
+        self._workspaces, self._tools = frozenset(filters.workspaces), frozenset(filters.tools)
+        self._by_tool_alone = bool(filters.tools) and not filters.models and not filters.sessions
+        self._events = events
+
+    def has_time(self, time_ms: int) -> bool:
+        """Whether a time lies in the span."""
+        return (self._from is None or time_ms >= self._from) and (self._until is None or time_ms < self._until)
+
+    def has(self, output: Output) -> bool:
+        """Whether a decision passes."""
+        if not self.has_time(output.time_ms):
+            return False
+        return not self._looks_inside or self.has_body(orjson.loads(output.value or b"{}"))
+
+    def has_held(self, held: Held) -> bool:
+        """Whether a call that was held up passes."""
+        if not self.has_time(held.time_ms) or (self._workspaces and held.workspace not in self._workspaces):
+            return False
+        return self._events is None or held.event_id in self._events
+
+    @property
+    def _looks_inside(self) -> bool:
+        return bool(self._workspaces) or self._events is not None
+
+    def has_body(self, body: dict[str, Any]) -> bool:
+        """Whether a decision passes, but for its time."""
+        if self._workspaces and body.get("workspace_id", DEFAULT_WORKSPACE) not in self._workspaces:
+            return False
+        if self._events is None or not self._events.isdisjoint(body.get("caused_by", ())):
+            return True
+        return self._by_tool_alone and self._is_of_a_tool(body)
+
+    def _is_of_a_tool(self, body: dict[str, Any]) -> bool:
+        key = str(next((body[name] for name in _KEYS if name in body), ""))
+        if key.startswith("tool:"):
+            return key.removeprefix("tool:") in self._tools
+        return bool(key) and not has_scope(key) and tool_of_key(key) in self._tools
+
+
+def passing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> Passing:
+    """What filters let pass of the decisions about a history.
+
+    Args:
+        connection: of the history, unfiltered.
+        filters: of the history.
+    """
+    own = filters._replace(since=None, until=None, workspaces=())
+    if own == EVERYTHING:
+        return Passing(filters)
+    told = " AND ".join(own.conditions("events", "", ""))
+    rows = connection.execute(f"SELECT id FROM recorded_events WHERE id IS NOT NULL AND {told}").fetchall()  # noqa: S608
+    return Passing(filters, frozenset(row[0] for row in rows))

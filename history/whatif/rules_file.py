@@ -1,0 +1,69 @@
+"""A chosen set of rules as a file that `--rules` and `TRUSTFOLD_RULES` read, which says where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from ...schemas.rule_text import as_toml
+from .choose import Change, Interval
+from .search import Found
+
+_WIDTH = 110
+
+
+def toml_of(found: Found, basis: Sequence[str]) -> str:
+    """The chosen rules as TOML: all that is not as shipped, below what they were chosen from and what they change.
+
+    Args:
+        found: a search that has chosen.
+        basis: sentences on the data it was made over.
+
+    Raises:
+        ValueError: nothing was chosen.
+    """
+    if found.chosen is None:
+        msg = "a search that has chosen nothing has no rules to write"
+        raise ValueError(msg)
+    trial = found.trials[found.chosen]
+    told = [
+        "Rules chosen by `trustfold whatif --search`. They hold all that is not as shipped, so that they stand alone.",
+        "Chosen: " + ", ".join(f"{path} = {value}" for path, value in trial.values.items()),
+        *basis,
+        *_prices(found),
+    ]
+    lines = [line for text in told for line in wrap("".join(c if c.isprintable() else " " for c in text), _WIDTH)]
+    return "".join(f"# {line}\n" for line in lines) + "\n" + as_toml(found.rules[found.chosen])
+
+
+def _prices(found: Found) -> Iterator[str]:
+    where = ((found.price_by, "the sessions it was chosen by"), (found.price, "the sessions held out"))
+    for price, which in where:
+        if price is not None:
+            yield f"Against the rules then in force, on {which} ({price.verdict}):"
+            yield from price_lines(price)
+    if found.price is None:
+        yield "No sessions were held out: on others it will do worse than on those it was chosen by."
+
+
+def price_lines(price: Change) -> list[str]:
+    """What a choice changes, in counts and with intervals; one line each."""
+    first, second = price.before, price.after
+    low, high = price.recall_95
+    alarms, missed = _changed(price.false_alarms, price.false_alarms_95), _changed(-price.recall, (-high, -low))
+    lines = [
+        f"  healthy sessions with an alarm: {first.alarmed} -> {second.alarmed} of {second.healthy} ({alarms})",
+        f"  stuck sessions missed: {first.missed} -> {second.missed} of {second.stuck} ({missed})",
+    ]
+    if price.calls_later is not None:
+        number = abs(price.calls_later)
+        by = f"{number:g} call{'' if number == 1 else 's'} {'later' if price.calls_later > 0 else 'earlier'}"
+        at = by if price.calls_later else "at the same call"
+        lines.append(f"  the {price.both_catch} that both catch: {at} (median)")
+    return lines
+
+
+def _changed(share: float, bounds: Interval) -> str:
+    """A change of a share and its interval, in per cent with their signs."""
+    change, low, high = (f"{one:+.1%}".replace("%", " %") for one in (share, *bounds))
+    return f"change of the share {change}, 95 %: {low} to {high}"

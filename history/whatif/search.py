@@ -1,0 +1,203 @@
+"""A search for thresholds over a history: tried, judged, chosen, and the price of the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from ...schemas.rules import Rules
+from ...schemas.settings import SettingsOverrides
+from ..inputs import Inputs
+from .calls import BROKE, WELL, CallPlace, Went, places, went
+from .choose import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
+from .grid import Alarm, alarm_of, patterns_of
+from .guards import GuardOf
+from .passing import Passing
+from .trials import Combination, Raised, chosen, try_all
+from .truth import Truth, labelled, recorded_sessions, truth_of
+
+
+class Judged(NamedTuple):
+    """Sessions that a search judges by.
+
+    Attributes:
+        truth: what they really were.
+        left_out: how many more there are that are not in the history, or not from their beginning.
+    """
+
+    truth: Truth
+    left_out: int
+
+
+class Wanted(NamedTuple):
+    """How to choose.
+
+    Attributes:
+        grid: lines `PATH=V1,V2`.
+        false_alarm: weight of a false alarm; None: as `choose.weights` says.
+        miss: weight of a miss; None likewise.
+        hold_out: share of the judged sessions that the choice is checked by, 0 to less than 1.
+        seed: which ones these are follows from it.
+    """
+
+    grid: Sequence[str]
+    false_alarm: float | None = None
+    miss: float | None = None
+    hold_out: float = HOLD_OUT
+    seed: int = 0
+
+
+class Found(NamedTuple):
+    """What a search found.
+
+    Attributes:
+        alarm: what an alarm is.
+        trials: what each combination does, in the order of the grid; the rules in force are among them.
+        rules: of each combination.
+        judged: the sessions that were judged.
+        parts: those that were chosen by, and those that the choice was checked by.
+        weigh: what a false alarm and a miss cost.
+        chosen: number of the combination that costs least; None: there are too few sessions to choose by.
+        price: what it changes on the sessions held out; None: none are, or nothing was chosen, or it is in force.
+        price_by: the same on the sessions that it was chosen by.
+    """
+
+    alarm: Alarm
+    trials: list[Trial]
+    rules: list[Rules]
+    judged: Judged
+    parts: Split
+    weigh: Weights
+    chosen: int | None
+    price: Change | None
+    price_by: Change | None
+
+    @property
+    def in_force(self) -> Trial:
+        """The rules in force among the trials."""
+        return next(one for one in self.trials if one.in_force)
+
+
+def judged(
+    connection: duckdb.DuckDBPyConnection,
+    inputs: Inputs,
+    labels: Path | None,
+    alarm: Alarm = Alarm.PATTERN,
+    patterns: frozenset[str] = frozenset(),
+) -> Judged:
+    """Which sessions an alarm would have been right in, and in which false; of those folded from their beginning.
+
+    Args:
+        connection: of the history; its filters hold.
+        inputs: what is folded.
+        labels: what people say; None: what the history tells.
+        alarm: what an alarm is.
+        patterns: patterns tried.
+
+    Raises:
+        ConfigError: the labels cannot be read.
+    """
+    truth = labelled(labels) if labels else truth_of(connection, alarm, patterns)
+    known = recorded_sessions(connection)
+    kept = truth.among(known if inputs.whole is None else known & inputs.whole)
+    return Judged(kept, len(truth.sources) - len(kept.sources))
+
+
+def search(  # noqa: PLR0913 - what is folded, and how to choose
+    connection: duckdb.DuckDBPyConnection,
+    inputs: Inputs,
+    present: Rules,
+    wanted: Wanted,
+    known: Judged,
+    *,
+    passing: Passing | None = None,
+    environment: SettingsOverrides | None = None,
+    guard: GuardOf | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Found:
+    """Try every combination of a grid and choose the one that costs least.
+
+    Args:
+        connection: of the history, unfiltered.
+        inputs: all that is folded.
+        present: the rules in force.
+        wanted: how to choose.
+        known: the sessions to judge by.
+        passing: which alarms count. [default: all]
+        environment: what the environment overrides, until the records tell.
+        guard: for alarms that are calls: says which are held up.
+        progress: told how many records have been folded, over all combinations.
+
+    Raises:
+        ConfigError: the grid does not fit.
+    """
+    alarm, patterns = alarm_of(wanted.grid), patterns_of(wanted.grid)
+    tried = chosen(wanted.grid, present)
+    raised = try_all(
+        inputs,
+        tried,
+        alarm=alarm,
+        patterns=patterns,
+        passing=passing,
+        environment=environment,
+        guard=guard,
+        progress=progress,
+    )
+    trials = _scored(connection, tried, raised, known.truth, alarm)
+    parts = split(known.truth, wanted.hold_out, wanted.seed)
+    weigh = weights(parts.by, wanted.false_alarm, wanted.miss)
+    one = recommended(trials, parts.by, weigh)
+    in_force = next(trial for trial in trials if trial.in_force)
+    price = price_by = None
+    if one is not None and not one.in_force:
+        price_by = change(in_force, one, parts.by, weigh)
+        price = change(in_force, one, parts.held_out, weigh) if parts.held_out.sources else None
+    return Found(
+        alarm=alarm,
+        trials=trials,
+        rules=[combination.rules for combination in tried],
+        judged=known,
+        parts=parts,
+        weigh=weigh,
+        chosen=next((number for number, trial in enumerate(trials) if trial is one), None),
+        price=price,
+        price_by=price_by,
+    )
+
+
+def _scored(
+    connection: duckdb.DuckDBPyConnection,
+    tried: Sequence[Combination],
+    raised: Sequence[Sequence[Raised]],
+    truth: Truth,
+    alarm: Alarm,
+) -> list[Trial]:
+    """What each combination does to the judged sessions."""
+    ended = went(connection, {one.event_id for every in raised for one in every}) if alarm is Alarm.CALL else {}
+    firsts = [_firsts(every, truth, ended if alarm is Alarm.CALL else None) for every in raised]
+    where = places(connection, {event for first in firsts for event in first.values()})
+    none = CallPlace("", "", "", 0)
+    return [
+        Trial(
+            combination.values,
+            combination.in_force,
+            len(every),
+            {name: where.get(event, none).number for name, event in first.items() if name in truth.healthy},
+            {name: where.get(event, none).number for name, event in first.items() if name in truth.stuck},
+            sum(ended.get(one.event_id) == WELL for one in every) if alarm is Alarm.CALL else None,
+        )
+        for combination, every, first in zip(tried, raised, firsts, strict=True)
+    ]
+
+
+def _firsts(raised: Sequence[Raised], truth: Truth, ended: dict[str, Went] | None) -> dict[str, str]:
+    """Event of the first alarm of each judged session; of calls in a stuck one, only those that broke are caught."""
+    first: dict[str, str] = {}
+    for session, event in raised:
+        right = session in truth.healthy or (session in truth.stuck and (ended is None or ended.get(event) == BROKE))
+        if right:
+            first.setdefault(session, event)
+    return first
