@@ -240,7 +240,8 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
             note_any(settings.switched_off)
         if not recorded_sessions(filtered):
             raise ConfigError(
-                f"nothing is recorded {filters.told() or 'of any session'}; `trustfold history overview` says what is"
+                f"nothing that is recorded passes: {filters.told() or 'there is no session'}; "
+                "`trustfold history overview` says what is recorded"
             )
         if chosen.narrowed:
             note(f"only {filters.told()}; everything they depend on is folded")

@@ -238,7 +238,7 @@ def test_whatif_search_shows_a_table_and_a_plot(recorded_files: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert b"stuck sessions caught" in shown.stdout
     assert "<circle" in (recorded_files / "search.html").read_text()
-    assert len(orjson.loads(trustfold(*arguments, "--json", cwd=recorded_files).stdout)) == 2
+    assert len(orjson.loads(trustfold(*arguments, "--json", cwd=recorded_files).stdout)["trials"]) == 2
 
 
 def test_a_missing_history_says_what_to_do(tmp_path: Path) -> None:

@@ -128,10 +128,10 @@ def test_whatif_refuses_what_it_would_not_heed(folder: Path) -> None:
     (folder / "r.toml").write_text("[breakers.tool]\nconsecutive_failures = 2\n")
     (folder / "l").write_text('{"session_id": "s1", "label": "stuck"}\nnonsense\n')
     common = ("--history", "h")
-    assert "only go with --search" in refused(folder, "whatif", "--rules", "r.toml", "--grid", "x=1", *common)
+    assert "only goes with --search" in refused(folder, "whatif", "--rules", "r.toml", "--grid", "x=1", *common)
     assert "folding" not in refused(folder, "whatif", "--rules", "none.toml", *common)
     late = refused(folder, "whatif", "--rules", "r.toml", "--since", "2099-01-01", *common)
-    assert "nothing is recorded since 2099-01-01" in late
+    assert "nothing that is recorded passes: since 2099-01-01" in late
     assert "l:2: one object a line" in refused(folder, "whatif", "--search", "--labels", "l", *common)
     assert "none: cannot be read" in refused(folder, "whatif", "--search", "--labels", "none", *common)
 
@@ -148,7 +148,7 @@ def test_a_search_judges_only_what_it_folds(tmp_path: Path) -> None:
     for more in ((), ("--labels", "l")):
         done = trustfold("whatif", *grid, *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        (trial,) = orjson.loads(done.stdout)
+        (trial,) = orjson.loads(done.stdout)["trials"]
         assert (trial["stuck"], trial["caught"]) == (1, 1)
     assert b"2 sessions that have labels are not in the history, or began before --since" in done.stderr
 
