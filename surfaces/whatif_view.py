@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..schemas.codec import rfc3339
-from .output import console, note, side_console
+from .output import console, echo, note, side_console
 from .words import counted
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _show_examples(difference: Difference) -> None:
 
 
 _STREAK_COLUMNS = ("session", "pattern", "how", "calls_earlier", "before", "after", "look_at")
-_KEY_COLUMNS = ("workspace", "key", "how", "calls_earlier", "before", "after", "session", "look_at")
+_KEY_COLUMNS = ("workspace", "key", "how", "calls_earlier", "began", "before", "after", "session", "look_at")
 
 
 def _show_shifts(
@@ -151,7 +152,8 @@ def _streak_row(one: Told) -> Sequence[Any]:
 def _key_row(one: Told) -> Sequence[Any]:
     last = one.after or one.before
     place = last.session if last else one.session
-    return one.workspace, one.subject, one.how, _by(one), _key(one.before), _key(one.after), place, _link(last)
+    began = datetime.fromtimestamp(last.time_ms / 1000, UTC).replace(tzinfo=None) if last else None
+    return one.workspace, one.subject, one.how, _by(one), began, _key(one.before), _key(one.after), place, _link(last)
 
 
 def _by(one: Told) -> str:
@@ -170,7 +172,7 @@ def _key(seen: Seen | None) -> str:
         return ""
     held = [f"{count} {word}" for count, word in ((seen.asked, "asked"), (seen.refused, "refused")) if count]
     went = [f"{count} {word}" for count, word in ((seen.went_well, "for nothing"), (seen.broke, "rightly")) if count]
-    return ", ".join([rfc3339(seen.time_ms)[:19], seen.worst, *held, *went])
+    return ", ".join([seen.worst, *held, *went])
 
 
 def _link(seen: Seen | None) -> str:
@@ -332,7 +334,7 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
 
 
 def _bounds(bounds: tuple[float, float]) -> str:
-    return f"{bounds[0]:.1%}–{bounds[1]:.1%}"
+    return f"{100 * bounds[0]:.1f}–{100 * bounds[1]:.1f}"
 
 
 def show_search(found: Found, wanted: Wanted) -> None:
@@ -345,7 +347,7 @@ def show_search(found: Found, wanted: Wanted) -> None:
     note("◀ no other combination catches as many with fewer false alarms; now: the rules in force; at call: median")
     note(f"{split_in_words(found, wanted)}; {weights_in_words(found.weigh)}")
     for line in choice_in_words(found):
-        note(line)
+        echo(line)
 
 
 def choice_in_words(found: Found) -> list[str]:
@@ -366,7 +368,7 @@ def choice_in_words(found: Found) -> list[str]:
         *price_lines(found.price_by),
     ]
     if found.price is None:
-        lines.append("no session was held out: on others it will do worse")
+        lines.append("no session was held out: on others it will do less well")
     else:
         lines += [f"on those held out ({found.price.verdict}):", *price_lines(found.price)]
     lines.append(f"its price: {price_in_words(found)}")

@@ -36,6 +36,7 @@ _ALARMS = {
     "behaviour": Alarm.PATTERN,
     "policies": Alarm.PATTERN,
     "tools": Alarm.PATTERN,
+    "calls": Alarm.PATTERN,
     "trust": Alarm.CALL,
     "breakers": Alarm.CALL,
     "fleet": Alarm.CALL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from two_days import two_days
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "history.md"
 RECIPE = re.compile(r"```sql\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+EXAMPLE = re.compile(r"```sh\n(trustfold whatif [^\n]*)\n```\n\n```text\n(.*?)```", re.DOTALL)
 WRITE = "TRUSTFOLD_WRITE_COOKBOOK"
 """Set it to write the answers into the page instead of comparing them."""
 
@@ -32,9 +34,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answer(folder: Path, query: str) -> str:
-    """What `trustfold sql` prints, without blanks at the ends of lines."""
-    done = trustfold("sql", query, "--history", "history", cwd=folder, env={"COLUMNS": "118"})
+def answer(folder: Path, *arguments: str) -> str:
+    """What a command prints, without blanks at the ends of lines."""
+    done = trustfold(*arguments, "--history", "history", cwd=folder, env={"COLUMNS": "118"})
     assert done.returncode == 0, done.stderr
     lines = [line.rstrip() for line in done.stdout.decode().splitlines()]
     return "\n".join(line.removeprefix(" ") for line in lines if line.strip(" ─")) + "\n"
@@ -45,7 +47,7 @@ def test_every_recipe_answers_what_the_page_shows(history: Path) -> None:
     text = PAGE.read_text()
     recipes = RECIPE.findall(text)
     assert len(recipes) == 13
-    answers = [(query, shown, answer(history, query)) for query, shown in recipes]
+    answers = [(query, shown, answer(history, "sql", query)) for query, shown in recipes]
     if os.environ.get(WRITE):
         for query, shown, made in answers:
             text = text.replace(
@@ -55,6 +57,21 @@ def test_every_recipe_answers_what_the_page_shows(history: Path) -> None:
         return
     for query, shown, made in answers:
         assert made == shown, query
+
+
+def test_the_examples_of_whatif_show_what_it_prints(history: Path) -> None:
+    """Both, word for word."""
+    (history / "other.toml").write_text("[trust.default_rule]\ncount_threshold = 5\n")
+    text = PAGE.read_text()
+    examples = EXAMPLE.findall(text)
+    assert len(examples) == 2
+    for command, shown in examples:
+        made = answer(history, *shlex.split(command)[1:])
+        if os.environ.get(WRITE):
+            text = text.replace(f"{command}\n```\n\n```text\n{shown}```", f"{command}\n```\n\n```text\n{made}```")
+            PAGE.write_text(text)
+        else:
+            assert made == shown, command
 
 
 def test_the_notebook_runs(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
