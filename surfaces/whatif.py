@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
@@ -227,7 +227,10 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
     files = settings.rule_files(against)
     base = files.load()
     filters = chosen.filters
-    with open_history(chosen.roots) as everything, open_history(chosen.roots, filters) as filtered:
+    with (
+        open_history(chosen.roots) as everything,
+        open_history(chosen.roots, filters) if chosen.narrowed else nullcontext(everything) as filtered,
+    ):
         from ..history.inputs import lined_up
         from ..history.whatif.passing import passing
         from ..history.whatif.replay import Present, recorded_rules

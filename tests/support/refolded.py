@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def compared(
     filters = filters._replace(since=since or filters.since)
     with (
         connect(root, threads=2) as connection,
-        connect(root, filters=filters, threads=2) as filtered,
+        connect(root, filters=filters, threads=2) if filters != EVERYTHING else nullcontext(connection) as filtered,
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         recorded = tuple(recorded_rules(connection)) if present is None else ()
@@ -62,7 +63,7 @@ def searched(
     asked: Sequence[str] = grid
     with (
         connect(root, threads=2) as connection,
-        connect(root, filters=filters, threads=2) as filtered,
+        connect(root, filters=filters, threads=2) if filters != EVERYTHING else nullcontext(connection) as filtered,
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         known = Judged(truth, 0) if truth else judged(filtered, inputs, labels, alarm_of(asked), patterns_of(asked))
