@@ -135,7 +135,10 @@ def _show_shifts(
     count = Counter[str](one.how for one in shifts)
     told = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
     ranked = sorted(shifts, key=_rank)
-    console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {told}"))
+    if limit:
+        console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {told}"))
+    else:
+        echo(f"{title}: {told}")
     if len(ranked) > limit:
         note(f"... and {len(ranked) - limit:,} more; --limit shows more")
 
@@ -316,7 +319,7 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
         marks = (("◀", trial in front), ("★", number == found.chosen), ("now", trial.in_force))
         rows.append(
             [
-                *trial.values.values(),
+                *("null" if value is None else value for value in trial.values.values()),
                 f"{score.alarmed} of {score.healthy}",
                 f"{score.false_alarms:.1%}",
                 _bounds(score.false_alarms_95),

@@ -127,7 +127,7 @@ class Weights(NamedTuple):
 def weights(truth: Truth, false_alarm: float | None = None, miss: float | None = None) -> Weights:
     """Weights as given, a missing one is 1; without any both shares weigh alike over some sessions."""
     if false_alarm is None and miss is None:
-        return Weights(1.0, len(truth.healthy) / max(1, len(truth.stuck)), balanced=True)
+        return Weights(1.0, max(1, len(truth.healthy)) / max(1, len(truth.stuck)), balanced=True)
     return Weights(1.0 if false_alarm is None else false_alarm, 1.0 if miss is None else miss)
 
 
