@@ -11,6 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from ..schemas.visible import visible
 from .plots import Html, Picture, moment, number_text, share_text
 
 SHARES = frozenset(
@@ -20,11 +21,6 @@ SHARES = frozenset(
 """Columns that are shares of 1 and are shown in percent."""
 
 _NUMERIC = ' class="n"'
-
-_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
-"""What would command a terminal: names come from whoever publishes. Tabs and new lines stay."""
-_CONTROLS |= dict.fromkeys([0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
-"""What would turn the direction of a text, so that it reads as something else."""
 
 
 @cache
@@ -129,7 +125,7 @@ def text(value: Any) -> str:
         return span(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(text(one) for one in value)
-    return str(value).translate(_CONTROLS)
+    return visible(str(value))
 
 
 def span(value: timedelta) -> str:

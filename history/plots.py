@@ -40,7 +40,7 @@ LETTER = 7
 STATES = {
     "blocked": "blocked", "removed": "blocked", "forced_open": "blocked",
     "escalated": "escalated", "open": "open", "half_open": "half-open", "degraded": "degraded",
-    "recovering": "recovering", "trusted": "ok", "closed": "ok", "ok": "ok",
+    "stuck": "stuck", "recovering": "recovering", "trusted": "ok", "closed": "ok", "ok": "ok",
 }  # fmt: skip
 """State of trust or of a circuit to the meaning of its colour; every other one is `unknown`."""
 

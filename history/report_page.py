@@ -103,7 +103,7 @@ def _number(one: Number, linked: bool) -> str:  # noqa: FBT001 - private
 
 
 _SHAPES = {"worse": "▲", "better": "▼"}
-_MARKS = {"blocked": "■", "escalated": "▲", "open": "●", "half-open": "◐", "degraded": "◆", "recovering": "◔", "ok": "✓"}
+_MARKS = {"blocked": "■", "escalated": "▲", "open": "●", "half-open": "◐", "stuck": "↻", "degraded": "◆", "recovering": "◔", "ok": "✓"}
 
 
 def _first(pointers: Sequence[Pointer]) -> str:

@@ -250,7 +250,7 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
     found = [
         Pointer(
             words(str(row["state"])),
-            meaning(str(row["state"])) if row["state"] != "stuck" else "degraded",
+            meaning(str(row["state"])),
             f"{row['session_id']}" if row["state"] == "stuck" else str(row["subject"]),
             f"{words(str(row['subject'])) + ': ' if row['state'] == 'stuck' else ''}{row['reason'] or 'no reason was given'}, "
             f"since {moment(row['since'])}",

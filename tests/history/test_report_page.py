@@ -144,7 +144,7 @@ def test_the_period_is_what_was_asked_for(lived: Lived) -> None:
 
 def test_a_new_failure_is_new_against_the_period_before(lived: Lived) -> None:
     """With a beginning given, what was before it is looked at, and not taken for nothing."""
-    end, begin = datetime(2026, 1, 7, 1, 17, 52), datetime(2026, 1, 6)  # noqa: DTZ001
+    end, begin = datetime(2026, 1, 7, 1, 17, 52), datetime(2026, 1, 5, 13)  # noqa: DTZ001
     with connect(lived.root, threads=2) as connection:
         worse, new = (ask(connection, one, 9) for one in against_before(Period(begin - (end - begin), begin, end)))
         known = connection.execute("SELECT DISTINCT signature FROM failures WHERE time < ?", [begin]).fetchall()
