@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from .plots import Bar, Cell, Part, Picture, Span, Html, Window, bars, beginning, columns, heat, number_text, timeline
+from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning, columns, heat, number_text, timeline
 from .questions import Answer, Plot
 
 Link = Callable[[dict[str, Any]], str]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 
-
 class Plot(NamedTuple):
     """How an answer is drawn, by names of its columns.
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from .asking import run
 from .findings import counted, ratio
 from .pictures import objects
 from .plots import Window, meaning, moment, number_text, share_text, words
-from .asking import run
 from .questions import BY_NAME, Answer, Question
 from .shares import Share
 
@@ -108,7 +108,9 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
     Raises:
         HistoryError: the files cannot be read.
     """
-    _, ((first, end),) = run(connection, "SELECT (SELECT min(time) FROM events WHERE appended IS NOT TRUE), until FROM recorded_until")
+    _, ((first, end),) = run(
+        connection, "SELECT (SELECT min(time) FROM events WHERE appended IS NOT TRUE), until FROM recorded_until"
+    )
     if first is None or end is None:
         return None
     if since is not None:
@@ -147,7 +149,8 @@ def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
         HistoryError: the files cannot be read.
     """
     _, ((begin, end),) = run(
-        connection, "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since"
+        connection,
+        "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since",
     )
     return Window(begin, end) if begin is not None and end is not None and begin < end else None
 
@@ -201,11 +204,20 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
         Number("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
     ]  # fmt: skip
     if asks.trials:
-        means = f"{asks.hits:,} of {counted(asks.trials, 'time')} that somebody was asked: granted, and the call went well"
-        every.insert(4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks"))
+        means = (
+            f"{asks.hits:,} of {counted(asks.trials, 'time')} that somebody was asked: granted, and the call went well"
+        )
+        every.insert(
+            4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks")
+        )
     if nudges.trials:
         means = f"{nudges.hits:,} of {nudges.trials:,} that were delivered and judged"
-        every.insert(4, Number("of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"))
+        every.insert(
+            4,
+            Number(
+                "of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"
+            ),
+        )
     return every
 
 
@@ -252,7 +264,5 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
 
 
 def _rates(row: Mapping[str, object]) -> str:
-    now, before = (
-        ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before")
-    )
+    now, before = (ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before"))
     return f"{now} of its calls, against {before}"

@@ -36,7 +36,9 @@ TITLE = "What the agents' tools did"
 @click.command()
 @history_options
 @click.option("--html", metavar="FILE", help="Write one self-contained page: numbers, what to look at first, pictures.")
-@click.option("--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file.")
+@click.option(
+    "--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file."
+)
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
 def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:

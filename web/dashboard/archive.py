@@ -1,9 +1,9 @@
 """Answers out of the recorded history for pages: found in threads, never on the event loop.
 
-Theory of operation. A query over a long history takes longer than a page may. So an answer is kept, and asked for again
-it is given at once; when it is older than the recorder's own delay it is found anew in the background, and the page says as
-of when it is. Queries run two at a time, one that takes too long is cancelled, and pages that ask for the same wait for one
-query. Each thread has a catalogue; filters stand in its lowest views, which are made anew for other filters.
+Theory of operation. A query over a long history takes longer than a page may. So an answer is kept, and asked for
+again it is given at once; when it is older than the recorder's own delay it is found anew in the background, and the
+page says as of when it is. Queries run two at a time, one that takes too long is cancelled, and pages that ask for the
+same wait for one query. Each thread has a catalogue; filters stand in its lowest views, which are made anew for others.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ class Archive:
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = Lock()
 
-    async def ask(
-        self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any
-    ) -> Found:
+    async def ask(self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any) -> Found:
         """The answer to a question, as new as it can be had at once.
 
         Args:
@@ -185,8 +183,8 @@ class Archive:
         except (TrustfoldError, duckdb.Error) as error:
             if isinstance(error, duckdb.InterruptException) or isinstance(error.__cause__, duckdb.InterruptException):
                 raise Unanswered(
-                    f"the answer took more than {self._limit_s:g} s and was given up; choose a shorter time, or one tool, "
-                    "model or workspace"
+                    f"the answer took more than {self._limit_s:g} s and was given up; choose a shorter time, or one "
+                    "tool, model or workspace"
                 ) from error
             raise
         finally:

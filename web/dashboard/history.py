@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
@@ -127,7 +127,7 @@ def _labels(answer: Answer, row: Sequence[Any]) -> tuple[Any, ...]:
 
 def comparable(question: Question) -> bool:
     """Whether the period before can stand beside an answer."""
-    return question.plot is not None and question.plot.kind in {"bars", "heat"} and question.name not in {"now"}
+    return question.plot is not None and question.plot.kind in {"bars", "heat"}
 
 
 def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
@@ -177,7 +177,6 @@ def history_routes(site: Site) -> Sequence[Route]:
 
     async def history(request: Request) -> Response:
         """The questions, and what is recorded."""
-
         narrowing = Narrowing.of(request.query_params, site.clock())
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
@@ -192,7 +191,6 @@ def history_routes(site: Site) -> Sequence[Route]:
 
     async def question(request: Request) -> Response:
         """One question and its answer."""
-
         name, _, kind = request.path_params["question"].partition(".")
         if name not in BY_NAME or kind not in {"", "csv", "json"}:
             known = ", ".join(BY_NAME)
@@ -258,13 +256,15 @@ def cell_link(narrowing: Narrowing) -> Callable[[dict[str, Any]], str]:
     return lambda row: link("/history/signatures", carried, tool=row["tool"], model=row["model"])
 
 
-def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, rows: str = "") -> Markup:
-    """Picture of an answer with its finding; empty where nothing can be drawn."""
-    timeline = answer.question.plot is not None and answer.question.plot.kind == "timeline"
+def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, *, rows: bool = True) -> Markup:
+    """Picture of an answer with its finding, and with its rows as a table; empty where nothing can be drawn."""
+    question = answer.question
+    timeline = question.plot is not None and question.plot.kind == "timeline"
     drawn = picture(answer, window if timeline else None, cell_link(narrowing))
     if not drawn.svg:
         return Markup()
-    return Markup(figure(drawn, answer.question.title, finding(answer), rows))  # noqa: S704 - all parts are escaped
+    told = table(answer.columns, answer.rows, linked(narrowing), question.title) if rows else ""
+    return Markup(figure(drawn, question.title, finding(answer), told))  # noqa: S704 - all parts are escaped
 
 
 def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Window | None) -> Response:
@@ -272,7 +272,7 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
     rows = table(part.answer.columns, part.answer.rows, linked(narrowing), one.title)
     return site.render(
         request, "question.html", question=one, narrowing=narrowing, presets=PRESETS, names=NAMES, asked=asked, part=part,
-        finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window),
+        finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window, rows=False),
         table=Markup(rows),  # noqa: S704 - all parts are escaped
         sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
     )  # fmt: skip

@@ -66,7 +66,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 def cells(text: str) -> list[list[str]]:
     """Texts of the last table of a page."""
     rows = re.findall(r"<tr>(<td.*?)</tr>", text[text.rindex("<table>") :], re.DOTALL)
-    return [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)] for row in rows]
+    return [
+        [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)]
+        for row in rows
+    ]
 
 
 # --- the query string ------------------------------------------------------------------------------------------------
@@ -82,7 +85,10 @@ def test_a_query_string_says_which_part_of_the_history_is_meant() -> None:
     assert narrowed("").filters == Filters(NOW - timedelta(days=7))
     assert narrowed("since=all&tool=a&tool=b&tool=&model=m").filters == Filters(None, None, (), ("a", "b"), ("m",))
     fixed = narrowed("since=2026-01-01&until=2026-01-03T00:00")
-    assert (fixed.filters.since, fixed.filters.until) == (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    assert (fixed.filters.since, fixed.filters.until) == (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 3, tzinfo=UTC),
+    )
     for wrong in ("since=soon", "until=%00", "since=2026-01-03&until=2026-01-01", "since=99999999999999w"):
         found = narrowed(wrong)
         assert found.fault, wrong
@@ -164,9 +170,24 @@ def test_keys_are_tools_services_or_keys_of_tools() -> None:
 
 def test_the_four_numbers_of_a_tool() -> None:
     """With those before, where there were any."""
-    row = {"calls": 30, "failures": 9, "judged": 20, "rate": 0.45, "rate_low": 0.26, "rate_high": 0.66, "p50_ms": 5.0, "p95_ms": 9.0, "sessions": 3}
+    row = {
+        "calls": 30,
+        "failures": 9,
+        "judged": 20,
+        "rate": 0.45,
+        "rate_low": 0.26,
+        "rate_high": 0.66,
+        "p50_ms": 5.0,
+        "p95_ms": 9.0,
+        "sessions": 3,
+    }
     before = row | {"calls": 25, "failures": 1}
-    assert [(one.value, one.verdict) for one in four_numbers(row, before)] == [("30", ""), ("45 %", "worse"), ("9", ""), ("5 ms", "")]
+    assert [(one.value, one.verdict) for one in four_numbers(row, before)] == [
+        ("30", ""),
+        ("45 %", "worse"),
+        ("9", ""),
+        ("5 ms", ""),
+    ]
     assert {one.before for one in four_numbers(row, None)} == {""}
 
 
@@ -195,7 +216,11 @@ async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     """The answer says what to do, and the next question is answered."""
     record(tmp_path, [*two_days()][:50], live=True)
     archive = Archive(tmp_path, limit_s=0.3)
-    endless = Question("endless", "?", "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3 LIMIT $limit")
+    endless = Question(
+        "endless",
+        "?",
+        "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3 LIMIT $limit",
+    )
     try:
         await archive.ask(Question("first", "?", "SELECT 1 LIMIT $limit"))
         with pytest.raises(Unanswered, match="choose a shorter time"):
@@ -225,9 +250,11 @@ def test_the_numbers_of_a_page_are_those_counted_by_hand(client: TestClient, cal
     failed = Counter(one["tool_name"] for one in calls if one["status"] != "success")
     every = Counter(one["tool_name"] for one in calls)
     rows = client.get("/history/tools.json?since=all").json()
-    assert {row["tool"]: (row["calls"], row["failures"]) for row in rows} == {name: (n, failed[name]) for name, n in every.items()}
+    assert {row["tool"]: (row["calls"], row["failures"]) for row in rows} == {
+        name: (n, failed[name]) for name, n in every.items()
+    }
     page = client.get("/tools/bash?since=all").text
-    assert f"<b>{every['bash']}</b> <span class=\"name\">calls" in page
+    assert f'<b>{every["bash"]}</b> <span class="name">calls' in page
     assert f"({failed['bash']}/{every['bash']})" in page
     models = client.get("/models?since=all").text
     for model in ("large-1", "medium-2", "small-3"):
@@ -248,8 +275,15 @@ def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
 
 def test_names_stay_text(client: TestClient) -> None:
     """On every page that shows them, in tables, pictures and titles."""
-    for url in ("/tools?since=all", f"/tools/{EVIL}?since=all", "/models?since=all", "/history/signatures?since=all",
-                "/history/models?since=all", "/history/look-first?since=all", f"/history/tools?since=all&tool={EVIL}"):  # fmt: skip
+    for url in (
+        "/tools?since=all",
+        f"/tools/{EVIL}?since=all",
+        "/models?since=all",
+        "/history/signatures?since=all",
+        "/history/models?since=all",
+        "/history/look-first?since=all",
+        f"/history/tools?since=all&tool={EVIL}",
+    ):
         text = client.get(url).text
         assert "&lt;" in text, url
         assert not re.search(r"<(img|script>|b>m)", text), url
