@@ -295,7 +295,8 @@ def heat(cells: Sequence[Cell]) -> Picture:
 
     A cell without calls is empty, which is something else than a rate of 0; one with fewer than `FEW` calls has no colour.
     """
-    all_down, all_across = (list(dict.fromkeys(cell[place] for cell in cells)) for place in (0, 1))
+    all_down = list(dict.fromkeys(cell.row for cell in cells))
+    all_across = list(dict.fromkeys(cell.column for cell in cells))
     down, across = all_down[:ROWS], all_across[:COLUMNS]
     if not down:
         return Picture(Html())

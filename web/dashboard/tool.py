@@ -327,7 +327,7 @@ def tool_routes(site: Site) -> Sequence[Route]:
         states, decided = (
             find(site.source.board, subject.key, *more) for find, *more in ((states_of, now), (decided_of,))
         )
-        known = {"subject": subject, "states": states, "decided": decided}
+        known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
         try:
             numbers = await _numbers(archive, subject, narrowing)
             if not numbers[0]["calls"] and not states and not await _ever(archive, subject):
