@@ -32,6 +32,9 @@ LIMIT_S = 15.0
 FRESH_S = 30.0
 """Seconds for which an answer counts as new: recorders write as often."""
 
+STALE_S = 600.0
+"""Seconds after which a kept answer is too old to be given: who asks waits for a new one."""
+
 AT_ONCE = 2
 WAITING = 24
 """Queries under way and waiting at most; further ones are refused."""
@@ -125,8 +128,11 @@ class Archive:
             raise Unanswered("this server knows of no history", recorded=False)
         key = _Key(filters, question, limit, tuple(sorted(arguments.items())))
         kept = self._kept.get(key)
-        if kept is not None and self._clock() - kept[1] < FRESH_S:
+        age = self._clock() - kept[1] if kept is not None else STALE_S
+        if kept is not None and age < FRESH_S:
             return kept[0]
+        if age >= STALE_S:
+            kept = None
         task = self._asked.get(key)
         if task is None:
             if len(self._asked) >= WAITING and kept is None:

@@ -195,19 +195,21 @@ def test_the_four_numbers_of_a_tool() -> None:
 
 
 async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path: Path) -> None:
-    """Who asks meanwhile gets the old one, at once."""
+    """Who asks meanwhile gets the old one, at once; one that is very old is given to nobody."""
     record(tmp_path, [*two_days()][:200], live=True)
     clock = [0.0]
     archive = Archive(tmp_path, clock=lambda: clock[0])
     try:
         first = await archive.ask(BY_NAME["overview"])
         assert await archive.ask(BY_NAME["overview"]) is first
-        clock[0] = 1e6
+        clock[0] = 60
         assert await archive.ask(BY_NAME["overview"]) is first
         (task,) = archive._asked.values()
         newer = await task
         assert newer.at >= first.at
         assert await archive.ask(BY_NAME["overview"]) is newer
+        clock[0] = 6000
+        assert await archive.ask(BY_NAME["overview"]) is not newer
     finally:
         archive.close()
 
