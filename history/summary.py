@@ -10,7 +10,7 @@ from .asking import run
 from .findings import counted, ratio
 from .pictures import objects
 from .plots import Window, meaning, moment, number_text, share_text, words
-from .questions import BY_NAME, Answer, Question
+from .questions import Answer
 from .shares import Share
 
 if TYPE_CHECKING:
@@ -118,28 +118,6 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
         return Period(begin - (end - begin), begin, end)
     begin = max(end - span, first)
     return Period(begin - span if begin > first else begin, begin, end)
-
-
-def against_before(period: Period) -> tuple[Question, Question]:
-    """The questions `worse` and `new` about a period and the one before it; for a connection that has both.
-
-    They stand for those of the same name, which are about the last 7 days and the last day.
-    """
-    length = f"INTERVAL {int((period.end - period.begin).total_seconds() * 1000)} MILLISECOND"
-    worse, new = BY_NAME["worse"], BY_NAME["new"]
-    return (
-        worse._replace(
-            title="What got worse?",
-            sql=worse.sql.replace("INTERVAL 7 DAY", length),
-            reads="Failure rates against those of as long before, where the 95 % interval of the change leaves out 0 and both have 10 calls.",
-        ),
-        new._replace(
-            title="Which failures are new?",
-            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions "  # noqa: S608 - a number
-            f"FROM compared_signatures({length}) LIMIT $limit",
-            reads="Failures that were not there in as long a time before.",
-        ),
-    )
 
 
 def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:

@@ -77,8 +77,9 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
 
 def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer]) -> str:
     from ..history.asking import ask
+    from ..history.questions import against_before
     from ..history.report_page import Report, report_page
-    from ..history.summary import against_before, counts, look_here_first, numbers, period_of, window_of
+    from ..history.summary import counts, look_here_first, numbers, period_of, window_of
 
     by_name = {answer.question.name: answer for answer in answers}
     needing = len(by_name["now"].rows) + by_name["now"].left_out
@@ -87,7 +88,7 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer])
         with open_history(chosen.roots, chosen.filters._replace(since=period.before.replace(tzinfo=UTC))) as both:
             shown = numbers(counts(both, period.begin), needing, comparable=period.comparable)
             if chosen.filters.since:
-                by_name |= {one.name: ask(both, one, HTML_ROWS) for one in against_before(period)}
+                by_name |= {one.name: ask(both, one, HTML_ROWS) for one in against_before(period.end - period.begin)}
     return report_page(
         Report(
             TITLE,

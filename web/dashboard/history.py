@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.filters import Filters
 from ...history.findings import finding
 from ...history.page import figure, table
 from ...history.pictures import picture
 from ...history.plots import Window
-from ...history.questions import BY_NAME, Answer, Question
+from ...history.questions import BY_NAME, Answer, Question, against_before
 from ...history.values import plain
 from ...schemas.errors import TrustfoldError
 from .archive import Archive, Found, Unanswered
@@ -90,6 +91,14 @@ class Shown(NamedTuple):
     total: int
     last: int
     at: datetime
+
+
+def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
+    """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
+    if narrowing.before is None or name not in {"worse", "new"}:
+        return BY_NAME[name], narrowing.filters
+    worse, new = against_before(narrowing.length)
+    return worse if name == "worse" else new, narrowing.filters._replace(since=narrowing.before.since)
 
 
 def shown(found: Found, asked: Asked) -> Shown:
@@ -199,10 +208,10 @@ def history_routes(site: Site) -> Sequence[Route]:
                 text=f"History has no question {name!r}. There are: {known}.", back="/history",
             )  # fmt: skip
         asked = Asked.of(request.query_params, site.clock())
-        one = BY_NAME[name]
+        one, filters = meant(name, asked.narrowing)
         limit = asked.page * asked.rows if paged(one) else 400
         try:
-            found = await archive.ask(one, asked.narrowing.filters, limit)
+            found = await archive.ask(one, filters, limit)
             before = asked.narrowing.before if asked.compare and comparable(one) else None
             if before is not None:
                 earlier = await archive.ask(one, before, MOST_ROWS)

@@ -265,6 +265,13 @@ def test_the_numbers_of_a_page_are_those_counted_by_hand(client: TestClient, cal
         assert f"({bad}/{len(own)})" in models
 
 
+def test_what_got_worse_did_so_against_the_period_before(client: TestClient) -> None:
+    """Also where the shown time begins after it: the search failed on the second day, as it had not on the first."""
+    rows = client.get("/history/worse.json?since=2026-01-06&until=2026-01-07").json()
+    assert [row["name"] for row in rows] == ["http_request"]
+    assert client.get("/history/worse.json?since=2026-01-05&until=2026-01-06").json() == []
+
+
 def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
     """The same page, the same order; so has JSON."""
     for query in ("since=all&rows=3&page=2", "since=all&compare=1", "since=all&tool=bash"):
