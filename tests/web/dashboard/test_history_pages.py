@@ -22,6 +22,7 @@ from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.history.filters import Filters
+from trustfold.history.page import style
 from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
@@ -29,6 +30,7 @@ from trustfold.web.dashboard.archive import Archive, Unanswered
 from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
 from trustfold.web.dashboard.models import measured
 from trustfold.web.dashboard.narrowing import Narrowing, bucket_of
+from trustfold.web.dashboard.render import static_files
 from trustfold.web.dashboard.tool import Subject, four_numbers
 from trustfold.web.routes import more_routes
 from two_days import two_days
@@ -232,6 +234,19 @@ async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         archive.close()
 
 
+def test_the_report_has_the_colours_of_the_pages() -> None:
+    """Light and dark: every state and severity, and nothing that a picture uses is undefined."""
+
+    def tokens(text: str) -> list[tuple[str, str]]:
+        return sorted(re.findall(r"(--(?:state|sev)-[\w-]+):\s*(#\w+)", text))
+
+    pages = static_files()["dashboard.css"][0].decode()
+    assert tokens(style("report")) == [one for one in tokens(pages) if not one[0].startswith("--sev-text")]
+    used = set(re.findall(r"var\((--[\w-]+)\)", style("plots")))
+    assert used <= set(re.findall(r"(--[\w-]+):", pages + style("plots")))
+    assert used <= set(re.findall(r"(--[\w-]+):", style("report", "plots")))
+
+
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
@@ -267,9 +282,9 @@ def test_the_numbers_of_a_page_are_those_counted_by_hand(client: TestClient, cal
 
 def test_what_got_worse_did_so_against_the_period_before(client: TestClient) -> None:
     """Also where the shown time begins after it: the search failed on the second day, as it had not on the first."""
-    rows = client.get("/history/worse.json?since=2026-01-06&until=2026-01-07").json()
+    rows = client.get("/history/worse.json?since=2026-01-06T01:17&until=2026-01-07T01:18").json()
     assert [row["name"] for row in rows] == ["http_request"]
-    assert client.get("/history/worse.json?since=2026-01-05&until=2026-01-06").json() == []
+    assert client.get("/history/worse.json?since=2026-01-05T01:17&until=2026-01-06T01:18").json() == []
 
 
 def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
