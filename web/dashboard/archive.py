@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-LIMIT_S = 15.0
+LIMIT_S = 30.0
 """Seconds after which a query is cancelled."""
 
 FRESH_S = 30.0
