@@ -99,8 +99,8 @@ def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
     """Each event counts in the period in which it happened."""
     with connect(lived.root, threads=2) as connection:
         found = counts(connection, naive(MIDDLE))
-        _, ((wasted,),) = [], connection.execute("SELECT sum(wasted_calls)::INTEGER FROM cost_of_loops").fetchall()
-        _, ((outages,),) = [], connection.execute("SELECT count(*) FROM outages").fetchall()
+        ((wasted,),) = connection.execute("SELECT sum(wasted_calls)::INTEGER FROM cost_of_loops").fetchall()
+        ((outages,),) = connection.execute("SELECT count(*) FROM outages").fetchall()
 
     def both(ones: list[Body], named: str = "") -> list[int]:
         recent = [one for one in ones if naive(one["time"]) >= naive(MIDDLE)]

@@ -26,7 +26,7 @@ from trustfold.history.page import style
 from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.web.dashboard.archive import Archive, Unanswered
+from trustfold.web.dashboard.archive import Archive, Found, Unanswered
 from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
 from trustfold.web.dashboard.models import measured
 from trustfold.web.dashboard.narrowing import Narrowing, bucket_of
@@ -131,16 +131,10 @@ def test_pages_of_a_table_have_every_row_once() -> None:
         asked = Asked.of(QueryParams(f"page={page}&rows=10"), NOW)
         limit = asked.page * asked.rows
         answer = Answer(BY_NAME["signatures"], ["a", "b"], rows[:limit], max(25 - limit, 0))
-        part = shown(_found(answer), asked)
+        part = shown(Found(answer, NOW), asked)
         assert (part.total, part.last) == (25, 3)
         seen += part.answer.rows
     assert seen == rows
-
-
-def _found(answer: Answer) -> Any:
-    from trustfold.web.dashboard.archive import Found
-
-    return Found(answer, NOW)
 
 
 def test_the_period_before_stands_beside_by_label() -> None:
