@@ -5,15 +5,29 @@ Filters hold in the views of recorded topics, on which every other view and macr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-_KEYS = {"escalations": "trust_key", "breakers": "breaker_key"}
+from ..schemas.errors import ConfigError
+
+KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
 """Topics of keys that pass from state to state, and the column of the key."""
+
+_CHANGES = {"escalations": "trust.changed", "breakers": "breaker.changed"}
+_OWNER = {
+    "escalations": "CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END, "
+    "CASE WHEN scope = 'user' THEN user_id END",
+    "breakers": "workspace_id",
+}
+"""Whose a key is, besides its name."""
 
 _OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
+_UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _ENDS = "('pattern.cleared', 'nudge.judged')"
 """Types of events that only complete another row: when a pattern ended, whether a nudge helped."""
@@ -57,13 +71,30 @@ class Filters(NamedTuple):
             found.append(f"session_id IN {_listed(self.sessions)}")
         if topic == "events":
             found += [f"({one} OR type = 'feedback.false_alarm')" for one in self._of_calls()]
-        elif topic in _KEYS and (self._of_calls() or self.sessions):
-            found.append(self._of_key(_KEYS[topic], rows, events))
+        elif topic in KEYED and (self._of_calls() or self.sessions):
+            found.append(self._of_key(KEYED[topic], rows, events))
         elif topic in _OF_SESSIONS and self._of_calls():
             causes = f"SELECT id, unnest(caused_by) AS cause FROM ({rows})"  # noqa: S608 - names are quoted
             caused = f"SELECT id FROM ({causes}) WHERE cause IN ({self._causes(events)})"  # noqa: S608
             found.append(f"(type IN {_ENDS} OR id IN ({caused}))")
         return found
+
+    def carried(self, topic: str, rows: str, events: str) -> str:
+        """Query of the last record of each key of a topic before `since`: the state in which the filtered time begins.
+
+        Args:
+            topic: one of `KEYED`.
+            rows: query of all rows of the topic.
+            events: query of all rows of `events`.
+        """
+        if not self.since:
+            return f"FROM ({rows}) WHERE false"
+        earlier = self._replace(since=None, until=self.since).conditions(topic, rows, events)
+        return (
+            f"FROM ({rows}) WHERE type = '{_CHANGES[topic]}' AND {' AND '.join(earlier)} "
+            f"QUALIFY row_number() OVER (PARTITION BY {_OWNER[topic]}, {KEYED[topic]} "
+            'ORDER BY time DESC, "offset" DESC) = 1'
+        )
 
     def told(self) -> str:
         """The filters in words; empty for everything."""
@@ -104,3 +135,28 @@ def timestamp(time: datetime) -> str:
 def _listed(names: Iterable[str]) -> str:
     quoted = (name.replace("'", "''") for name in names)
     return "(" + ", ".join(f"'{name}'" for name in quoted) + ")"
+
+
+def span_of(text: str) -> timedelta | None:
+    """A length of time such as 30d or 90min; None where a text is none."""
+    span = _SPAN.fullmatch(text.strip())
+    return timedelta(seconds=float(span[1]) * _UNITS[span[2]]) if span else None
+
+
+def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
+    """The time that `--since` or another option means, in UTC.
+
+    Raises:
+        ConfigError: it is neither a span nor a time.
+    """
+    if not since:
+        return None
+    try:
+        if (span := span_of(since)) is not None:
+            return (now or datetime.now(UTC)) - span
+        time = datetime.fromisoformat(since.strip())
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except ValueError:
+        raise ConfigError(f"{option} {since}: give a span (30d, 12h, 90min, 2w) or a time (2026-01-31T12:00)") from None
+    except OverflowError:
+        raise ConfigError(f"{option} {since}: that is before all time; leave it out for everything") from None

@@ -13,6 +13,7 @@ import click
 
 from ..config import RuleFiles, Settings
 from ..history.filters import Filters
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.private_files import open_private, replace_file
 from ..schemas.settings import SettingsOverrides
@@ -20,7 +21,6 @@ from .checks import Checker
 from .history import Chosen, history_options, open_history
 from .output import note, note_any, write_json
 from .whatif_view import Folding, lasts
-from .words import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -212,7 +212,7 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
     """A search as a page of HTML that needs nothing else."""
     from html import escape
 
-    from ..history.page import document, table
+    from ..history.page import document, figure, table
     from ..history.plots import points
     from ..history.whatif.choose import best
 
@@ -230,7 +230,8 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
         *choice_in_words(found),
     ]
     told = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    return document("Thresholds tried", f"{told}{plot}{table(*rows_of(found))}")
+    finding = "The best of the tried thresholds are marked."
+    return document("Thresholds tried", told + figure(plot, "Thresholds tried", finding, table(*rows_of(found))))
 
 
 def scatter(found: Found, *, width: int = 60, height: int = 12) -> str:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..schemas.codec import rfc3339
+from ..schemas.decision_words import counted
 from .output import console, echo, note, side_console
-from .words import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress
