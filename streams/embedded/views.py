@@ -5,7 +5,6 @@ Opened read-only, beside a running engine or without one. Each query sees the la
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -18,13 +17,13 @@ from ...projections.session.state import SessionState
 from ...projections.snapshot import SnapshotCodec
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.settings import SettingsOverrides
-from .errors import store_error
+from .lookups import MAX_PAGE, Lookups
 from .store import FIRST_OFFSET, OUTPUTS, connect
+
+__all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views"]
 
 DEAD_LETTERS = "dead-letters"
 
-MAX_PAGE = 10_000
-"""Most records of one query; a follower goes on from the last offset."""
 
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
@@ -36,13 +35,8 @@ class StoredOutput(NamedTuple):
     output: Output
 
 
-class Views:
-    """Queries over one store. Not for use from two threads at once."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Read through a connection; `open` makes one."""
-        self._connection = connection
-        self._path = path
+class Views(Lookups):
+    """Queries over one store. Not for use from two threads at once; `open` connects."""
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -105,10 +99,6 @@ class Views:
         state = self._session(session_id)
         return (state.workspace_id, state.user_id) if state is not None else ("", "")
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
     def _session(self, session_id: str) -> SessionState | None:
         stage = STAGE_OF_TOPIC["events"]
         rows = self._all("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, session_id.encode()))
@@ -119,9 +109,3 @@ class Views:
         statement = f"SELECT {_COLUMNS} FROM outputs WHERE {where} ORDER BY offset LIMIT ?"  # noqa: S608 - our own words
         rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
-
-    def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple]:  # type: ignore[type-arg]
-        try:
-            return self._connection.execute(statement, tuple(arguments)).fetchall()
-        except sqlite3.Error as error:
-            raise store_error(self._path, error) from error
