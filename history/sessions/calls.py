@@ -1,4 +1,4 @@
-"""Calls of a session, put together from the events that tell of them: start, permission, finish, an answer that came late.
+"""Calls of a session, put together from the events that tell of them: start, permission, finish, late answer.
 
 Calls are paired, keyed and judged by the same functions as in the folds. Unlike these, nothing is forgotten here, and
 the order of a late answer and of the finish that the engine wrote for its call does not matter.

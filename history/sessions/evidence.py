@@ -287,12 +287,16 @@ def _of_circuit(decision: Record, rules: Rules) -> Iterable[Measure]:
         words = f"{rate or 0:.0%} ({round((rate or 0) * measured)} of {measured})"
         yield Measure(
             f"failed share of the last {policy.rate_window_calls} calls", words,
-            f"{_percent(policy.rate_threshold)} of at least {policy.rate_min_calls}" if policy.rate_threshold is not None else "",
+            "" if policy.rate_threshold is None else f"{policy.rate_threshold:.0%} of at least {policy.rate_min_calls}",
             trigger == "rate", "breakers rate_threshold",
         )  # fmt: skip
     if trigger == "slow_rate":
         yield Measure(
-            "share of slow calls", "", _percent(policy.slow_rate_threshold), True, "breakers slow_rate_threshold"
+            "share of slow calls",
+            "",
+            _percent(policy.slow_rate_threshold),
+            met=True,
+            rule="breakers slow_rate_threshold",
         )
 
 
@@ -303,7 +307,7 @@ def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
         return
     name, ladder = found
     steps = f"minor {ladder.minor}, moderate {ladder.moderate}, severe {ladder.severe}"
-    yield Measure("repetitions", number(decision["repetitions"]), steps, True, f"behaviour.{name}")
+    yield Measure("repetitions", number(decision["repetitions"]), steps, met=True, rule=f"behaviour.{name}")
 
 
 def _of_judgement(_decision: Record, rules: Rules) -> Iterable[Measure]:
@@ -320,7 +324,7 @@ def _of_limit(decision: Record, _rules: Rules) -> Iterable[Measure]:
     share = "" if decision["type"] == "guarantee.violated" else "80 % of "
     yield Measure(
         str(decision["guarantee"]).removeprefix("max_").replace("_", " "), f"{decision['used']:g}",
-        f"{share}{decision['limit']:g}", True, f"guarantees.{decision['guarantee']}",
+        f"{share}{decision['limit']:g}", met=True, rule=f"guarantees.{decision['guarantee']}",
     )  # fmt: skip
 
 
@@ -332,7 +336,7 @@ def _of_model(decision: Record, _rules: Rules) -> Iterable[Measure]:
 
 
 def _of_confidence(decision: Record, _rules: Rules) -> Iterable[Measure]:
-    yield Measure("confidence", f"{decision['confidence']:.2f}", f"{decision['threshold']:.2f}", True)
+    yield Measure("confidence", f"{decision['confidence']:.2f}", f"{decision['threshold']:.2f}", met=True)
     for name, value in (decision.get("signals") or {}).items():
         yield Measure(str(name).replace("_", " "), f"{value:.2f}")
 

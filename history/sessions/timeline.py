@@ -1,8 +1,8 @@
-"""One session as a person would tell it: messages, calls and their verdicts, patterns that grow, nudges and their effect.
+"""One session as a person would tell it: messages, calls and their verdicts, growing patterns, nudges and their effect.
 
 Theory of operation. Each event becomes an item where it stands in the log, a call where it began. Each decision stands
 behind the last event that caused it. Calls that follow one another, with the same arguments and the same result, are
-folded into one item that counts them. Loops are counted over the whole session, as the view `loops` of the history does.
+folded into one item that counts them. Loops are counted over the whole session, as the view `loops` of history does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...schemas.event_base import epoch_ms
 from ...schemas.rules import Rules
 from .calls import TOLD, Call, Calls, Record, Verdict, shortened
-from .ladders import RANKS, ladder_of
+from .ladders import ladder_of
 
 TEXT_CHARS = 280
 """Longest text of a message in the timeline."""
@@ -115,10 +115,10 @@ class Nudge(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A severity that a streak reached: the count, when, and the id of the decision."""
+    """A severity that a streak reached: the repetitions, when, and the id of the decision."""
 
     severity: str
-    count: int
+    times: int
     at_ms: int
     id: str
 
@@ -332,7 +332,9 @@ class _Telling:
             call = self._calls.add(event)
             if call is not None and call.id == event["id"]:
                 # Whether it failed is known at the end alone: `_folded` looks again.
-                self._place(place, Item(call.id, Kind.CALL, call.started_ms, call.agent, call.turn, False, call))
+                self._place(
+                    place, Item(call.id, Kind.CALL, call.started_ms, call.agent, call.turn, failing=False, what=call)
+                )
             elif (call is None and kind == "permission.requested") or kind == "permission.resolved":
                 self._place(place, _item(event, Note(event), at))
             return
@@ -481,11 +483,11 @@ def _is_bad(record: Record) -> bool:
     """Whether an event or decision says that something went wrong."""
     match record["type"]:
         case "trust.changed":
-            return record["to"] in {"escalated", "blocked"}
+            return str(record["to"]) in {"escalated", "blocked"}
         case "breaker.changed":
-            return record["to"] == "open"
+            return str(record["to"]) == "open"
         case "pattern.detected":
-            return RANKS[record["severity"]] > 1
+            return str(record["severity"]) != "minor"
         case "failure.reported" | "guarantee.violated":
             return True
         case "turn.ended":

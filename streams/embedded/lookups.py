@@ -105,6 +105,24 @@ class Lookups:
         found = self._decided(f"{_DECIDED} AND id = ? AND +topic <> 'events'", (decision_id,), 1)
         return found[0] if found else None
 
+    def events_up_to(self, seq: int, *, limit: int = 2000) -> list[StoredEvent]:
+        """Latest events of all sessions up to a `seq`, that one included, oldest first."""
+        rows = self._all(
+            "SELECT seq, value, arrived_ms FROM log WHERE seq <= ? AND topic = 'events' AND value IS NOT NULL "
+            "ORDER BY seq DESC LIMIT ?",
+            (seq, min(limit, MAX_PAGE)),
+        )
+        return [StoredEvent(*row) for row in rows[::-1]]
+
+    def patterns_by_session(self, *, limit: int = MAX_PAGE) -> dict[str, int]:
+        """Severities that patterns have reached, by session, among the latest `limit` outputs about behaviour."""
+        statement = (
+            f"SELECT {_OUTPUT_SESSION}, count(*) FILTER (WHERE type = 'pattern.detected') FROM "  # noqa: S608 - our own words
+            "(SELECT type, value FROM outputs WHERE topic = 'nudges' AND value IS NOT NULL "
+            "ORDER BY offset DESC LIMIT ?) GROUP BY 1"
+        )
+        return dict(self._all(statement, (limit,)))
+
     def events_of(self, ids: Collection[str], *, before: int | None = None) -> list[StoredEvent]:
         """Events of the given ids, in front of a `seq`, in the order of the log; then those the engine appended."""
         missing, found = set(ids), list[StoredEvent]()
@@ -121,8 +139,8 @@ class Lookups:
             missing -= {str(orjson.loads(row[1])["id"]) for row in rows}
         found.reverse()
         for one in sorted(missing):
-            rows = self._decided(f"{_DECIDED} AND id = ? AND +topic = 'events'", (one,), 1)
-            found += [StoredEvent(0, row.value, row.arrived_ms) for row in rows]
+            appended = self._decided(f"{_DECIDED} AND id = ? AND +topic = 'events'", (one,), 1)
+            found += [StoredEvent(0, row.value, row.arrived_ms) for row in appended]
         return found
 
     def close(self) -> None:

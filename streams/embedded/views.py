@@ -24,6 +24,8 @@ __all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views"]
 
 DEAD_LETTERS = "dead-letters"
 
+_END = 1 << 62
+"""Beyond every offset."""
 
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
@@ -57,6 +59,23 @@ class Views(Lookups):
         marks = ", ".join("?" * len(wanted))
         where = f"offset > ? AND {column} IN ({marks})"
         return self._outputs(where, (after, *wanted), limit)
+
+    def latest(
+        self, topics: Iterable[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200
+    ) -> list[StoredOutput]:
+        """Latest outputs of the topics in front of the offset `before`, oldest first."""
+        marks = ", ".join("?" * len(wanted := list(topics)))
+        statement = (
+            f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) "  # noqa: S608 - our own words
+            "ORDER BY offset DESC LIMIT ?"
+        )
+        rows = self._all(statement, (_END if before is None else before, *wanted, min(limit, MAX_PAGE)))
+        return [StoredOutput(row[0], Output(*row[1:])) for row in rows[::-1]]
+
+    def newest_ms(self) -> int | None:
+        """When the newest input record arrived, milliseconds since 1970; None where that is not known."""
+        rows = self._all("SELECT arrived_ms FROM log WHERE topic = 'events' ORDER BY seq DESC LIMIT 1")
+        return int(rows[0][0]) if rows and rows[0][0] >= 0 else None
 
     def states(self) -> dict[str, bytes]:
         """Latest public record of every key that is away from its default, by key of the `state` topic."""
@@ -98,6 +117,13 @@ class Views(Lookups):
         """Workspace and user of a session; empty where it has said nothing of them, or is not known."""
         state = self._session(session_id)
         return (state.workspace_id, state.user_id) if state is not None else ("", "")
+
+    def sessions(self) -> list[tuple[str, SessionState]]:
+        """Id and state of every session that is not over (docs/events.md)."""
+        stage = STAGE_OF_TOPIC["events"]
+        codec: SnapshotCodec[SessionState] = SnapshotCodec(SessionState, stage.state_version)
+        rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
+        return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
 
     def _session(self, session_id: str) -> SessionState | None:
         stage = STAGE_OF_TOPIC["events"]
