@@ -84,6 +84,7 @@ def behind(
     events: Iterable[Record],
     related: Iterable[Record] = (),
     *,
+    basis: Record | None = None,
     rules: Rules | None = None,
 ) -> Behind:
     """What stands behind a decision.
@@ -93,10 +94,11 @@ def behind(
         events: what is known of the time before it, of any sessions, each in the order of the log: at least the events
             it names, with the starts of their calls.
         related: decisions of the same session, key or circuit, in order.
+        basis: of a nudge, the pattern it is about: its events are what stands behind both.
         rules: in force; the thresholds that the decision does not state are theirs.
     """
     rules = rules or Rules()
-    named = tuple(decision.get("caused_by") or ())
+    named = tuple((basis or decision).get("caused_by") or ())
     calls = Calls(rules)
     ended: dict[str, Call] = {}
     others: dict[str, Record] = {}
@@ -125,7 +127,7 @@ def behind(
     in_order = tuple(sorted(counted.values(), key=lambda call: (call.ended_ms or call.started_ms, call.started_ms)))
     earlier, later = _neighbours(decision, related)
     return Behind(
-        decision, _measures(decision, rules), in_order, said, len(named), missing, how, earlier, later,
+        decision, (*(_measures(basis, rules) if basis else ()), *_measures(decision, rules)), in_order, said, len(named), missing, how, earlier, later,
         _ways_out(decision, rules),
     )  # fmt: skip
 

@@ -93,6 +93,12 @@ class Repeats(NamedTuple):
 
     calls: tuple[Call, ...]
 
+    @property
+    def duration_ms(self) -> float | None:
+        """Milliseconds of all of them together; None where nobody measured."""
+        measured = [call.duration_ms for call in self.calls if call.duration_ms is not None]
+        return sum(measured) if measured else None
+
 
 class Nudge(NamedTuple):
     """A nudge and what it led to.
