@@ -84,8 +84,8 @@ class Call:
         duration_ms: as the publisher measured it, else from start to finish; None while unknown.
         verdict: what became of it.
         severity: of a failure, as the folds classify it.
-        signature: of a failure: the error with what varies taken out.
         error: of a failure: its message, as it came.
+        told: of a failure: type, code, message and status, of which its signature is made.
         counts_as: what the folds count it as: success, failure, or neutral.
         expected: a failure that no rule counts.
         result: equal for equal results or errors; 0 where nothing is known of it.
@@ -117,8 +117,8 @@ class Call:
     duration_ms: float | None = None
     verdict: Verdict = Verdict.PENDING
     severity: str = ""
-    signature: str = ""
     error: str = ""
+    told: tuple[str, str, str, str] | None = None
     counts_as: str = ""
     expected: bool = False
     result: int = 0
@@ -128,6 +128,11 @@ class Call:
     times: int = 0
     events: list[str] = field(default_factory=list)
     approvals: tuple[str, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Of a failure: the error with what varies taken out; empty of other calls."""
+        return signature(*self.told) if self.told is not None else ""
 
     @property
     def failing(self) -> bool:
@@ -142,8 +147,7 @@ class Call:
             and self.fingerprint == other.fingerprint
             and self.verdict is other.verdict
             and self.result == other.result
-            and (self.result != 0 or bool(self.signature) or self.ended_ms is None)
-            and self.signature == other.signature
+            and (self.result != 0 or self.ended_ms is None)
             and self.agent == other.agent
         )
 
@@ -165,7 +169,7 @@ class Calls:
         self._closed: dict[tuple[str, str], tuple[Call, OpenCall]] = {}
         self._by_start: dict[str, tuple[Call, OpenCall]] = {}
         self._asked: dict[tuple[str, str], PermissionRequested] = {}
-        self._results: dict[tuple[str, int, object], tuple[int, int]] = {}
+        self._results: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._acted: dict[str, int] = defaultdict(int)
 
     def add(self, record: Record) -> Call | None:
@@ -284,7 +288,8 @@ class Calls:
     @staticmethod
     def _error(call: Call, event: ToolCallFinished) -> None:
         if is_our_finish(event):
-            call.error = call.signature = "no answer by the deadline that was stated"
+            call.error = "no answer by the deadline that was stated"
+            call.told = "", "", call.error, ""
             return
         error, result = event.error, json_of(event.result)
         told = result.get("error") if isinstance(result, dict) else None
@@ -296,13 +301,13 @@ class Calls:
         if not message:
             message = told if isinstance(told, str) else _text_of(result)
         call.error = message.strip() or kind or event.status
-        call.signature = signature(kind, code, message, event.status)
+        call.told = kind, code, message, str(event.status)
 
     def _count(self, call: Call) -> None:
         """How often the call has given this result; an action that brings something new starts the count afresh."""
-        if call.counts_as == "neutral" or not call.fingerprint or not (call.result or call.signature):
+        if call.counts_as == "neutral" or not call.fingerprint or not call.result:
             return
-        place = call.session_id, call.fingerprint, call.result or call.signature
+        place = call.session_id, call.fingerprint, call.result
         times, acted = self._results.get(place) or (0, -1)
         if times and acted != self._acted[call.session_id]:
             times = 0

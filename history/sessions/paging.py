@@ -62,7 +62,7 @@ def part_of(
         tuple(matching[first:end]),
         first,
         total,
-        first if first else None,
+        first or None,
         min(total, end + PAGE_ITEMS) if end < total else None,
         missing=bool(at) and place is None,
     )

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ...schemas.event_base import epoch_ms
@@ -18,7 +19,7 @@ from ...schemas.rules import Rules
 from .calls import TOLD, Call, Calls, Record, Verdict, shortened
 from .ladders import ladder_of
 
-TEXT_CHARS = 280
+TEXT_CHARS = 200
 """Longest text of a message in the timeline."""
 
 FOLDED_FROM = 3
@@ -280,40 +281,48 @@ def timeline(
         rules: to judge calls and thresholds by; the defaults without.
         left_out: the events are not all.
     """
-    return _Telling(session_id, rules or Rules()).tell(events, decisions, left_out=left_out)
+    telling = Telling(session_id, rules)
+    telling.hear(events)
+    return telling.timeline(decisions, left_out=left_out)
 
 
-class _Telling:
-    """What is known while a session is put together."""
+class Telling:
+    """Puts a session together as its events come; the arguments are those of `timeline`."""
 
-    def __init__(self, session_id: str, rules: Rules) -> None:
+    def __init__(self, session_id: str, rules: Rules | None = None) -> None:
+        """Begin before the first event."""
         self._session = session_id
-        self._rules = rules
+        self._rules = rules or Rules()
         self._calls = Calls(rules)
         self._seen: dict[str, int] = {}
-        self._times: list[int] = []
+        self._began: int | None = None
+        self._ended: int | None = None
         self._placed: list[tuple[int, int, Item]] = []
+        self._starts: list[int] = []
         self._models: dict[str, None] = {}
         self._agents: dict[str, None] = {}
         self._false_alarms: set[str] = set()
-        self._last: Record = {}
         self._workspace = self._user = ""
         self._over = False
 
-    def tell(self, events: Iterable[Record], decisions: Iterable[Decided], *, left_out: bool) -> Timeline:
+    def hear(self, events: Iterable[Record]) -> None:
+        """Take further events; those of other sessions, and those taken before, are passed over."""
         for event in events:
             if event.get("session_id") == self._session and event.get("id") not in self._seen:
                 self._event(event)
-        kept = [one for one in _once(decisions) if self._concerns(one.record)]
+
+    def timeline(self, decisions: Iterable[Decided] = (), *, left_out: bool = False) -> Timeline:
+        """The timeline as of now, with these decisions."""
+        kept = self._concerning(_once(decisions))
         streaks = self._streaks(kept)
         by_decision = {id_: streak for streak, ids in streaks for id_ in ids}
-        self._decisions(kept, by_decision)
-        items = tuple(_folded([item for _, _, item in sorted(self._placed, key=lambda one: one[:2])]))
+        placed = [*self._placed, *self._decisions(kept, by_decision)]
+        items = tuple(_folded([item for _, _, item in sorted(placed, key=lambda one: one[:2])]))
         calls = tuple(self._calls.made)
         costs = [call.cost_usd for call in calls if call.cost_usd is not None]
         return Timeline(
             self._session, self._workspace, self._user, tuple(self._models), tuple(self._agents),
-            min(self._times, default=None), max(self._times, default=None), self._over, items, calls, loops_of(calls),
+            self._began, self._ended, self._over, items, calls, loops_of(calls),
             tuple(streak for streak, _ in streaks), sum(costs) if costs else None, left_out,
         )  # fmt: skip
 
@@ -323,7 +332,8 @@ class _Telling:
         kind = str(event["type"])
         at = millis(event["time"])
         if kind not in _QUIET and not _is_appended(event):
-            self._times.append(at)
+            self._began = at if self._began is None else min(self._began, at)
+            self._ended = at if self._ended is None else max(self._ended, at)
         self._workspace = event.get("workspace_id") or self._workspace
         self._user = event.get("user_id") or self._user
         if model := event.get("model"):
@@ -361,29 +371,38 @@ class _Telling:
 
     def _place(self, place: int, item: Item) -> None:
         self._placed.append((place, 0, item))
+        self._starts.append(item.at_ms)
 
-    def _concerns(self, decision: Record) -> bool:
+    def _concerning(self, decisions: Iterable[Decided]) -> list[Decided]:
+        """Decisions about the session, and changes of circuits that it caused or that held for what it called."""
+        scopes = {
+            scope
+            for call in self._calls.made
+            for scope in (f"tool:{call.tool}", f"service:{call.service}", f"tier:{call.tier}")
+        }
+        return [one for one in decisions if self._concerns(one.record, scopes)]
+
+    def _concerns(self, decision: Record, scopes: set[str]) -> bool:
         if decision.get("session_id") == self._session:
             return True
-        if decision.get("type") != "breaker.changed":
+        if decision.get("type") != "breaker.changed" or self._began is None or self._ended is None:
             return False
         causes = decision.get("caused_by") or ()
         if causes and causes[-1] in self._seen:
             return True
-        workspace = decision.get("workspace_id") or "default"
-        if workspace != (self._workspace or "default") or not self._times:
-            return False
-        if not min(self._times) <= millis(decision["time"]) <= max(self._times):
-            return False
-        kind, _, name = str(decision["breaker_key"]).partition(":")
-        used = {"tool": "tool", "service": "service", "tier": "tier"}.get(kind, "tool")
-        return any(getattr(call, used) == name for call in self._calls.made)
+        same_workspace = (decision.get("workspace_id") or "default") == (self._workspace or "default")
+        return (
+            same_workspace
+            and decision["breaker_key"] in scopes
+            and self._began <= millis(decision["time"]) <= self._ended
+        )
 
     def _streaks(self, decisions: Sequence[Decided]) -> list[tuple[Streak, list[str]]]:
         judged = {one["nudge_id"]: bool(one["effective"]) for one, _ in decisions if one["type"] == "nudge.judged"}
         open_: dict[tuple[str, str, str], int] = {}
         made: list[tuple[Streak, list[str]]] = []
         of_step: dict[str, int] = {}
+        of_nudge: dict[str, int] = {}
         for record, arrived in decisions:
             kind = record["type"]
             if kind == "pattern.detected":
@@ -408,10 +427,9 @@ class _Telling:
                 streak, ids = made[number]
                 made[number] = streak._replace(nudges=(*streak.nudges, self._nudge(record, arrived, judged))), ids
                 ids.append(record["id"])
-            elif kind == "nudge.judged":
-                for _, ids in made:
-                    if record["nudge_id"] in ids:
-                        ids.append(record["id"])
+                of_nudge[record["id"]] = number
+            elif kind == "nudge.judged" and record["nudge_id"] in of_nudge:
+                made[of_nudge[record["nudge_id"]]][1].append(record["id"])
         return made
 
     def _grown(self, streak: Streak, record: Record) -> Streak:
@@ -430,10 +448,12 @@ class _Telling:
             record["id"], at, record["nudge_type"], effect, delivered, false_alarm=record["id"] in self._false_alarms
         )
 
-    def _decisions(self, decisions: Sequence[Decided], streaks: dict[str, Streak]) -> None:
-        starts = [item.at_ms for _, _, item in self._placed]
-        in_order = starts == sorted(starts)
-        places = [place for place, _, _ in self._placed]
+    def _decisions(self, decisions: Sequence[Decided], streaks: dict[str, Streak]) -> Iterable[tuple[int, int, Item]]:
+        """Items of decisions, each with the place of the event behind it."""
+        nudges = {
+            nudge.id: nudge for streak in {id(one): one for one in streaks.values()}.values() for nudge in streak.nudges
+        }
+        latest = list(accumulate(self._starts, max))
         for number, (record, _) in enumerate(decisions, 1):
             streak = streaks.get(record["id"])
             if record["type"] == "nudge.judged" and streak is not None:
@@ -443,20 +463,19 @@ class _Telling:
             place = self._seen.get(causes[-1]) if causes else None
             elsewhere = place is None
             if place is None:
-                behind = bisect_right(starts, at) if in_order else sum(one <= at for one in starts)
-                place = places[behind - 1] if behind else -1
-            nudge = next((one for one in streak.nudges if one.id == record["id"]), None) if streak is not None else None
-            what = Decision(record, streak, nudge, elsewhere)
-            self._placed.append((place, number, _item(record, what, at)))
+                behind = bisect_right(latest, at)
+                place = self._placed[behind - 1][0] if behind else -1
+            what = Decision(record, streak, nudges.get(record["id"]), elsewhere)
+            yield place, number, _item(record, what, at)
 
 
 def loops_of(calls: Sequence[Call]) -> tuple[Loop, ...]:
     """Loops among the calls of a session, those with the most wasted calls first."""
-    runs: dict[tuple[int, object], list[list[Call]]] = {}
+    runs: dict[tuple[int, int], list[list[Call]]] = {}
     for call in calls:
         if not call.times:
             continue
-        of_result = runs.setdefault((call.fingerprint, call.result or call.signature), [])
+        of_result = runs.setdefault((call.fingerprint, call.result), [])
         if call.times == 1 or not of_result:
             of_result.append([])
         of_result[-1].append(call)

@@ -20,7 +20,7 @@ from ...schemas.settings import SettingsOverrides
 from .lookups import MAX_PAGE, Lookups
 from .store import FIRST_OFFSET, OUTPUTS, connect
 
-__all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views"]
+__all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views", "session_of"]
 
 DEAD_LETTERS = "dead-letters"
 
@@ -135,3 +135,18 @@ class Views(Lookups):
         statement = f"SELECT {_COLUMNS} FROM outputs WHERE {where} ORDER BY offset LIMIT ?"  # noqa: S608 - our own words
         rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+
+
+class _About(msgspec.Struct):
+    session_id: str | None = None
+
+
+_about = msgspec.json.Decoder(_About)
+
+
+def session_of(value: bytes | None) -> str | None:
+    """The session that a record names; None where it names none, or is no record at all."""
+    try:
+        return _about.decode(value or b"").session_id
+    except msgspec.MsgspecError:
+        return None  # a dead letter may be anything

@@ -125,7 +125,16 @@ def environment() -> Environment:
     )
     made.globals.update(pages=PAGES, static=static_url, link=link, raw=raw, order_number=order_number)
     made.filters.update(
-        ago=ago, span=span, moment=moment, number=number, plain=plain, counted=counted, segment=segment, clock=clock, took=took, nth=nth
+        ago=ago,
+        span=span,
+        moment=moment,
+        number=number,
+        plain=plain,
+        counted=counted,
+        segment=segment,
+        clock=clock,
+        took=took,
+        nth=nth,
     )
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,14 +16,18 @@ from starlette.routing import Route
 from ...history.sessions.calls import Call, Verdict
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
-from ...history.sessions.timeline import Decided, Decision, Item, Kind, Message, Note, Repeats, Timeline, timeline
+from ...history.sessions.timeline import Decided, Decision, Item, Kind, Message, Note, Repeats, Telling, Timeline
 from ...schemas.decision_words import Line, line_of
+from ...schemas.rules import Rules
 from .moments import millis
 from .render import Site, segment
 from .source import Placed, Source
 
 MAX_EVENTS = 50_000
 """Latest events of a session that are read."""
+
+NEWS = 500
+"""Latest events that are read of a session whose older ones are known."""
 
 MAX_DECISIONS = 10_000
 
@@ -132,43 +137,64 @@ class Row(NamedTuple):
     ways: Ways
 
 
+class _Kept:
+    """A session that is being told, and how far it has been read."""
+
+    def __init__(self, session_id: str, rules: Rules) -> None:
+        self.rules = rules
+        self.telling = Telling(session_id, rules)
+        self.last = -1
+        self.left_out = False
+        self.stand: object = None
+        self.told: Timeline | None = None
+
+
 class Shelf:
-    """Timelines that were put together lately, until their sessions go on."""
+    """Timelines that were asked for lately; of a session that goes on only what is new is read."""
 
     def __init__(self, source: Source) -> None:
         """Of sessions of this source."""
         self._source = source
-        self._kept: OrderedDict[str, tuple[object, Timeline]] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._reading = Lock()
 
     async def timeline(self, session_id: str) -> Timeline:
         """The timeline of a session as of now; without items where nothing is kept of it."""
-        last = await self._source.events(session=session_id, limit=1)
-        decided = await self._source.decisions(session=session_id, limit=1)
-        stand = [one.offset for one in last], [one.offset for one in decided], id(self._source.rules)
-        known = self._kept.get(session_id)
-        if known is None or known[0] != stand:
-            known = stand, await self._read(session_id)
-        self._kept[session_id] = known
-        self._kept.move_to_end(session_id)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        return known[1]
+        async with self._reading:
+            kept = self._kept.get(session_id)
+            if kept is None or kept.rules is not self._source.rules:
+                kept = self._kept[session_id] = _Kept(session_id, self._source.rules)
+            self._kept.move_to_end(session_id)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return await self._up_to_date(session_id, kept)
 
-    async def _read(self, session_id: str) -> Timeline:
-        events = await self._source.events(session=session_id, limit=MAX_EVENTS)
+    async def _up_to_date(self, session_id: str, kept: _Kept) -> Timeline:
+        events = await self._source.events(session=session_id, limit=NEWS)
+        places = [one.offset for one in events if one.offset]
+        if places and kept.last < places[0] and len(places) == NEWS:
+            events = await self._source.events(session=session_id, limit=MAX_EVENTS)
+            kept.left_out = len(events) >= MAX_EVENTS
+        decided = await self._source.decisions(session=session_id, limit=1)
+        stand = places[-1:], [one.offset for one in decided], len(events) - len(places)
+        if kept.told is not None and kept.stand == stand:
+            return kept.told
         decisions = await self._source.decisions(session=session_id, limit=MAX_DECISIONS)
-        times = [millis(one.record["time"]) for one in events]
-        if times:
-            circuits = await self._source.circuits(min(times), max(times))
+        if times := [millis(one.record["time"]) for one in (*events[:1], *events[-1:])]:
+            began = kept.told.began_ms if kept.told is not None else None
+            circuits = await self._source.circuits(min(times) if began is None else began, max(times))
             decisions = sorted([*decisions, *circuits], key=lambda one: one.offset)
-        return await run_in_threadpool(
-            timeline,
-            session_id,
-            [one.record for one in events],
-            [Decided(one.record, one.arrived_ms) for one in decisions],
-            rules=self._source.rules,
-            left_out=len(events) >= MAX_EVENTS,
-        )
+        new = [one.record for one in events if not one.offset or one.offset > kept.last]
+
+        def tell() -> Timeline:
+            kept.telling.hear(new)
+            return kept.telling.timeline(
+                [Decided(one.record, one.arrived_ms) for one in decisions], left_out=kept.left_out
+            )
+
+        kept.told = await run_in_threadpool(tell)
+        kept.last, kept.stand = max([kept.last, *places]), stand
+        return kept.told
 
 
 def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]]) -> list[Row]:

@@ -156,11 +156,11 @@ def sessions_routes(site: Site) -> Sequence[Route]:
         now_ms = round(site.clock().timestamp() * 1000)
         page = sessions_page(await site.source.sessions(), Asked.of(request.query_params), now_ms)
         rows = [
-            row._replace(
-                last=last_words(await site.source.events(session=row.summary.session_id, limit=LOOKED_AT))
-            )
+            row._replace(last=last_words(await site.source.events(session=row.summary.session_id, limit=LOOKED_AT)))
             for row in page.rows
         ]
-        return site.render(request, "sessions.html", found=page._replace(rows=rows), recorded=site.source.history is not None)
+        return site.render(
+            request, "sessions.html", found=page._replace(rows=rows), recorded=site.source.history is not None
+        )
 
     return [Route("/sessions", sessions)]
