@@ -27,9 +27,8 @@ def publish(client: TestClient, story: Story) -> None:
 
 def hrefs(text: str, beginning: str) -> list[str]:
     """Links of a page that begin like this, as a browser would follow them."""
-    return [
-        unquote(one.replace("&amp;", "&")) for one in re.findall(r'href="([^"]+)"', text) if one.startswith(beginning)
-    ]
+    found = [unquote(one.replace("&amp;", "&")) for one in re.findall(r'href="([^"]+)"', text)]
+    return [one for one in found if one.startswith(beginning)]
 
 
 def of_now(story: Story) -> Story:
