@@ -234,7 +234,7 @@ def row_of(place: Place, record: State, board: Board, now: datetime) -> Row:
 
 def row_id(key: str) -> str:
     """Id of a row's element; the same however the row changes."""
-    return f"row-{blake2b(key.encode(), digest_size=6).hexdigest()}"
+    return f"row{blake2b(key.encode(), digest_size=6).hexdigest()}"
 
 
 def key_url(key: str, workspace: str = "") -> str:

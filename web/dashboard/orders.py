@@ -79,7 +79,12 @@ def records_for(given: Given, states: Sequence[State], at: datetime) -> list[Com
     workspace = given.workspace or None
 
     def envelope(key: str, where: str | None = workspace) -> dict[str, Any]:
-        own = {"schema_version": "1.0", "id": f"page-{given.number}-{next(count)}", "time": at, "reason": reason}
+        own = {
+            "schema_version": "1.0",
+            "id": f"page-{given.number}-{given.order}-{next(count)}",
+            "time": at,
+            "reason": reason,
+        }
         return own | {"key": key, "workspace_id": where, "issued_by": "dashboard"}
 
     scope = given.key if has_scope(given.key) else f"tool:{given.key}"

@@ -137,7 +137,7 @@ def test_a_circuit_is_opened_and_closed(client: TestClient) -> None:
     fields = fields_of(client.get("/").text, "tool:deploy")
     client.post("/orders", data=fields | {"order": "open"})
     assert states(client)["breaker:tool:deploy"] == "forced_open"
-    client.post("/orders", data=fields | {"order": "close", "number": "2"})
+    client.post("/orders", data=fields | {"order": "close"})
     assert "breaker:tool:deploy" not in states(client)
 
 
@@ -186,3 +186,13 @@ def test_every_offered_order_exists() -> None:
     for shape in shapes:
         assert set(orders_for(shape)) <= set(ORDERS)
         assert orders_for(shape | {"scope": "user"}) == ()
+
+
+def test_two_forms_of_a_page_never_take_each_others_number(client: TestClient) -> None:
+    """Else the second order would pass for a repetition of the first."""
+    let_fail(client, "one", times=5)
+    let_fail(client, "two", times=5)
+    sign_in(client, "orders")
+    numbers = re.findall(r'name="number" value="([^"]*)"', client.get("/").text)
+    assert len(numbers) > 4
+    assert len(set(numbers)) == len(numbers)
