@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dashboard_kit import dashboard
+from dashboard_kit import dashboard, failures
 from starlette.testclient import TestClient
 from trustfold.schemas.errors import TrustfoldError
 from trustfold.streams.embedded.sign_in import SIGNED_IN_S, Role, Roles, SignIns
@@ -33,6 +33,7 @@ def sign_in(client: TestClient, token: str, onward: str = "/") -> None:
 def test_every_page_answers_and_is_guarded(tmp_path: Path) -> None:
     """On this machine without a token; no script or style stands inside of a page."""
     with dashboard(tmp_path) as client:
+        client.post("/v1/events", content=failures("bash"), headers={"content-type": "application/x-ndjson"})
         for path in PATHS:
             answer = client.get(path)
             assert answer.status_code == 200, path
