@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...history.importers.exit_codes import by_exit_code
-from ...history.importers.results import GOOD, Ending, exit_code_of
+from ...history.importers.results import GOOD, Ending, exit_code_of, failed
 from ...history.importers.values import text_of
+from ...projections.calls.classify import TOOL_ERROR
 from .claude import BEFORE, ClaudeDialect
 from .dialect import (
     Answer,
@@ -58,7 +59,9 @@ class CodexDialect(ClaudeDialect):
 
 def _ending(response: Any, end: _End) -> Ending:
     if isinstance(response, dict):
-        return failure(words_of(response)) if response.get("isError") is True or end.failed else GOOD
+        if response.get("isError") is True:
+            return failed(words_of(response), TOOL_ERROR)
+        return failure(words_of(response)) if end.failed else GOOD
     text = words_of(response)
     code = end.code if end.code is not None else exit_code_of(text)
     return failure(text) if end.failed and not code else by_exit_code(text, code)
