@@ -17,7 +17,7 @@ from .dialect import (
     Happening,
     Payload,
     ReadTail,
-    call_of,
+    code_of,
     duration_of,
     failure,
     words_of,
@@ -45,7 +45,7 @@ class CodexDialect(ClaudeDialect):
         """What an event tells, with the end of the call as the rollout has it."""
         if event != "PostToolUse":
             return super().happened(event, payload, tail)
-        call = call_of(payload, ids=self.ids)
+        call = self.call(payload)
         response = payload.get("tool_response")
         end = _end_in(tail(text_of(payload.get("transcript_path"))), call.call_id)
         return (CallEnded(call, _ending(response, end), response, end.duration_ms),)
@@ -81,12 +81,8 @@ def _end_in(log: bytes, call_id: str) -> _End:
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             continue
         if isinstance(item, dict) and item.get("id") == call_id:
-            code = item.get("exit_code")
-            return _End(
-                code if isinstance(code, int) and not isinstance(code, bool) else None,
-                item.get("status") == "failed",
-                _milliseconds(item.get("duration")),
-            )
+            duration = _milliseconds(item.get("duration"))
+            return _End(code_of(item.get("exit_code")), item.get("status") == "failed", duration)
     return _End()
 
 

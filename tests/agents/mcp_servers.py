@@ -27,6 +27,9 @@ from mcp.client.stdio import stdio_client
 CALLS = 200
 """Calls that are timed each way; no two are the same, so that nothing forms a loop."""
 
+DELIVERY_S = 0.5
+"""Seconds that a nudge may take to reach the proxy."""
+
 MOST_ADDED_MS = 2.0
 """Milliseconds that the proxy may add to a call, at the median."""
 
@@ -244,7 +247,10 @@ async def compare(server: Server, start: Path, environ: dict[str, str], home: Pa
             same(f"{tool} {args}", *results)
         same("progress, sampling and elicitation", bare.heard, guarded.heard)
         tool, args = server.timed(CALLS // 2)
-        repeated = [(await guarded.call(tool, filled(args)))[0] for _ in range(4)]
+        repeated = []
+        for _ in range(5):
+            repeated.append((await guarded.call(tool, filled(args)))[0])
+            await asyncio.sleep(DELIVERY_S)
         nudged = [one for one in repeated if "same result" in str(one)]
         if not nudged or nudged[0] | {"content": nudged[0]["content"][:-1]} != repeated[0]:
             wrong.append(f"the proxy is not at work: {str(repeated[-1])[:300]}")
