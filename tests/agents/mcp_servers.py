@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
@@ -57,9 +58,11 @@ class Server:
     from_npm: bool = True
 
 
-def _hour(number: int) -> tuple[str, dict[str, Any]]:
-    clock = f"{number // 60:02}:{number % 60:02}"
-    return "convert_time", {"source_timezone": "Europe/Berlin", "time": clock, "target_timezone": "Asia/Tokyo"}
+_ZONES = sorted(one for one in available_timezones() if "/" in one)
+
+
+def _zone(number: int) -> tuple[str, dict[str, Any]]:
+    return "convert_time", {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": _ZONES[number]}
 
 
 SERVERS = (
@@ -100,7 +103,7 @@ SERVERS = (
         "mcp-server-time",
         "mcp-server-time",
         ("--local-timezone", "UTC"),
-        _hour,
+        _zone,
         (("get_current_time", {"timezone": "Nowhere/Never"}), ("convert_time", {"time": "25:00"})),
         from_npm=False,
     ),

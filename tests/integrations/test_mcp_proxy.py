@@ -16,6 +16,7 @@ from command_line import environment
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.guard.testing import guard_for_tests, published, set_state
+from trustfold.integrations import mcp_proxy
 from trustfold.integrations.mcp_proxy import SETTINGS, McpProxy
 from trustfold.integrations.mcp_upstream import Upstream, UpstreamGone, lines_of
 
@@ -232,6 +233,16 @@ async def test_a_pause_stops_one_call_with_its_reason() -> None:
         assert texts(answer)[0] == "PAUSED: the same call 8 times."
         assert "ask the user" in texts(answer)[-1]
         assert "isError" not in (await client.call(2))["result"]
+
+
+async def test_the_same_call_after_a_while_is_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy lives for days, and is not told that its user has spoken: silence stands for it."""
+    monkeypatch.setattr(mcp_proxy, "QUIET_S", 0.0)
+    async with Client() as client:
+        answers = [await client.call(number, n=1) for number in range(8)]
+        assert [texts(answer) for answer in answers] == [["ok"]] * 8
+        kinds = [event["type"] for event in published(client.guard)]
+        assert kinds.count("user.message") == 7
 
 
 async def test_shadow_changes_nothing() -> None:
