@@ -12,7 +12,16 @@ from typing import Any
 
 import click
 
-from ..integrations.agent_config import AGENTS, Link, connected, disconnected, is_connected, place_of, switched_off
+from ..integrations.agent_config import (
+    AGENTS,
+    Link,
+    connected,
+    disconnected,
+    is_connected,
+    mcp_places,
+    place_of,
+    switched_off,
+)
 from ..schemas.errors import ConfigError
 from ..schemas.private_files import FILE_MODE, replace_file
 from .output import echo, note
@@ -65,7 +74,24 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
     note(f"trustfold up: {how}")
     if agent in NEXT_STEP and (agent == "codex" or project is not None):
         note(NEXT_STEP[agent])
+    if twice := counted_twice(agent):
+        note(twice)
     note("`trustfold status` shows what is not trusted, `trustfold doctor` whether hooks arrive")
+
+
+def counted_twice(agent: str) -> str:
+    """What is to be said where a connected agent runs an MCP server behind `trustfold mcp-proxy`, too; else nothing."""
+    for file in mcp_places(agent, Path.cwd(), os.environ, Path.home()):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if "mcp-proxy" in text and "trustfold" in text:
+            return (
+                f"{agent} runs an MCP server behind `trustfold mcp-proxy` ({file}) and reports its calls by hooks as well: "
+                "they count twice; take one of the two out"
+            )
+    return ""
 
 
 class Connections:

@@ -23,7 +23,7 @@ from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import Role
 from ..streams.embedded.views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
-from .connect import Connections
+from .connect import Connections, counted_twice
 from .http_target import HttpTarget
 from .output import ExitCode, console, note, write_json
 from .service import UserService
@@ -257,6 +257,8 @@ def _hooks() -> Iterator[Finding]:
             )
         else:
             yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} heard since the server started")
+            if twice := counted_twice(agent):
+                yield Finding("agent hooks", Status.NOTE, twice)
 
 
 def disk(check: str, path: Path) -> Finding:

@@ -33,7 +33,7 @@ SCRIPTS = {
     "look": "echo nothing new",
     "launch": "echo launched > launched",
 }
-PATIENCE = 180
+PATIENCE = 600
 
 
 class Failed(Exception):

@@ -195,14 +195,19 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
 
     done = trustfold("connect", "claude", cwd=place, env=home)
     assert (done.returncode, b"connected" in done.stderr) == (0, True), done.stderr
+    assert b"twice" not in done.stderr
+    behind = {"command": "trustfold", "args": ["mcp-proxy", "--", "x"]}
+    (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": behind}}))
     again = trustfold("connect", "claude", cwd=place, env=home)
     assert b"connected already" in again.stderr
+    assert b".mcp.json) and reports its calls by hooks as well: they count twice" in again.stderr
     assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in (tmp_path / "data" / "trustfold").iterdir())
 
     document = json.loads(trustfold("status", "--json", cwd=place, env=home).stdout)
     assert document["source"] == str(tmp_path / "data" / "trustfold" / "trustfold.sqlite")
     lines = trustfold("doctor", cwd=place, env=home).stdout.decode()
     assert "agent hooks: claude" in lines
+    assert "count twice" in lines
     (tmp_path / ".claude" / "settings.json").write_text('{"disableAllHooks": true}')
     assert "our entries are gone" in trustfold("doctor", cwd=place, env=home).stdout.decode()
     (tmp_path / ".claude" / "settings.json").unlink()
