@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import Settings
@@ -41,6 +41,16 @@ RestartSec=5
 [Install]
 WantedBy=default.target
 """
+
+
+_ESCAPED = str.maketrans({"%": "%%", "$": "$$", '"': r"\"", "\\": r"\\"})
+"""What means something else between the quotes of a unit's command."""
+
+
+def unit_text(environment: Path, command: Sequence[str]) -> str:
+    """The systemd unit that runs a command with the variables in a file, whatever their paths hold."""
+    path = str(environment).replace("%", "%%")
+    return _UNIT_TEXT.format(environment=path, command=" ".join(f'"{word.translate(_ESCAPED)}"' for word in command))
 
 
 class UserService:
@@ -210,9 +220,8 @@ class UserService:
         return address, token
 
     def _write_unit(self) -> None:
-        command = " ".join(f'"{word}"' for word in self._command()).replace("%", "%%")
         make_directory(self._unit_file.parent)
-        replace_file(self._unit_file, _UNIT_TEXT.format(environment=self._secrets_file, command=command))
+        replace_file(self._unit_file, unit_text(self._secrets_file, self._command()))
 
     def _systemd(self, *words: str) -> bool:
         """Run `systemctl --user`; whether it is there and did it."""

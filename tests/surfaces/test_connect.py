@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected,
 from trustfold.integrations.json_text import parse
 from trustfold.schemas.errors import ConfigError
 from trustfold.surfaces.connect import BACKUP, Connections
+from trustfold.surfaces.service import unit_text
 
 LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
@@ -218,6 +221,20 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert b"stopped" in trustfold("up", "--stop", cwd=place, env=home).stderr
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed here")
+@pytest.mark.parametrize("odd", ["plain", "with space", "100%n", 'quo"te', "back\\slash", "$HOME", "\u00fcn\u00ef"])
+def test_systemd_understands_the_unit_whatever_the_path(odd: str, tmp_path: Path) -> None:
+    """What stands in a path means nothing else in the unit: the command gets the path as it is."""
+    unit = tmp_path / "trustfold.service"
+    echo = [shutil.which("echo") or "echo", str(tmp_path / odd)]
+    unit.write_text(unit_text(tmp_path / odd / "service.env", echo))
+    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(["systemd-analyze", "--user", "verify", unit], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    command = next(line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")).partition("=")[2]
+    assert [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(command)] == echo
 
 
 def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) -> None:
