@@ -53,7 +53,7 @@ class CodexDialect(ClaudeDialect):
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into words of Codex, which takes a refusal without anything beside it."""
         if answer.refusal:
-            answer = Answer(refusal=answer.refusal)
+            answer = Answer(refusal=answer.refusal.rstrip("."))  # it puts the command behind it: `. Command: …`
         return super().write(event, answer)
 
 

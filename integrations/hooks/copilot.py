@@ -48,8 +48,9 @@ class CopilotDialect(Dialect):
             case "postToolUse" | "postToolUseFailure":
                 result = payload.get("toolResult")
                 text = words_of(result) or words_of({"error": payload.get("error")})
-                ending = _ending(event, result, text)
-                return (CallEnded(self.call(payload), ending, _TRAILER.sub("", text) or result),)
+                plain = _TRAILER.sub("", text)
+                ending = _ending(event, result, plain, code_in(_EXIT, text))
+                return (CallEnded(self.call(payload), ending, plain or result),)
             case "agentStop":
                 return (TurnOver(),)
             case "sessionEnd":
@@ -68,11 +69,10 @@ class CopilotDialect(Dialect):
         return written
 
 
-def _ending(event: str, result: object, text: str) -> Ending:
+def _ending(event: str, result: object, text: str, code: int | None) -> Ending:
     kind = name_of(result.get("resultType")) if isinstance(result, dict) else ""
     if kind in _NOT_MADE:
         return INTERRUPTED
-    code = code_in(_EXIT, text)
     if not code and (event == "postToolUseFailure" or kind == "failure"):
         return failure(text)
     return by_exit_code(text, code)
