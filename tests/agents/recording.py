@@ -2,9 +2,9 @@
 
     python tests/agents/recording.py [--packages DIR] [--into FILE]
 
-The agent, Copilot CLI from npm, works with a fake model that follows a script: one command fails until trustfold refuses
-it. Everything in the picture was printed by the agent and by trustfold; only the home folder, times of day and the
-agent's own statistics, which no two runs have in common, are replaced or left out.
+The agent, Copilot CLI from npm, works with a fake model that follows a script: one command fails until trustfold
+refuses it. Everything in the picture was printed by the agent and by trustfold; only the home folder, times of day and
+the agent's own statistics, which no two runs have in common, are replaced or left out.
 """
 
 from __future__ import annotations
