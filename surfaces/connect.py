@@ -23,7 +23,7 @@ from ..integrations.agent_config import (
     switched_off,
 )
 from ..schemas.errors import ConfigError
-from ..schemas.private_files import FILE_MODE, replace_file
+from ..schemas.private_files import FILE_MODE, locked, replace_file
 from .output import echo, note
 from .service import UserService
 
@@ -88,8 +88,8 @@ def counted_twice(agent: str) -> str:
             continue
         if "mcp-proxy" in text and "trustfold" in text:
             return (
-                f"{agent} runs an MCP server behind `trustfold mcp-proxy` ({file}) and reports its calls by hooks as well: "
-                "they count twice; take one of the two out"
+                f"{agent} runs an MCP server behind `trustfold mcp-proxy` ({file}) and reports its calls by hooks as "
+                "well: they count twice; take one of the two out"
             )
     return ""
 
@@ -172,12 +172,14 @@ class Connections:
         ]
 
     def _remember(self, file: Path, record: dict[str, Any] | None) -> None:
-        known = self.known()
-        if known.pop(str(file), None) is None and record is None:
+        if record is None and str(file) not in self.known():
             return
-        if record is not None:
-            known[str(file)] = record
-        replace_file(self._file, json.dumps(known, indent=2) + "\n")
+        with locked(self._file.parent):
+            known = self.known()
+            known.pop(str(file), None)
+            if record is not None:
+                known[str(file)] = record
+            replace_file(self._file, json.dumps(known, indent=2) + "\n")
 
 
 def _link(service: UserService, *, shadow: bool, token: str = "") -> Link:

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +22,7 @@ from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected,
 from trustfold.integrations.json_text import parse
 from trustfold.schemas.errors import ConfigError
 from trustfold.surfaces.connect import BACKUP, Connections
-from trustfold.surfaces.service import unit_text
+from trustfold.surfaces.service import UserService, unit_text
 
 LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
@@ -221,6 +222,22 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert b"stopped" in trustfold("up", "--stop", cwd=place, env=home).stderr
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
+
+
+def test_who_connects_at_the_same_time_agrees(tmp_path: Path) -> None:
+    """Tokens, address and records of connections are one, however many begin at once."""
+    services = [UserService({"XDG_DATA_HOME": str(tmp_path)}) for _ in range(8)]
+    files = [tmp_path / f"{number}.json" for number in range(8)]
+
+    def begin(service: UserService, file: Path) -> str:
+        service.prepare()
+        Connections(service.home).write("claude", file, LINK, shared=False)
+        return service.token
+
+    with ThreadPoolExecutor(8) as pool:
+        tokens = set(pool.map(begin, services, files))
+    assert tokens == {services[0].token}
+    assert set(Connections(services[0].home).known()) == set(map(str, files))
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed here")
