@@ -199,6 +199,12 @@ def switched_off(agent: str, text: str) -> str:
     return ""
 
 
+def handlers(text: str) -> list[dict[str, Any]]:
+    """What of ours a configuration runs: with a `url` and `headers`, or with a command line."""
+    entries = [entry for _, entry in _ours_in(text)]
+    return [handler for entry in entries for handler in entry.get("hooks", [entry])]
+
+
 def client_source() -> str:
     """The client's own text."""
     return files(__package__).joinpath("hook_client.py").read_text(encoding="utf-8")

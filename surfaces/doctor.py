@@ -234,7 +234,7 @@ def _server(settings: Settings) -> Finding:
 def _hooks() -> Iterator[Finding]:
     """Which agents are connected, and whether their hooks can arrive."""
     service = UserService()
-    connections = Connections(service.home).faults()
+    connections = Connections(service.home).faults((service.address, service.token))
     if not connections:
         yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return

@@ -8,8 +8,10 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,7 +67,7 @@ def test_connect_and_remove_leave_every_byte(
         assert comment.strip().encode() in once
         assert not connections.write(agent, file, LINK, shared=shared)
         assert file.read_bytes() == once
-        assert connections.faults() == [(agent, str(file), "")]
+        assert [one[:2] for one in connections.faults((LINK.address, LINK.token))] == [(agent, str(file))]
         assert connections.remove(agent, file)
         assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (before, mode)
         assert [one.name for one in file.parent.iterdir()] == ["settings.json"]
@@ -222,6 +224,30 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert b"stopped" in trustfold("up", "--stop", cwd=place, env=home).stderr
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
+
+
+HERE = Link("127.0.0.1:8321", "secret-token", Path("/"), sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("agent", "link", "word"),
+    [
+        ("claude", HERE, ""),
+        ("claude", replace(HERE, address="127.0.0.1:8322"), "another server"),
+        ("claude", replace(HERE, token="older"), "another server or token"),
+        ("codex", replace(HERE, python="/nowhere/python"), "/nowhere/python"),
+        ("cursor", HERE, CLIENT),
+        ("copilot", HERE, CLIENT),
+    ],
+)
+def test_hooks_that_lead_nowhere_are_named(agent: str, link: Link, word: str, tmp_path: Path) -> None:
+    """After a change of port, of token or of the installation the entries are there, and reach nobody."""
+    connections = Connections(tmp_path)
+    connections.write(agent, tmp_path / "hooks.json", link, shared=False)
+    ((found, _, fault),) = connections.faults((HERE.address, HERE.token))
+    assert found == agent
+    assert word in fault
+    assert bool(fault) == bool(word)
 
 
 def test_who_connects_at_the_same_time_agrees(tmp_path: Path) -> None:
