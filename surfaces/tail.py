@@ -171,17 +171,14 @@ def _session_of(event: bytes) -> str:
 
 
 def _to_kafka(bootstrap: str) -> Publish:
-    import asyncio
-
-    from .kafka_log import reaching_kafka
+    from .kafka_log import run
     from .kafka_target import KafkaTarget
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
     def publish(events: Sequence[bytes]) -> Outcome:
-        with reaching_kafka(target.kafka):
-            return Outcome(asyncio.run(send(target.kafka, iter(events), topic="events")).refused)
+        return Outcome(run(target.kafka, send(target.kafka, iter(events), topic="events")).refused)
 
     return publish
 
