@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ...history.importers.results import GOOD, INTERRUPTED, failed
 from ...history.importers.values import first_name, name_of, text_of
@@ -40,7 +40,7 @@ class ClaudeDialect(Dialect):
         {BEFORE, "PostToolUse", "PostToolUseFailure", "PostToolBatch", "SessionStart", "UserPromptSubmit"}
     )
     takes_pause = _ENDS_OF_CALLS
-    ids = ("tool_use_id",)
+    ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
         """Understand a payload; Cursor, which runs these hooks too if it is told so, reports by its own."""

@@ -46,7 +46,7 @@ MAX_PIECES = 50
 MAX_SPOKEN = 100_000
 """Characters of an incomplete message that are kept."""
 
-SETTINGS = {"rules": {"behaviour": {"stalled_turn": {"enabled": False}}}}
+SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stalled_turn", "stalled_call")}}}
 """Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
 
 PAUSED = "trustfold: {}. Stop calling tools now; say what you were trying to do, and ask the user."

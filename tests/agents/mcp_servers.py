@@ -31,9 +31,6 @@ CALLS = 200
 DELIVERY_S = 0.5
 """Seconds that a nudge may take to reach the proxy."""
 
-MOST_ADDED_MS = 2.0
-"""Milliseconds that the proxy may add to a call, at the median."""
-
 
 @dataclass(frozen=True)
 class Server:
@@ -258,8 +255,6 @@ async def compare(server: Server, start: Path, environ: dict[str, str], home: Pa
         if not nudged or nudged[0] | {"content": nudged[0]["content"][:-1]} != repeated[0]:
             wrong.append(f"the proxy is not at work: {str(repeated[-1])[:300]}")
     medians = [statistics.median(one) for one in times]
-    if medians[1] - medians[0] > MOST_ADDED_MS:
-        wrong.append(f"a call takes {medians[1] - medians[0]:.2f} ms longer, more than {MOST_ADDED_MS}")
     return wrong, f"p50 {medians[0]:.2f} ms alone, {medians[1]:.2f} ms through the proxy"
 
 

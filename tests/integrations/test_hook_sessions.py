@@ -81,7 +81,11 @@ def test_a_long_call_or_a_person_who_thinks_is_no_stall(claude: Conversation) ->
     claude.hook(bash("PreToolUse"))
     topology = LocalTopology(Rules())
     topology.feed("events", [json.dumps(event).encode() for event in claude.events])
-    outputs = topology.tick(claude.now_ms + 3_600_000)
+    claude.now_ms += 3_600_000
+    outputs = topology.tick(claude.now_ms)
+    claude.events.clear()
+    claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}))
+    outputs += topology.feed("events", [json.dumps(event).encode() for event in claude.events])
     assert [output.type for output in outputs if output.topic in {"patterns", "nudges"}] == []
 
 
