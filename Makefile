@@ -142,6 +142,10 @@ peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 agents: $(VENV)/dev ## Try real coding agents from npm against a scripted model (ARGS="claude codex" for some of them)
 	@$(BIN)/python tests/agents $(ARGS)
 
+.PHONY: recording
+recording: $(VENV)/dev ## Record a session of a connected agent from npm as a picture: docs/images/connected-agent.svg
+	@$(BIN)/python tests/agents/recording.py $(ARGS)
+
 .PHONY: frameworks
 frameworks: $(VENV)/dev ## Try the adapters of frameworks against their packages from PyPI (ARGS="langchain strands" for some of them)
 	@$(BIN)/python tests/agents/frameworks $(ARGS)

@@ -18,6 +18,8 @@ from ..projections.calls.classify import (
     classify,
     failure_in_result,
     is_exception,
+    is_of_tool,
+    reported_by_tool,
     speaks_of_security,
 )
 from ..projections.calls.errors import neutral_reason
@@ -132,6 +134,8 @@ def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None
     failure = failure_in_result(shape)
     if failure is None:
         return None
+    if program.of_server:
+        failure = reported_by_tool(failure)
     details = shape.get("error")
     hint = next(
         (
@@ -164,7 +168,7 @@ def _failure(
     exception: BaseException | None = None,
 ) -> CallFailure:
     runs = program.runs
-    if runs == "code" and program.of_server and is_exception(failure.type):
+    if runs == "code" and program.of_server and is_exception(failure.type) and not is_of_tool(failure.type):
         runs = ""  # the client names it: the server broke, not the program that it ran
     severity = classify(
         failure,

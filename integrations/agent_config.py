@@ -103,6 +103,23 @@ def place_of(agent: str, project: Path | None, environ: Mapping[str, str], home:
     return (Path(folder) if folder else home / usual) / name
 
 
+def mcp_places(agent: str, project: Path, environ: Mapping[str, str], home: Path) -> list[Path]:
+    """The files in which an agent is told which MCP servers to run: the user's, and a project's."""
+    own = place_of(agent, None, environ, home)
+    config = own.parents[1] if agent in {"copilot", "opencode"} else own.parent
+    places = {
+        "claude": (home / ".claude.json", ".mcp.json"),
+        "codex": (config / "config.toml", ".codex/config.toml"),
+        "gemini": (own, ".gemini/settings.json"),
+        "qwen": (own, ".qwen/settings.json"),
+        "copilot": (config / "mcp-config.json", ".mcp.json"),
+        "opencode": (config / "opencode.json", "opencode.json"),
+        "cursor": (config / "mcp.json", ".cursor/mcp.json"),
+    }
+    of_user, of_project = places[agent]
+    return [of_user, project / of_project]
+
+
 def connected(agent: str, text: str, link: Link, *, shared: bool) -> str:
     """A configuration with our entries in it, in place of older ones of ours.
 
@@ -180,6 +197,12 @@ def switched_off(agent: str, text: str) -> str:
     if isinstance(hooks_config, dict) and hooks_config.get("enabled") is False:
         return "hooksConfig.enabled"
     return ""
+
+
+def handlers(text: str) -> list[dict[str, Any]]:
+    """What of ours a configuration runs: with a `url` and `headers`, or with a command line."""
+    entries = [entry for _, entry in _ours_in(text)]
+    return [handler for entry in entries for handler in entry.get("hooks", [entry])]
 
 
 def client_source() -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -45,6 +46,11 @@ DRAIN_S = 5.0
 
 MAX_NAME = 120
 
+QUIET_S = 120.0
+"""Seconds without a call after which the next one is taken for the answer to another word of the user's.
+
+No message of the protocol says that a user has spoken; within a turn, models hardly ever think for so long.
+"""
 
 SETTINGS = SettingsOverrides(
     rules={"behaviour": {name: {"enabled": False} for name in ("read_only_cap", "call_budget", "stalled_turn")}}
@@ -98,6 +104,7 @@ class McpProxy:
         self._initialized: bytes = b""
         self._can_ask = False
         self._known: set[str] = set()
+        self._last_call = math.inf
         guard.permission = PermissionWrapper(None, ask=self._ask)
 
     # --- from the client ----------------------------------------------------------------------------------------------
@@ -250,18 +257,28 @@ class McpProxy:
                 raise JsonRpcError(body["error"])
             return body.get("result")
 
+        self._notice_quiet()
         if self._session.paused and not self._guard.settings.shadow:
             await self._pause(number)
             return
         name = f"mcp__{self.name or 'server'}__{params['name']}"[:256]
         if name not in self._known:
             self._register(params["name"], {})
-        result = await self._session.call(name, make_call, args if isinstance(args, dict) else {}, max_attempts=1)
+        try:
+            result = await self._session.call(name, make_call, args if isinstance(args, dict) else {}, max_attempts=1)
+        finally:
+            self._last_call = asyncio.get_running_loop().time()
         if received:
             await self._to_client(self._with_nudges(*received[0]))
         else:
             error = result.error
             await self._reply(number, error.message if error is not None else "the call was not made")
+
+    def _notice_quiet(self) -> None:
+        """End every streak and pause if nothing was called for a while."""
+        if asyncio.get_running_loop().time() - self._last_call > QUIET_S and len(self._calls) == 1:
+            self._session.user_message()
+            self._session.inbox.resume()
 
     async def _pause(self, number: str | int) -> None:
         """Answer one call in place of the server because a nudge asks for a pause; the next call is made again.

@@ -77,6 +77,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         approvals: approvals that let the call pass (`trust.approve`): used up.
         answered: a `validation` failure that names no fault: the tool ran and said no. It blames no model, and shows
             nothing of what the tool can do.
+        reached: the tool of an MCP server reports the failure: the server itself is well.
     """
 
     call_id: str
@@ -103,6 +104,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     unrecoverable: bool = False
     risky: bool = False
     answered: bool = False
+    reached: bool = False
     models: tuple[str, ...] | None = None
     approvals: tuple[str, ...] = ()
 

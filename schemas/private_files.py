@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,6 +43,22 @@ def open_private(path: str | Path) -> BinaryIO:
         OSError: it cannot be opened.
     """
     return open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Wait until nobody else changes what is in a directory, which is made, and keep others waiting meanwhile.
+
+    Raises:
+        OSError: it cannot be made, or written to.
+    """
+    make_directory(directory)
+    descriptor = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(path: Path, text: str, mode: int = FILE_MODE) -> None:

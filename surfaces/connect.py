@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tomllib
 from hashlib import sha256
@@ -12,9 +13,19 @@ from typing import Any
 
 import click
 
-from ..integrations.agent_config import AGENTS, Link, connected, disconnected, is_connected, place_of, switched_off
+from ..integrations.agent_config import (
+    AGENTS,
+    Link,
+    connected,
+    disconnected,
+    handlers,
+    is_connected,
+    mcp_places,
+    place_of,
+    switched_off,
+)
 from ..schemas.errors import ConfigError
-from ..schemas.private_files import FILE_MODE, replace_file
+from ..schemas.private_files import FILE_MODE, locked, replace_file
 from .output import echo, note
 from .service import UserService
 
@@ -58,14 +69,31 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
         link = _link(service, shadow=shadow, token="TOKEN")  # noqa: S106 - stands for it
         echo(connected(agent, disconnected(agent, _read(file)), link, shared=shared), nl=False)
         return
-    _check(agent, file)
+    connected(agent, _read(file), _link(service, shadow=shadow), shared=shared)  # else nothing would be started
     how = service.start()
     changed = connections.write(agent, file, _link(service, shadow=shadow), shared=shared)
     note(f"{file}: {'connected' if changed else 'connected already; nothing was changed'}")
     note(f"trustfold up: {how}")
     if agent in NEXT_STEP and (agent == "codex" or project is not None):
         note(NEXT_STEP[agent])
+    if twice := counted_twice(agent):
+        note(twice)
     note("`trustfold status` shows what is not trusted, `trustfold doctor` whether hooks arrive")
+
+
+def counted_twice(agent: str) -> str:
+    """What is to be said where a connected agent runs an MCP server behind `trustfold mcp-proxy`, too; else nothing."""
+    for file in mcp_places(agent, Path.cwd(), os.environ, Path.home()):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if "mcp-proxy" in text and "trustfold" in text:
+            return (
+                f"{agent} runs an MCP server behind `trustfold mcp-proxy` ({file}) and reports its calls by hooks as "
+                "well: they count twice; take one of the two out"
+            )
+    return ""
 
 
 class Connections:
@@ -138,32 +166,33 @@ class Connections:
         self._remember(file, None)
         return True
 
-    def faults(self) -> list[tuple[str, str, str]]:
-        """Each connection: agent, file, and what keeps its hooks from running; empty where nothing does."""
+    def faults(self, endpoint: tuple[str, str]) -> list[tuple[str, str, str]]:
+        """Each connection: agent, file, and what keeps its hooks from arriving; empty where nothing does.
+
+        Args:
+            endpoint: address and token of the server, as hooks have to know them.
+        """
         return [
-            (str(one.get("agent")), path, _fault(str(one.get("agent")), Path(path)))
+            (str(one.get("agent")), path, _fault(str(one.get("agent")), Path(path), endpoint))
             for path, one in self.known().items()
         ]
 
     def _remember(self, file: Path, record: dict[str, Any] | None) -> None:
-        known = self.known()
-        if known.pop(str(file), None) is None and record is None:
+        if record is None and str(file) not in self.known():
             return
-        if record is not None:
-            known[str(file)] = record
-        replace_file(self._file, json.dumps(known, indent=2) + "\n")
+        with locked(self._file.parent):
+            known = self.known()
+            known.pop(str(file), None)
+            if record is not None:
+                known[str(file)] = record
+            replace_file(self._file, json.dumps(known, indent=2) + "\n")
 
 
 def _link(service: UserService, *, shadow: bool, token: str = "") -> Link:
     return Link(service.address or "127.0.0.1:8321", token or service.token, service.home, sys.executable, shadow)
 
 
-def _check(agent: str, file: Path) -> None:
-    """Refuse a file that cannot be changed before anything is started."""
-    disconnected(agent, _read(file))
-
-
-def _fault(agent: str, file: Path) -> str:
+def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
     try:
         text = _read(file)
     except ConfigError as error:
@@ -172,8 +201,21 @@ def _fault(agent: str, file: Path) -> str:
         return "our entries are gone"
     if agent == "codex" and _codex_is_off(file.with_name("config.toml")):
         return "`hooks = false` in config.toml switches hooks off"
-    off = switched_off(agent, text)
-    return f"`{off}` switches hooks off" if off else ""
+    if off := switched_off(agent, text):
+        return f"`{off}` switches hooks off"
+    return next((astray for one in handlers(text) if (astray := _astray(one, endpoint))), "")
+
+
+def _astray(handler: dict[str, Any], endpoint: tuple[str, str]) -> str:
+    """Why a handler of ours does not reach the server: it is of an earlier address, token or installation."""
+    url = handler.get("url")
+    if url:
+        address, token = endpoint
+        known = f"http://{address}/" in f"{url}/" and handler["headers"].get("Authorization") == f"Bearer {token}"
+        return "" if known else f"our entries lead to another server or token ({url})"
+    words = shlex.split(handler.get("command") or handler.get("bash") or "")
+    gone = [word for word in words[:1] + words[3:4] if not Path(word).exists()]
+    return f"our entries run what is not there any more ({gone[0]})" if gone else ""
 
 
 def _codex_is_off(config: Path) -> bool:

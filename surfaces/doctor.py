@@ -24,7 +24,7 @@ from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import Role
 from ..streams.embedded.views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
-from .connect import Connections
+from .connect import Connections, counted_twice
 from .http_target import HttpTarget
 from .output import ExitCode, console, note, write_json
 from .service import UserService
@@ -235,7 +235,7 @@ def _server(settings: Settings) -> Finding:
 def _hooks() -> Iterator[Finding]:
     """Which agents are connected, and whether their hooks can arrive."""
     service = UserService()
-    connections = Connections(service.home).faults()
+    connections = Connections(service.home).faults((service.address, service.token))
     if not connections:
         yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return
@@ -258,6 +258,8 @@ def _hooks() -> Iterator[Finding]:
             )
         else:
             yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} heard since the server started")
+            if twice := counted_twice(agent):
+                yield Finding("agent hooks", Status.NOTE, twice)
 
 
 def disk(check: str, path: Path) -> Finding:

@@ -123,7 +123,7 @@ class HttpTarget:
         return Republished(len(letters), int(self.post("/v1/dead-letters/republish", body)["dead_letters"]))
 
     def hooks(self) -> Record:
-        """Which agents' hooks have been heard, and what was said to them."""
+        """Which agents' hooks have been heard, in which sessions, and what was said to them."""
         return self._json("GET", "/v1/hooks")
 
     def post(self, path: str, body: bytes) -> Record:

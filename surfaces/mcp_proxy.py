@@ -14,6 +14,7 @@ import click
 from ..config import Settings
 from ..schemas.errors import ConfigError
 from .output import note
+from .service import UserService
 
 
 @click.command("mcp-proxy", context_settings={"ignore_unknown_options": True})
@@ -21,7 +22,11 @@ from .output import note
 @click.option("--server", metavar="URL", help="A server over streamable HTTP in place of COMMAND.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VARIABLE", help="Send a header to it; repeatable.")
 @click.option("--name", metavar="NAME", default="", help="Name of the server. [default: what it calls itself]")
-@click.option("--url", metavar="URL", help="A running `up`, or kafka://HOST:PORT. [env: TRUSTFOLD_URL]")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="A running `up`, or kafka://HOST:PORT. [env: TRUSTFOLD_URL; default: this user's own]",
+)
 @click.option("--workspace", metavar="ID", help="Workspace of the calls. [env: TRUSTFOLD_WORKSPACE]")
 @click.option("--session", metavar="ID", help="Session of the calls. [default: one for each run]")
 @click.option("--shadow", is_flag=True, help="Refuse, ask and say nothing; only publish.")
@@ -54,18 +59,35 @@ def mcp_proxy(
             raise ConfigError(str(error)) from error
     else:
         opened = child(command)
-    settings = Settings.from_env()
-    address = url or settings.url or f"http://{settings.host}:{settings.port}"
+    address, token = _reached(url)
     try:
-        code = asyncio.run(_run(opened, address, **options))
+        code = asyncio.run(_run(opened, address, token, **options))
     except NotStarted as failed:
         note(f"mcp-proxy: {failed}")
         code = failed.code
     raise SystemExit(code)
 
 
+def _reached(url: str | None) -> tuple[str, str | None]:
+    """Address of the `up` that an option names, else the environment, else this user's own; and its token, if known."""
+    settings = Settings.from_env()
+    if found := url or settings.url:
+        return found, None
+    service = UserService()
+    if service.address and not settings.token:
+        return f"http://{service.address}", service.token
+    return f"http://{settings.host}:{settings.port}", None
+
+
 async def _run(
-    opened: Any, address: str, *, name: str, workspace: str | None, session: str | None, shadow: bool
+    opened: Any,
+    address: str,
+    token: str | None,
+    *,
+    name: str,
+    workspace: str | None,
+    session: str | None,
+    shadow: bool,
 ) -> int:
     from ..guard import ToolGuard
     from ..integrations.mcp_proxy import SETTINGS, McpProxy
@@ -75,7 +97,7 @@ async def _run(
     chosen: dict[str, Any] = {"unattended": "deny", "shadow": shadow}
     if workspace:
         chosen["workspace_id"] = workspace
-    guard = await ToolGuard.connect(address, wait_s=0, **chosen)
+    guard = await ToolGuard.connect(address, wait_s=0, token=token, **chosen)
     to_client = await _standard_output(loop)
     async with guard, guard.session(session, settings=SETTINGS) as of_calls:
         proxy = McpProxy(guard, of_calls, to_client, name=name)

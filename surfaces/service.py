@@ -16,14 +16,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import Settings
 from ..guard.backends.engine import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
 from ..schemas.errors import ConfigError
-from ..schemas.private_files import FILE_MODE, make_directory, replace_file
+from ..schemas.private_files import FILE_MODE, locked, make_directory, replace_file
 
 UNIT = "trustfold.service"
 HOST = "127.0.0.1"
@@ -41,6 +41,16 @@ RestartSec=5
 [Install]
 WantedBy=default.target
 """
+
+
+_ESCAPED = str.maketrans({"%": "%%", "$": "$$", '"': r"\"", "\\": r"\\"})
+"""What means something else between the quotes of a unit's command."""
+
+
+def unit_text(environment: Path, command: Sequence[str]) -> str:
+    """The systemd unit that runs a command with the variables in a file, whatever their paths hold."""
+    path = str(environment).replace("%", "%%")
+    return _UNIT_TEXT.format(environment=path, command=" ".join(f'"{word.translate(_ESCAPED)}"' for word in command))
 
 
 class UserService:
@@ -98,21 +108,24 @@ class UserService:
             ConfigError: they cannot be written.
         """
         try:
-            make_directory(self.home)
-            known = self._secrets()
-            wanted = {
-                "TRUSTFOLD_TOKEN": known.get("TRUSTFOLD_TOKEN") or secrets.token_urlsafe(24),
-                "TRUSTFOLD_OPERATOR_TOKEN": known.get("TRUSTFOLD_OPERATOR_TOKEN") or secrets.token_urlsafe(24),
-                "TRUSTFOLD_USER": known.get("TRUSTFOLD_USER") or _user(),
-            }
-            replace_file(self.secrets_file, "".join(f"{name}={value}\n" for name, value in wanted.items()))
-            address = f"{HOST}:{port}" if port else self.address or f"{HOST}:{_free_port()}"
-            replace_file(self.home / "endpoint", f"{address}\n{wanted['TRUSTFOLD_TOKEN']}\n")
-            replace_file(self.home / CLIENT, client_source())
+            with locked(self.home):  # two that begin at once must not make tokens of their own
+                self._prepare(port)
         except OSError as error:
             raise ConfigError(
                 f"{self.home} cannot be written ({error}); set XDG_DATA_HOME to another folder"
             ) from error
+
+    def _prepare(self, port: int | None) -> None:
+        known = self._secrets()
+        wanted = {
+            "TRUSTFOLD_TOKEN": known.get("TRUSTFOLD_TOKEN") or secrets.token_urlsafe(24),
+            "TRUSTFOLD_OPERATOR_TOKEN": known.get("TRUSTFOLD_OPERATOR_TOKEN") or secrets.token_urlsafe(24),
+            "TRUSTFOLD_USER": known.get("TRUSTFOLD_USER") or _user(),
+        }
+        replace_file(self.secrets_file, "".join(f"{name}={value}\n" for name, value in wanted.items()))
+        address = f"{HOST}:{port}" if port else self.address or f"{HOST}:{_free_port()}"
+        replace_file(self.home / "endpoint", f"{address}\n{wanted['TRUSTFOLD_TOKEN']}\n")
+        replace_file(self.home / CLIENT, client_source())
 
     def start(self, port: int | None = None) -> str:
         """Start it in the background unless it runs; returns how it runs, in words.
@@ -211,9 +224,8 @@ class UserService:
         return address, token
 
     def _write_unit(self) -> None:
-        command = " ".join(f'"{word}"' for word in self._command()).replace("%", "%%")
         make_directory(self._unit_file.parent)
-        replace_file(self._unit_file, _UNIT_TEXT.format(environment=self.secrets_file, command=command))
+        replace_file(self._unit_file, unit_text(self.secrets_file, self._command()))
 
     def _systemd(self, *words: str) -> bool:
         """Run `systemctl --user`; whether it is there and did it."""

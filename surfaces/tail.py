@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+import orjson
 
 from ..config import Settings
 from ..schemas.decision_words import counted
@@ -31,8 +32,16 @@ LOOK_S = 1.0
 LONGEST_WAIT_S = 30.0
 """Longest pause between two attempts to publish, while nobody answers."""
 
-Publish = Callable[[Sequence[bytes]], int]
-"""Publishes events and returns how many of them were refused."""
+
+class Outcome(NamedTuple):
+    """What became of events that were published: how many were refused, and how many left out."""
+
+    refused: int = 0
+    left_out: int = 0
+
+
+Publish = Callable[[Sequence[bytes]], Outcome]
+"""Publishes events; those of sessions that hooks report there are left out, for they would count twice."""
 
 
 @click.command()
@@ -63,12 +72,14 @@ def tail(
     with _alone(places):
         logs = Following(paths, places, run=run, workspace=workspace, from_start=from_start)
         try:
-            sent, refused = _follow(logs, publish, where, once=once)
+            sent, refused, left_out = _follow(logs, publish, where, once=once)
         except KeyboardInterrupt:
             note("stopped; what was published is remembered")
             click.get_current_context().exit(ExitCode.INTERRUPTED)
     for text in run.skipped.first:
         note(f"left out: {text}")
+    if left_out:
+        note(f"left out: {counted(left_out, 'event')} of sessions that hooks report themselves")
     note(f"{counted(sent, 'event')} published to {where}" + (f", {refused:,} refused" if refused else ""))
     if refused:
         click.get_current_context().exit(ExitCode.FAILED)
@@ -82,25 +93,28 @@ def places_file(where: str, paths: Sequence[Path]) -> Path:
     return folder / "trustfold" / f"tail-{name}.json"
 
 
-def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int]:
-    """Publish what is new until there is no more (`once`), or for ever; returns how many were taken and refused."""
-    sent = refused = 0
+def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
+    """Publish what is new until there is no more (`once`) or for ever; count what was taken, refused, left out."""
+    sent = refused = left_out = 0
     said = False
     while True:
         for path, events in logs.news():
             hidden = [redact_record(event) for event in events]
-            bad = publish(hidden) if once else _persist(publish, hidden, begun=sent > 0)
-            sent, refused = sent + len(events) - bad, refused + bad
+            became = publish(hidden) if once else _persist(publish, hidden, begun=sent > 0)
+            if became.left_out and not left_out and not once:
+                note(f"{path}: its session is reported by hooks already, and left out here")
+            sent += len(events) - sum(became)
+            refused, left_out = refused + became.refused, left_out + became.left_out
             logs.published(path)
         if once:
-            return sent, refused
+            return sent, refused, left_out
         if not said:
             said = True
             note(f"following for {where}; Ctrl-C stops it")
         time.sleep(LOOK_S)
 
 
-def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> int:
+def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
     """Publish, as often as it takes: who was there may come back.
 
     Raises:
@@ -140,10 +154,20 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
         url, token = service.address, service.token
     target = HttpTarget(url, token)
 
-    def publish(events: Sequence[bytes]) -> int:
-        return sum(int(target.post("/v1/events", body)["dead_letters"]) for body in bodies(list(events)))
+    hooked: set[str] = set()
+
+    def publish(events: Sequence[bytes]) -> Outcome:
+        hooked.update(target.hooks().get("sessions", ()))
+        own = [event for event in events if _session_of(event) not in hooked]
+        refused = sum(int(target.post("/v1/events", body)["dead_letters"]) for body in bodies(own)) if own else 0
+        return Outcome(refused, len(events) - len(own))
 
     return target.name, publish
+
+
+def _session_of(event: bytes) -> str:
+    """Conversation of an event; those of its subagents are told by what follows a slash."""
+    return str(orjson.loads(event).get("session_id")).partition("/")[0]
 
 
 def _to_kafka(bootstrap: str) -> Publish:
@@ -153,8 +177,8 @@ def _to_kafka(bootstrap: str) -> Publish:
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
-    def publish(events: Sequence[bytes]) -> int:
-        return run(target.kafka, send(target.kafka, iter(events), topic="events")).refused
+    def publish(events: Sequence[bytes]) -> Outcome:
+        return Outcome(run(target.kafka, send(target.kafka, iter(events), topic="events")).refused)
 
     return publish
 

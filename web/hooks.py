@@ -97,13 +97,20 @@ class Hooks:
         return Response(body, media_type="application/json")
 
     async def overview(self, request: HttpRequest) -> Response:
-        """Say which agents have been heard, and what they were told."""
+        """Say which agents have been heard, in which sessions, and what they were told."""
         del request
         agents = {
             agent: {"hooks": heard, "last_time": rfc3339(self._last[agent])} for agent, heard in self._heard.items()
         }
         return Response(
-            orjson.dumps({"agents": agents, "said": list(self._said), "faults": dict(self._faults)}),
+            orjson.dumps(
+                {
+                    "agents": agents,
+                    "sessions": sorted({session for _, session, _ in self._sessions}),
+                    "said": list(self._said),
+                    "faults": dict(self._faults),
+                }
+            ),
             media_type="application/json",
         )
 

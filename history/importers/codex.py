@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ...projections.calls.classify import TOOL_ERROR
 from .base import Defaults, Session, each
 from .claude_code import is_spoken
 from .reading import Lines, objects_of
@@ -230,7 +231,7 @@ def _end_of(item: dict[str, Any]) -> _End:
         return _End(failed(text_of(result["Err"])), exit_code, taken)
     inner = result.get("Ok") if isinstance(result, dict) else None
     if isinstance(inner, dict) and (inner.get("isError") is True or inner.get("is_error") is True):
-        return _End(failed(text_of(inner.get("content"))), exit_code, taken)
+        return _End(failed(text_of(inner.get("content")), TOOL_ERROR), exit_code, taken)
     if item.get("success") is False or (item.get("status") == "failed" and not exit_code):
         return _End(failed(text_of(item.get("stderr"))), exit_code, taken)
     return _End(GOOD if exit_code == 0 or item.get("success") is True else None, exit_code, taken)

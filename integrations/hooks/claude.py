@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from ...history.importers.claude_code import is_spoken
 from ...history.importers.results import GOOD, INTERRUPTED, failed
 from ...history.importers.values import first_name, name_of, text_of
 from .dialect import (
     Answer,
-    CallBegan,
     CallEnded,
     CallsClosed,
+    Dialect,
     Happening,
     Hook,
     Payload,
-    Prompted,
     ReadTail,
     Said,
     SessionOver,
     TurnOver,
-    call_of,
     duration_of,
     failure,
-    session_of,
+    prompted,
     without_process,
     words_of,
 )
@@ -34,7 +31,7 @@ _BY_PERSON = frozenset({"", "user", "sdk"})
 _ENDS_OF_CALLS = frozenset({"PostToolUse", "PostToolUseFailure"})
 
 
-class ClaudeDialect:
+class ClaudeDialect(Dialect):
     """Claude Code."""
 
     agent = "claude"
@@ -43,31 +40,20 @@ class ClaudeDialect:
         {BEFORE, "PostToolUse", "PostToolUseFailure", "PostToolBatch", "SessionStart", "UserPromptSubmit"}
     )
     takes_pause = _ENDS_OF_CALLS
-    ids: tuple[str, ...] = ("tool_use_id",)
+    ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
         """Understand a payload; Cursor, which runs these hooks too if it is told so, reports by its own."""
-        session = session_of(payload)
-        name = name_of(payload.get("hook_event_name")) or event
-        if not session or "cursor_version" in payload:
-            return None
-        return Hook(
-            name,
-            session,
-            self.happened(name, payload, tail),
-            subagent=first_name(payload, "agent_id"),
-            folder=text_of(payload.get("cwd")),
-            model=name_of(payload.get("model")),
-        )
+        return None if "cursor_version" in payload else super().read(payload, event, tail)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """What an event tells."""
         del tail
         match event:
             case "UserPromptSubmit":
-                return (Prompted(),) if self.by_person(payload) else ()
+                return self.prompted(payload)
             case "PreToolUse":
-                return (call_of(payload, ids=self.ids),)
+                return (self.call(payload),)
             case "PostToolUse" | "PostToolUseFailure":
                 return (self.ended(event, payload),)
             case "PostToolBatch":
@@ -87,9 +73,9 @@ class ClaudeDialect:
                 return (SessionOver(name_of(payload.get("reason"))),)
         return ()
 
-    def by_person(self, payload: Payload) -> bool:
-        """Whether a prompt is a person's, and not one that the client writes by itself."""
-        return name_of(payload.get("source")) in _BY_PERSON and is_spoken(text_of(payload.get("prompt")))
+    def prompted(self, payload: Payload) -> tuple[Happening, ...]:
+        """A prompt, if a person sent it and the client did not write it by itself."""
+        return prompted(text_of(payload.get("prompt"))) if name_of(payload.get("source")) in _BY_PERSON else ()
 
     def said(self, payload: Payload) -> tuple[Happening, ...]:
         """A piece of a message on the screen."""
@@ -98,7 +84,7 @@ class ClaudeDialect:
 
     def ended(self, event: str, payload: Payload) -> CallEnded:
         """The end of a call."""
-        call = call_of(payload, ids=self.ids)
+        call = self.call(payload)
         duration = duration_of(payload.get("duration_ms"))
         if event == "PostToolUseFailure":
             text = text_of(payload.get("error"))
@@ -129,9 +115,9 @@ class QwenDialect(ClaudeDialect):
     takes_pause = frozenset()
     ids = ("tool_call_id", "tool_use_id")
 
-    def by_person(self, payload: Payload) -> bool:
+    def prompted(self, payload: Payload) -> tuple[Happening, ...]:
         """Only what a person sent has `submitted_prompt`."""
-        return is_spoken(text_of(payload.get("submitted_prompt")))
+        return prompted(text_of(payload.get("submitted_prompt")))
 
     def said(self, payload: Payload) -> tuple[Happening, ...]:
         """The whole message so far; only the last one counts."""
@@ -152,5 +138,3 @@ def _objects(value: Any) -> list[Payload]:
 
 CLAUDE = ClaudeDialect()
 QWEN = QwenDialect()
-
-__all__ = ["BEFORE", "CLAUDE", "QWEN", "CallBegan", "ClaudeDialect"]

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...history.importers.exit_codes import by_exit_code
-from ...history.importers.results import GOOD, Ending, exit_code_of
+from ...history.importers.results import GOOD, Ending, exit_code_of, failed
 from ...history.importers.values import text_of
+from ...projections.calls.classify import TOOL_ERROR
 from .claude import BEFORE, ClaudeDialect
 from .dialect import (
     Answer,
@@ -16,7 +17,7 @@ from .dialect import (
     Happening,
     Payload,
     ReadTail,
-    call_of,
+    code_of,
     duration_of,
     failure,
     words_of,
@@ -44,7 +45,7 @@ class CodexDialect(ClaudeDialect):
         """What an event tells, with the end of the call as the rollout has it."""
         if event != "PostToolUse":
             return super().happened(event, payload, tail)
-        call = call_of(payload, ids=self.ids)
+        call = self.call(payload)
         response = payload.get("tool_response")
         end = _end_in(tail(text_of(payload.get("transcript_path"))), call.call_id)
         return (CallEnded(call, _ending(response, end), response, end.duration_ms),)
@@ -52,13 +53,15 @@ class CodexDialect(ClaudeDialect):
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into words of Codex, which takes a refusal without anything beside it."""
         if answer.refusal:
-            answer = Answer(refusal=answer.refusal)
+            answer = Answer(refusal=answer.refusal.rstrip("."))  # it puts the command behind it: `. Command: …`
         return super().write(event, answer)
 
 
 def _ending(response: Any, end: _End) -> Ending:
     if isinstance(response, dict):
-        return failure(words_of(response)) if response.get("isError") is True or end.failed else GOOD
+        if response.get("isError") is True:
+            return failed(words_of(response), TOOL_ERROR)
+        return failure(words_of(response)) if end.failed else GOOD
     text = words_of(response)
     code = end.code if end.code is not None else exit_code_of(text)
     return failure(text) if end.failed and not code else by_exit_code(text, code)
@@ -78,12 +81,8 @@ def _end_in(log: bytes, call_id: str) -> _End:
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             continue
         if isinstance(item, dict) and item.get("id") == call_id:
-            code = item.get("exit_code")
-            return _End(
-                code if isinstance(code, int) and not isinstance(code, bool) else None,
-                item.get("status") == "failed",
-                _milliseconds(item.get("duration")),
-            )
+            duration = _milliseconds(item.get("duration"))
+            return _End(code_of(item.get("exit_code")), item.get("status") == "failed", duration)
     return _End()
 
 

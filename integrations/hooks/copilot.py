@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 
-from ...history.importers.claude_code import is_spoken
 from ...history.importers.exit_codes import by_exit_code, code_in
 from ...history.importers.results import INTERRUPTED, Ending
 from ...history.importers.values import name_of, text_of
 from .dialect import (
     Answer,
     CallEnded,
+    Dialect,
     Happening,
-    Hook,
     Payload,
-    Prompted,
     ReadTail,
     SessionOver,
     TurnOver,
-    call_of,
     failure,
-    session_of,
+    prompted,
     words_of,
 )
 
@@ -31,19 +28,34 @@ _TRAILER = re.compile(r"\n?<shellId: \d+ [^>\n]*>\s*\Z")
 _NOT_MADE = frozenset({"rejected", "denied"})
 
 
-class CopilotDialect:
+class CopilotDialect(Dialect):
     """Copilot CLI, by its own names of events (`preToolUse`); those of Claude Code lose the context behind a call."""
 
     agent = "copilot"
     can_ask = True
     takes_context = frozenset({"preToolUse", "postToolUse", "sessionStart", "userPromptSubmitted"})
-    takes_pause: frozenset[str] = frozenset()
+    sessions = ("sessionId",)
+    tool, args = "toolName", "toolArgs"
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Understand a payload; the event's name comes with the request."""
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """What an event tells; its name comes with the request."""
         del tail
-        session = session_of(payload, "sessionId")
-        return Hook(event, session, _happened(event, payload), folder=text_of(payload.get("cwd"))) if session else None
+        match event:
+            case "userPromptSubmitted":
+                return prompted(text_of(payload.get("prompt")))
+            case "preToolUse":
+                return (self.call(payload),)
+            case "postToolUse" | "postToolUseFailure":
+                result = payload.get("toolResult")
+                text = words_of(result) or words_of({"error": payload.get("error")})
+                plain = _TRAILER.sub("", text)
+                ending = _ending(event, result, plain, code_in(_EXIT, text))
+                return (CallEnded(self.call(payload), ending, plain or result),)
+            case "agentStop":
+                return (TurnOver(),)
+            case "sessionEnd":
+                return (SessionOver(name_of(payload.get("reason"))),)
+        return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into words of Copilot."""
@@ -57,29 +69,10 @@ class CopilotDialect:
         return written
 
 
-def _happened(event: str, payload: Payload) -> tuple[Happening, ...]:
-    match event:
-        case "userPromptSubmitted":
-            return (Prompted(),) if is_spoken(text_of(payload.get("prompt"))) else ()
-        case "preToolUse":
-            return (call_of(payload, tool="toolName", args="toolArgs"),)
-        case "postToolUse" | "postToolUseFailure":
-            call = call_of(payload, tool="toolName", args="toolArgs")
-            result = payload.get("toolResult")
-            text = words_of(result) or words_of({"error": payload.get("error")})
-            return (CallEnded(call, _ending(event, result, text), _TRAILER.sub("", text) or result),)
-        case "agentStop":
-            return (TurnOver(),)
-        case "sessionEnd":
-            return (SessionOver(name_of(payload.get("reason"))),)
-    return ()
-
-
-def _ending(event: str, result: object, text: str) -> Ending:
+def _ending(event: str, result: object, text: str, code: int | None) -> Ending:
     kind = name_of(result.get("resultType")) if isinstance(result, dict) else ""
     if kind in _NOT_MADE:
         return INTERRUPTED
-    code = code_in(_EXIT, text)
     if not code and (event == "postToolUseFailure" or kind == "failure"):
         return failure(text)
     return by_exit_code(text, code)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
+from ...history.importers.claude_code import is_spoken
 from ...history.importers.exit_codes import EXIT_CODE, PROCESS, by_exit_code, code_in
 from ...history.importers.results import GOOD, INTERRUPTED, Ending, ending_of, remark_of
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
@@ -124,20 +126,30 @@ class Answer(NamedTuple):
     pause: str = ""
 
 
-class Dialect(Protocol):
-    """How one agent speaks.
+class Dialect(ABC):
+    """How one agent speaks: its events, where its payloads hold what, and how it is answered.
+
+    The values here are those of most agents, whose payloads are flat and name their event.
 
     Attributes:
         agent: its name.
         can_ask: it can ask a person before a call; if not, a question is answered with a refusal.
         takes_context: events whose answers bring words to the model.
         takes_pause: events whose answers end the agent's loop; elsewhere only further calls can be refused.
+        sessions: fields that hold the id of the conversation; the first that is given counts.
+        tool: field that holds the name of a call's tool.
+        args: field that holds a call's arguments.
+        ids: fields that hold a call's id, as above; none where the agent has no ids.
     """
 
-    agent: str
-    can_ask: bool
-    takes_context: frozenset[str]
-    takes_pause: frozenset[str]
+    agent: ClassVar[str]
+    can_ask: ClassVar[bool] = False
+    takes_context: ClassVar[frozenset[str]]
+    takes_pause: ClassVar[frozenset[str]] = frozenset()
+    sessions: ClassVar[tuple[str, ...]] = ("session_id",)
+    tool: ClassVar[str] = "tool_name"
+    args: ClassVar[str] = "tool_input"
+    ids: ClassVar[tuple[str, ...]] = ()
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
         """Understand a payload; None for what is no hook of this agent.
@@ -147,14 +159,36 @@ class Dialect(Protocol):
             event: its name where the payload does not hold it.
             tail: reads the end of a log that the agent keeps, where only that tells how a call ended.
         """
+        session = first_name(payload, *self.sessions)
+        if not session:
+            return None
+        name = name_of(payload.get("hook_event_name")) or event
+        return Hook(
+            name,
+            session,
+            self.happened(name, payload, tail),
+            subagent=first_name(payload, "agent_id"),
+            folder=text_of(payload.get("cwd")),
+            model=name_of(payload.get("model")),
+        )
 
+    @abstractmethod
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """What an event tells, in order; nothing where it means nothing here."""
+
+    @abstractmethod
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into the agent's own form; empty where there is nothing to say."""
 
-
-def session_of(payload: Payload, *names: str) -> str:
-    """Id of the conversation; empty where there is none, and then the payload is no hook."""
-    return first_name(payload, *(names or ("session_id",)))
+    def call(self, payload: Payload) -> CallBegan:
+        """The call that a payload is about."""
+        name = name_of(payload.get(self.tool)) or "unknown"
+        return CallBegan(
+            name,
+            arguments_of(payload.get(self.args)),
+            " ".join(first_name(payload, *self.ids).split()) if self.ids else "",
+            service_of(name, payload.get("mcp_server") or payload.get("mcp_context")),
+        )
 
 
 def service_of(tool: str, given: Any = None) -> str:
@@ -164,17 +198,14 @@ def service_of(tool: str, given: Any = None) -> str:
     return told or (name_of(parts[1]) if len(parts) > 2 and parts[0] == "mcp" else "")
 
 
-def call_of(
-    payload: Payload, *, tool: str = "tool_name", args: str = "tool_input", ids: tuple[str, ...] = ()
-) -> CallBegan:
-    """The call that a payload is about."""
-    name = name_of(payload.get(tool)) or "unknown"
-    return CallBegan(
-        name,
-        arguments_of(payload.get(args)),
-        _one_line(first_name(payload, *ids)) if ids else "",
-        service_of(name, payload.get("mcp_server") or payload.get("mcp_context")),
-    )
+def prompted(text: str) -> tuple[Happening, ...]:
+    """A prompt; nothing where the agent's own client wrote it."""
+    return (Prompted(),) if is_spoken(text) else ()
+
+
+def code_of(value: Any) -> int | None:
+    """An exit code; None for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def duration_of(value: Any) -> float | None:
@@ -208,7 +239,3 @@ def without_process(response: Any) -> Any:
 
 def _message(value: Any) -> str:
     return text_of(value.get("message")) if isinstance(value, dict) else ""
-
-
-def _one_line(call_id: str) -> str:
-    return " ".join(call_id.split())

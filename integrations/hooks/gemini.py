@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 
-from ...history.importers.claude_code import is_spoken
 from ...history.importers.exit_codes import EXIT_CODE, by_exit_code, code_in
 from ...history.importers.results import Ending
 from ...history.importers.values import name_of, text_of
 from .dialect import (
     Answer,
     CallEnded,
+    Dialect,
     Happening,
-    Hook,
     Payload,
-    Prompted,
     ReadTail,
     SessionOver,
     TurnOver,
-    call_of,
     failure,
-    session_of,
+    prompted,
     without_process,
     words_of,
 )
@@ -28,20 +25,29 @@ from .dialect import (
 _HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
 
 
-class GeminiDialect:
+class GeminiDialect(Dialect):
     """Gemini CLI. A question without a person at the terminal makes it begin the whole run anew, so none is asked."""
 
     agent = "gemini"
-    can_ask = False
     takes_context = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
     takes_pause = frozenset({"AfterTool"})
 
-    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Understand a payload."""
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """What an event tells."""
         del tail
-        session = session_of(payload)
-        name = name_of(payload.get("hook_event_name")) or event
-        return Hook(name, session, _happened(name, payload), folder=text_of(payload.get("cwd"))) if session else None
+        match event:
+            case "BeforeAgent":
+                return prompted(_HOOK_CONTEXT.sub("", text_of(payload.get("prompt"))))
+            case "BeforeTool":
+                return (self.call(payload),)
+            case "AfterTool":
+                response = payload.get("tool_response")
+                return (CallEnded(self.call(payload), _ending(response), without_process(response)),)
+            case "AfterAgent":
+                return (TurnOver(text_of(payload.get("prompt_response"))),)
+            case "SessionEnd":
+                return (SessionOver(name_of(payload.get("reason"))),)
+        return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into words of Gemini CLI."""
@@ -51,22 +57,6 @@ class GeminiDialect:
         if answer.context:
             written["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": answer.context}
         return written
-
-
-def _happened(event: str, payload: Payload) -> tuple[Happening, ...]:
-    match event:
-        case "BeforeAgent":
-            return (Prompted(),) if is_spoken(_HOOK_CONTEXT.sub("", text_of(payload.get("prompt")))) else ()
-        case "BeforeTool":
-            return (call_of(payload),)
-        case "AfterTool":
-            response = payload.get("tool_response")
-            return (CallEnded(call_of(payload), _ending(response), without_process(response)),)
-        case "AfterAgent":
-            return (TurnOver(text_of(payload.get("prompt_response"))),)
-        case "SessionEnd":
-            return (SessionOver(name_of(payload.get("reason"))),)
-    return ()
 
 
 def _ending(response: object) -> Ending:

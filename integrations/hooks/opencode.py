@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...history.importers.exit_codes import by_exit_code
-from ...history.importers.results import GOOD, Ending
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
 from .dialect import (
     Answer,
     CallBegan,
     CallEnded,
+    Dialect,
     Happening,
     Hook,
     Payload,
@@ -19,62 +19,57 @@ from .dialect import (
     Said,
     SessionOver,
     TurnOver,
+    code_of,
     failure,
     service_of,
-    session_of,
 )
 
 
-class OpenCodeDialect:
+class OpenCodeDialect(Dialect):
     """OpenCode. Its hook for asking is never called, so what must be asked is refused."""
 
     agent = "opencode"
-    can_ask = False
     takes_context = frozenset({"tool.execute.after"})
     takes_pause = frozenset({"tool.execute.after"})
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
         """Understand what the plugin sends: the hook's name, its `input` and its `output`."""
-        del tail
         name = name_of(payload.get("hook_event_name")) or event
-        given, output = _object(payload.get("input")), _object(payload.get("output"))
-        session = session_of(given, "sessionID")
+        given = _object(payload.get("input"))
+        session = first_name(given, "sessionID")
         if not session:
             return None
-        model = _object(given.get("model"))
-        return Hook(
-            name,
-            session,
-            _happened(name, given, output),
-            folder=text_of(payload.get("directory")),
-            model=first_name(model, "modelID", "id"),
-        )
+        folder, model = text_of(payload.get("directory")), first_name(_object(given.get("model")), "modelID", "id")
+        return Hook(name, session, self.happened(name, payload, tail), folder=folder, model=model)
+
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """What an event tells."""
+        del tail
+        given, output = _object(payload.get("input")), _object(payload.get("output"))
+        match event:
+            case "chat.message":
+                return (Prompted(),)
+            case "tool.execute.before":
+                return (_call(given, output.get("args")),)
+            case "tool.execute.after":
+                text = text_of(output.get("output"))
+                ending = by_exit_code(text, code_of(_object(output.get("metadata")).get("exit")))
+                return (CallEnded(_call(given, given.get("args")), ending, text),)
+            case "event:message.part.updated":
+                return _failed_part(_object(given.get("part")))
+            case "text.complete":
+                return (Said(text_of(output.get("text"))),)
+            case "event:session.idle":
+                return (TurnOver(),)
+            case "event:session.deleted":
+                return (SessionOver("deleted"),)
+        return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
         """Put an answer into the words that the plugin understands."""
         del event
         named = {"refusal": answer.refusal or answer.question, "context": answer.context, "pause": answer.pause}
         return {name: text for name, text in named.items() if text}
-
-
-def _happened(event: str, given: Payload, output: Payload) -> tuple[Happening, ...]:
-    match event:
-        case "chat.message":
-            return (Prompted(),)
-        case "tool.execute.before":
-            return (_call(given, output.get("args")),)
-        case "tool.execute.after":
-            text = text_of(output.get("output"))
-            return (CallEnded(_call(given, given.get("args")), _ending(output, text), text),)
-        case "event:message.part.updated":
-            return _failed_part(_object(given.get("part")))
-        case "text.complete":
-            return (Said(text_of(output.get("text"))),)
-        case "event:session.idle":
-            return (TurnOver(),)
-        case "event:session.deleted":
-            return (SessionOver("deleted"),)
-    return ()
 
 
 def _failed_part(part: Payload) -> tuple[Happening, ...]:
@@ -88,11 +83,6 @@ def _failed_part(part: Payload) -> tuple[Happening, ...]:
 def _call(given: Payload, args: Any) -> CallBegan:
     tool = name_of(given.get("tool")) or "unknown"
     return CallBegan(tool, arguments_of(args), first_name(given, "callID"), service_of(tool))
-
-
-def _ending(output: Payload, text: str) -> Ending:
-    code = _object(output.get("metadata")).get("exit")
-    return by_exit_code(text, code) if isinstance(code, int) and not isinstance(code, bool) else GOOD
 
 
 def _object(value: Any) -> Payload:

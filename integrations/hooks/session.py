@@ -46,6 +46,9 @@ MAX_PIECES = 50
 MAX_SPOKEN = 100_000
 """Characters of an incomplete message that are kept."""
 
+SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stalled_turn", "stalled_call")}}}
+"""Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
+
 PAUSED = "trustfold: {}. Stop calling tools now; say what you were trying to do, and ask the user."
 
 
@@ -306,7 +309,7 @@ class HookSession:
     def _event(self, kind: str, at_ms: int | None = None, **fields: Any) -> None:
         if not self._begun:
             self._begun = True
-            self._event("session.started", reports_turn_ends=True)
+            self._event("session.started", settings=SETTINGS, reports_turn_ends=True)
         body = {
             "schema_version": "1.0",
             "id": new_id(self._at),

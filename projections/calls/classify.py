@@ -124,6 +124,12 @@ _GENERIC = frozenset(
 )
 """Names of errors that say only that a tool or command said no."""
 
+TOOL_ERROR = "ToolError"
+"""Name of a failure that the tool of an MCP server reports by `isError`."""
+
+_OF_TOOLS = frozenset({TOOL_ERROR, "ToolException", "ToolExecutionError"})
+"""Classes that clients of MCP servers raise for such a result."""
+
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
 
@@ -382,6 +388,17 @@ def is_plain_answer(failure: Failure) -> bool:
     if "Error" in message or "Exception" in message:
         names += _EXCEPTION.findall(message)[:1]
     return all(_by_type(name) is None or _is_generic(name) for name in names)
+
+
+def reported_by_tool(failure: Failure) -> Failure:
+    """The failure that the result of an MCP server's tool reports, under the name by which clients raise it."""
+    code = failure.type if exit_code_of(failure.type) else failure.code or failure.type
+    return failure._replace(type=TOOL_ERROR, code=code)
+
+
+def is_of_tool(name: str) -> bool:
+    """Whether an error type says that a tool reported the failure itself, so that who runs the tool has answered."""
+    return name.rsplit(".", 1)[-1] in _OF_TOOLS
 
 
 @lru_cache(maxsize=2048)

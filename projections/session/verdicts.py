@@ -20,7 +20,9 @@ from ..calls.classify import (
     exit_code_in,
     failure_in_result,
     is_exception,
+    is_of_tool,
     is_plain_answer,
+    reported_by_tool,
     speaks_of_security,
     text_of_result,
 )
@@ -48,6 +50,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         neutral: the word is neutral.
         risky: a security failure of the lesser level.
         answered: a `validation` failure that names no fault: the tool said no.
+        reached: the tool of an MCP server reports the failure, so that the server itself has answered.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -60,6 +63,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     neutral: bool = False
     risky: bool = False
     answered: bool = False
+    reached: bool = False
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
@@ -79,6 +83,8 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         )
     else:
         failure = failure_in_result(parsed)
+        if failure is not None and call.kind == "mcp":
+            failure = reported_by_tool(failure)
     if status is Status.SUCCESS and failure is None:
         danger, result = _danger_of_success(call, rules), _result(event, raw, parsed)
         if danger is None and not event.from_cache:
@@ -96,7 +102,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
     override = (error.severity or None) if error else None
     runs: Runs = call.runs  # type: ignore[assignment]
-    if runs == "code" and call.kind == "mcp" and is_exception(failure.type):
+    if runs == "code" and call.kind == "mcp" and is_exception(failure.type) and not is_of_tool(failure.type):
         runs = ""  # the client names it: the server broke, not the program that it ran
     severity = classify(
         failure,
@@ -119,6 +125,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     )
     risky = override is None and severity is Severity.SECURITY and not dangerous
     answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
+    reached = call.kind == "mcp" and is_of_tool(failure.type)
     return Verdict(
         "failure",
         severity,
@@ -128,6 +135,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         failed=True,
         risky=risky,
         answered=answered,
+        reached=reached,
     )
 
 
@@ -168,6 +176,7 @@ def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, A
         "recovery_mode": rules.trust.recovery_mode if state.overrides else None,
         "risky": verdict.risky,
         "answered": verdict.answered,
+        "reached": verdict.reached,
         "models": state.models if verdict.failed else None,
     }
 

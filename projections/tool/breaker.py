@@ -8,6 +8,7 @@ longer.
 
 Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
 found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
+So does whatever the tool of an MCP server reports as a result (docs/decisions/0084-what-a-servers-tool-reports.md).
 
 The circuit of a tool that has fine keys opens only while `SPREAD` of them fail: one command that crashes all the time
 says nothing about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
@@ -179,7 +180,7 @@ def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
         return False, False, False
     if outcome.verdict == "success":
         return False, True, True
-    failed = outcome.severity in HEALTH_FAILURES
+    failed = outcome.severity in HEALTH_FAILURES and not outcome.reached
     return failed, True, failed
 
 

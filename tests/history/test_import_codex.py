@@ -119,7 +119,7 @@ def test_an_exit_code_in_json_is_left_to_the_folds() -> None:
                 "result": {"Ok": {"isError": True, "content": [{"type": "text", "text": "down"}]}},
             },
             "down",
-            ("error", "tool_error"),
+            ("error", "ToolError"),
         ),
         ({"type": "mcp_tool_call_end", "result": {"Err": "timed out"}}, "x", ("error", "tool_error")),
         ({"type": "mcp_tool_call_end", "result": {"Ok": {"content": []}}}, "x", ("success", None)),

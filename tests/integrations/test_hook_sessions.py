@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from hook_kit import START_MS, STEP_MS, Conversation
 from trustfold.integrations.hooks.session import Verdict
+from trustfold.projections.local import LocalTopology
 from trustfold.schemas.codec import decode_decision
 from trustfold.schemas.decisions import NudgeIssued
 from trustfold.schemas.event_base import epoch_ms
+from trustfold.schemas.rules import Rules
 
 
 def base(event: str, **fields: Any) -> dict[str, Any]:
@@ -72,6 +74,19 @@ def test_a_start_is_held_until_the_call_ends(claude: Conversation) -> None:
     start, finish = claude.events[-2:]
     assert (start["type"], finish["type"], finish["duration_ms"]) == ("tool_call.started", "tool_call.finished", 40)
     assert time_of(finish) - time_of(start) == 40
+
+
+def test_a_long_call_or_a_person_who_thinks_is_no_stall(claude: Conversation) -> None:
+    """Between two hooks a command runs, or a person is asked, for as long as it takes: nobody is nudged or paused."""
+    claude.hook(bash("PreToolUse"))
+    topology = LocalTopology(Rules())
+    topology.feed("events", [json.dumps(event).encode() for event in claude.events])
+    claude.now_ms += 3_600_000
+    outputs = topology.tick(claude.now_ms)
+    claude.events.clear()
+    claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}))
+    outputs += topology.feed("events", [json.dumps(event).encode() for event in claude.events])
+    assert [output.type for output in outputs if output.topic in {"patterns", "nudges"}] == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from command_line import environment
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.guard.testing import guard_for_tests, published, set_state
+from trustfold.integrations import mcp_proxy
 from trustfold.integrations.mcp_proxy import SETTINGS, McpProxy
 from trustfold.integrations.mcp_upstream import Upstream, UpstreamGone, lines_of
 
@@ -234,6 +235,16 @@ async def test_a_pause_stops_one_call_with_its_reason() -> None:
         assert "isError" not in (await client.call(2))["result"]
 
 
+async def test_the_same_call_after_a_while_is_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy lives for days, and is not told that its user has spoken: silence stands for it."""
+    monkeypatch.setattr(mcp_proxy, "QUIET_S", 0.0)
+    async with Client() as client:
+        answers = [await client.call(number, n=1) for number in range(8)]
+        assert [texts(answer) for answer in answers] == [["ok"]] * 8
+        kinds = [event["type"] for event in published(client.guard)]
+        assert kinds.count("user.message") == 7
+
+
 async def test_shadow_changes_nothing() -> None:
     """Blocked, nudged, paused: everything passes, and is published."""
     async with Client(shadow=True) as client:
@@ -274,6 +285,20 @@ async def test_a_cancelled_call_is_neither_good_nor_bad() -> None:
         assert client.server.heard[-1] == line
         await until(lambda: bool(published(client.guard, "tool_call.finished")))
         assert published(client.guard, "tool_call.finished")[0]["status"] == "cancelled"
+
+
+async def test_failed_results_never_open_the_servers_circuit() -> None:
+    """What a tool says of something behind it is an answer of the server; errors of the protocol are not."""
+    async with Client() as client:
+        failed = {"isError": True, "content": [{"type": "text", "text": "connect ECONNREFUSED 10.0.0.1:5432"}]}
+        client.server.answer = lambda _: {"result": failed}
+        for number in range(8):
+            await client.call(number, n=number)
+        assert not client.guard.view.records("breaker")
+        client.server.answer = lambda _: {"error": {"code": -32000, "message": "Connection reset by peer"}}
+        for number in range(8, 13):
+            await client.call(number, n=number)
+        assert [one.state for one in client.guard.view.records("breaker")] == ["open"]
 
 
 async def test_errors_of_the_protocol_pass_and_count() -> None:

@@ -65,6 +65,13 @@ def test_each_call_has_its_command_and_its_pair(agent: str) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+def test_the_same_failure_twice_is_the_same(agent: str) -> None:
+    """Numbers that an agent's client writes behind the output, of processes or shells, set no two failures apart."""
+    first, second, _ = (event for event in played(agent).events if event["type"] == "tool_call.finished")
+    assert (first["error"], first.get("result")) == (second["error"], second.get("result"))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_what_the_model_said_is_told_once(agent: str) -> None:
     """Each message is one event, also where the agent tells its last one again at the end of the turn."""
     texts = [event["text"] for event in played(agent).events if event["type"] == "model.text"]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +24,7 @@ from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected,
 from trustfold.integrations.json_text import parse
 from trustfold.schemas.errors import ConfigError
 from trustfold.surfaces.connect import BACKUP, Connections
+from trustfold.surfaces.service import UserService, unit_text
 
 LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
@@ -61,7 +67,7 @@ def test_connect_and_remove_leave_every_byte(
         assert comment.strip().encode() in once
         assert not connections.write(agent, file, LINK, shared=shared)
         assert file.read_bytes() == once
-        assert connections.faults() == [(agent, str(file), "")]
+        assert [one[:2] for one in connections.faults((LINK.address, LINK.token))] == [(agent, str(file))]
         assert connections.remove(agent, file)
         assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (before, mode)
         assert [one.name for one in file.parent.iterdir()] == ["settings.json"]
@@ -195,14 +201,19 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
 
     done = trustfold("connect", "claude", cwd=place, env=home)
     assert (done.returncode, b"connected" in done.stderr) == (0, True), done.stderr
+    assert b"twice" not in done.stderr
+    behind = {"command": "trustfold", "args": ["mcp-proxy", "--", "x"]}
+    (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": behind}}))
     again = trustfold("connect", "claude", cwd=place, env=home)
     assert b"connected already" in again.stderr
+    assert b".mcp.json) and reports its calls by hooks as well: they count twice" in again.stderr
     assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in (tmp_path / "data" / "trustfold").iterdir())
 
     document = json.loads(trustfold("status", "--json", cwd=place, env=home).stdout)
     assert document["source"] == str(tmp_path / "data" / "trustfold" / "trustfold.sqlite")
     lines = trustfold("doctor", cwd=place, env=home).stdout.decode()
     assert "agent hooks: claude" in lines
+    assert "count twice" in lines
     (tmp_path / ".claude" / "settings.json").write_text('{"disableAllHooks": true}')
     assert "our entries are gone" in trustfold("doctor", cwd=place, env=home).stdout.decode()
     (tmp_path / ".claude" / "settings.json").unlink()
@@ -213,6 +224,60 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert b"stopped" in trustfold("up", "--stop", cwd=place, env=home).stderr
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
+
+
+HERE = Link("127.0.0.1:8321", "secret-token", Path("/"), sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("agent", "link", "word"),
+    [
+        ("claude", HERE, ""),
+        ("claude", replace(HERE, address="127.0.0.1:8322"), "another server"),
+        ("claude", replace(HERE, token="older"), "another server or token"),
+        ("codex", replace(HERE, python="/nowhere/python"), "/nowhere/python"),
+        ("cursor", HERE, CLIENT),
+        ("copilot", HERE, CLIENT),
+    ],
+)
+def test_hooks_that_lead_nowhere_are_named(agent: str, link: Link, word: str, tmp_path: Path) -> None:
+    """After a change of port, of token or of the installation the entries are there, and reach nobody."""
+    connections = Connections(tmp_path)
+    connections.write(agent, tmp_path / "hooks.json", link, shared=False)
+    ((found, _, fault),) = connections.faults((HERE.address, HERE.token))
+    assert found == agent
+    assert word in fault
+    assert bool(fault) == bool(word)
+
+
+def test_who_connects_at_the_same_time_agrees(tmp_path: Path) -> None:
+    """Tokens, address and records of connections are one, however many begin at once."""
+    services = [UserService({"XDG_DATA_HOME": str(tmp_path)}) for _ in range(8)]
+    files = [tmp_path / f"{number}.json" for number in range(8)]
+
+    def begin(service: UserService, file: Path) -> str:
+        service.prepare()
+        Connections(service.home).write("claude", file, LINK, shared=False)
+        return service.token
+
+    with ThreadPoolExecutor(8) as pool:
+        tokens = set(pool.map(begin, services, files))
+    assert tokens == {services[0].token}
+    assert set(Connections(services[0].home).known()) == set(map(str, files))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed here")
+@pytest.mark.parametrize("odd", ["plain", "with space", "100%n", 'quo"te', "back\\slash", "$HOME", "\u00fcn\u00ef"])
+def test_systemd_understands_the_unit_whatever_the_path(odd: str, tmp_path: Path) -> None:
+    """What stands in a path means nothing else in the unit: the command gets the path as it is."""
+    unit = tmp_path / "trustfold.service"
+    echo = [shutil.which("echo") or "echo", str(tmp_path / odd)]
+    unit.write_text(unit_text(tmp_path / odd / "service.env", echo))
+    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(["systemd-analyze", "--user", "verify", unit], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    command = next(line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")).partition("=")[2]
+    assert [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(command)] == echo
 
 
 def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) -> None:

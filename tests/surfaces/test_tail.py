@@ -190,6 +190,24 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     assert follower.ids() == AT_ONCE["codex"]
 
 
+def test_a_session_that_hooks_report_is_left_out(tmp_path: Path) -> None:
+    """An agent that is connected and whose log is followed counts once; other sessions of it are published."""
+    lines = WHOLE["codex"]
+    session = "codex-1"
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(lines)
+    (tmp_path / "other.jsonl").write_bytes(lines.replace(session.encode(), b"another"))
+    with up("--store", "store.sqlite", cwd=tmp_path) as server:
+        hook = {"hook_event_name": "UserPromptSubmit", "session_id": session, "prompt": "go", "cwd": "/"}
+        assert server.request("POST", "/hooks/codex", orjson.dumps(hook))[0] == 200
+        env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+        command = ("tail", log, tmp_path / "other.jsonl", "--url", server.url, "--once", "--from-start")
+        done = trustfold(*command, cwd=tmp_path, env=env)
+    count = len(AT_ONCE["codex"])
+    assert f"left out: {count} events of sessions that hooks report".encode() in done.stderr
+    assert f"{count} events published".encode() in done.stderr
+
+
 def test_published_to_a_running_server_once(tmp_path: Path) -> None:
     """The command, twice over a growing log; nobody else may follow for the same place at the same time."""
     log = tmp_path / "log.jsonl"

@@ -17,5 +17,5 @@ def check_examples(heading: str) -> None:
     assert pairs
     assert len(pairs) == section.count("```python")
     for program, expected in pairs:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
         assert done.stdout == expected, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from story import Story
@@ -51,6 +52,35 @@ def test_half_of_ten_measured_calls_open() -> None:
     assert story.works(TOOL).circuit(KEY) == []
     assert story.fails(TOOL).circuit(KEY) == [("closed", "open")]
     assert story.decided("breaker.changed")["failure_rate"] == 0.5
+
+
+SERVER_TOOL = "mcp__files__read"
+
+
+OF_THE_TOOL = (
+    {"result": {"isError": True, "content": [{"type": "text", "text": "503 Service Unavailable"}]}},
+    {"result": None, "status": "error", "error": {"type": "ToolError", "message": "503 Service Unavailable"}},
+    {"result": None, "status": "error", "error": {"type": "mcp.ToolException", "severity": "server_error"}},
+)
+"""How it is told that the tool of an MCP server reports a failure."""
+
+
+@pytest.mark.parametrize("told", OF_THE_TOOL)
+def test_what_a_servers_tool_reports_leaves_the_servers_circuit_closed(told: dict[str, Any]) -> None:
+    """The server has answered; what its tool says counts for trust."""
+    story = Story()
+    for _ in range(10):
+        story.finished(story.started(SERVER_TOOL), SERVER_TOOL, **told)
+    assert story.circuit("service:files") == []
+    assert story.decided("trust.changed")["to"] == "escalated"
+
+
+def test_an_answer_of_a_servers_tool_ends_a_run_of_lost_calls() -> None:
+    """A server that does not answer opens its circuit; one that answers now and then is there."""
+    story = Story().fails(SERVER_TOOL, with_="", message="MCP error -32001: Request timed out", times=4)
+    story.finished(story.started(SERVER_TOOL), SERVER_TOOL, **OF_THE_TOOL[0])
+    assert story.fails(SERVER_TOOL, with_="transient", times=4).circuit("service:files") == []
+    assert story.fails(SERVER_TOOL, with_="transient").circuit("service:files") == [("closed", "open")]
 
 
 def test_old_failures_are_forgotten() -> None:

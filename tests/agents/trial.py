@@ -1,0 +1,114 @@
+"""One agent in a home and a project of its own: installed, started, and given our commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fake_model import FakeModel
+from programs import Program
+
+ROOT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trustfold-agents"
+PACKAGES = ROOT / "packages"
+PATIENCE = 600
+SCRIPTS = {
+    "release": 'echo "release: $1: Permission denied" >&2; exit 1',
+    "look": "echo nothing new",
+    "launch": "echo launched > launched",
+}
+
+
+class Failed(Exception):
+    """Something is not as it should be."""
+
+
+def install(program: Program, packages: Path) -> str:
+    """Install a program; returns why it cannot be, empty where it could."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return "npm is not installed here"
+    if not start_of(program, packages)[-1].exists():
+        packages.mkdir(parents=True, exist_ok=True)
+        (packages / "package.json").exists() or (packages / "package.json").write_text('{"private": true}')
+        words = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", program.package]
+        done = subprocess.run(words, cwd=packages, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"npm cannot install {program.package}: {done.stderr.strip()[-200:]}"
+    return "" if start_of(program, packages)[-1].exists() else f"{program.package} holds no program for this machine"
+
+
+def start_of(program: Program, packages: Path) -> list[Path]:
+    """What starts a program."""
+    *runner, file = program.command
+    return [*map(Path, runner), packages / "node_modules" / file]
+
+
+class Trial:
+    """One program in a home of its own."""
+
+    def __init__(self, program: Program, packages: Path) -> None:
+        self.program = program
+        self.home = ROOT / "homes" / program.name
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.project = self.home / "project"
+        self.project.mkdir(parents=True)
+        self._start = [str(one) for one in start_of(program, packages)]
+        kept = ("PATH", "LANG", "TERM", "TMPDIR")
+        self.environ = {name: os.environ[name] for name in kept if name in os.environ} | {
+            "HOME": str(self.home),
+            "XDG_DATA_HOME": str(self.home / ".local" / "share"),
+            "NO_COLOR": "1",
+        }
+        subprocess.run(["git", "init", "-q"], cwd=self.project, check=True, env=self.environ)
+        for name, text in SCRIPTS.items():
+            (self.project / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self.project / name).chmod(0o755)
+        self.settings = self.home / program.settings[0]
+        self.settings.parent.mkdir(parents=True, exist_ok=True)
+        if program.settings[1]:
+            self.settings.write_text(program.settings[1])
+
+    def trustfold(self, *words: str) -> str:
+        """Run one of our commands; returns what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "trustfold", *words],
+            cwd=self.project,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if done.returncode:
+            raise Failed(f"trustfold {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def run(self, model: FakeModel) -> tuple[int, float, str]:
+        """Let the program work; returns its exit code, its seconds and what it printed."""
+
+        def told(text: str) -> str:
+            return text.replace("@model@", model.url).replace("@home@", str(self.home))
+
+        for name, text in self.program.others.items():
+            (self.home / name).write_text(told(text))
+        began = time.monotonic()
+        with subprocess.Popen(
+            [*self._start, *self.program.words],
+            cwd=self.project,
+            env=self.environ | {name: told(value) for name, value in self.program.environ.items()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, _ = process.communicate()
+                raise Failed(f"it did not end within {PATIENCE} s: {said[-500:]}") from None
+        return process.returncode, time.monotonic() - began, said
