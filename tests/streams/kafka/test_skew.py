@@ -1,4 +1,4 @@
-"""Two worker processes with backlogs of different hours: the one that is ahead waits until the other is no longer behind.
+"""Two worker processes with backlogs of different hours: the one ahead waits until the other is no longer behind.
 
 That it waits no longer than it is told to is a matter of test_order.py.
 """
