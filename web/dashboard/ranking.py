@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 WORDS = ("blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering", "stale", "ok", "handled")
 """What a place is called, worst first. `handled`: a person has seen to it; shown only when asked for."""
 
-TROUBLE = frozenset(WORDS[:8])
+TROUBLE = WORDS[:8]
 """Words of what needs, or may need, a person."""
 
 RANK = {word: number for number, word in enumerate(WORDS)}
@@ -71,7 +71,7 @@ def place_of(key: str, record: Record, now_ms: int) -> Place | None:
 
 def subject_of(key: str) -> str:
     """Tool, service or tier that a key is about: `bash` for `bash|command=git` and `tool:bash`."""
-    return tool_of_key(key.removeprefix("tool:"))
+    return key.removeprefix("tool:") if key.startswith("tool:") else tool_of_key(key)
 
 
 def _trust(record: Record, _now_ms: int) -> tuple[str, int]:
