@@ -31,6 +31,9 @@ LOOK_S = 1.0
 LONGEST_WAIT_S = 30.0
 """Longest pause between two attempts to publish, while nobody answers."""
 
+ANSWER_S = 20.0
+"""Longest wait for brokers to take a piece of a log; the producer itself would wait for ever."""
+
 Publish = Callable[[Sequence[bytes]], int]
 """Publishes events and returns how many of them were refused."""
 
@@ -157,7 +160,8 @@ def _to_kafka(bootstrap: str) -> Publish:
 
     def publish(events: Sequence[bytes]) -> int:
         with reaching_kafka(target.kafka):
-            return asyncio.run(send(target.kafka, iter(events), topic="events")).refused
+            sending = send(target.kafka, iter(events), topic="events")
+            return asyncio.run(asyncio.wait_for(sending, ANSWER_S)).refused
 
     return publish
 

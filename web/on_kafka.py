@@ -23,8 +23,7 @@ from .dashboard.routes import dashboard_routes
 
 def make_app(source: KafkaSource, roles: Roles) -> Starlette:
     """The application; while it runs it follows the topics of `source`."""
-    hub, sign_ins = Hub(), SignIns(roles)
-    source.board.listeners.append(hub.tell)
+    hub, sign_ins = Hub(source.board), SignIns(roles)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

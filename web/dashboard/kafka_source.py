@@ -220,6 +220,8 @@ class KafkaSource:
             else:
                 if written is not None and self._standing.ends[events] > written:
                     self._seen(time.time_ns() // 1_000_000)
+                    # which sessions have grown is on the topic alone; their pages look for themselves
+                    self.board.tell({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
                 written = self._standing.ends[events]
             await asyncio.sleep(LOOK_S)
 
