@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from .output import TookTooLong, Unreachable
 try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
-    from ..streams.kafka.access import LACKING, Denied, lacking, unreachable
+    from ..streams.kafka.access import LACKING, Denied, lacking, run_client, unreachable
     from ..streams.kafka.records import TIMEOUT_S, Sent, Stored, command_key, places_at, read, write
     from ..streams.kafka.settings import KafkaSettings
 except ImportError as missing:
@@ -23,12 +22,12 @@ except ImportError as missing:
     ) from missing
 
 __all__ = [
+    "TIMEOUT_S",
     "KafkaSettings",
     "Sent",
     "Stored",
     "command_key",
     "places_at",
-    "reaching_kafka",
     "read",
     "run",
     "write",
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
+def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
     """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused. Outside of event loops."""
     quiet = logging.getLogger("aiokafka")
     if not logging.getLogger().handlers:
@@ -54,7 +53,7 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
     except KafkaConnectionError as error:
-        told = asyncio.run(unreachable(settings))
+        told = run_client(unreachable(settings))
         if isinstance(told, Denied):
             raise told from error
         raise Unreachable(str(told)) from error
@@ -66,5 +65,5 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
 
 def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that speaks to Kafka to its end, with errors in our words."""
-    with reaching_kafka(settings):
-        return asyncio.run(work)
+    with _reaching_kafka(settings):
+        return run_client(work)

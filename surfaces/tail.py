@@ -31,9 +31,6 @@ LOOK_S = 1.0
 LONGEST_WAIT_S = 30.0
 """Longest pause between two attempts to publish, while nobody answers."""
 
-ANSWER_S = 20.0
-"""Longest wait for brokers to take a piece of a log; the producer itself would wait for ever."""
-
 Publish = Callable[[Sequence[bytes]], int]
 """Publishes events and returns how many of them were refused."""
 
@@ -152,16 +149,15 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
 def _to_kafka(bootstrap: str) -> Publish:
     import asyncio
 
-    from .kafka_log import reaching_kafka
+    from .kafka_log import TIMEOUT_S, run
     from .kafka_target import KafkaTarget
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
     def publish(events: Sequence[bytes]) -> int:
-        with reaching_kafka(target.kafka):
-            sending = send(target.kafka, iter(events), topic="events")
-            return asyncio.run(asyncio.wait_for(sending, ANSWER_S)).refused
+        sending = send(target.kafka, iter(events), topic="events")
+        return run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused  # the producer would wait for ever
 
     return publish
 
