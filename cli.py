@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("embedded:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
     "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
     "worker": ("kafka:worker", "Run a Kafka worker."),
+    "web": ("web:web", "Show the dashboard of workers on Kafka."),
     "topics": ("kafka:topics", "Create or check the Kafka topics."),
     "lag": ("lag:lag", "Show how far workers and recorders are behind."),
     "doctor": ("doctor:doctor", "Check everything trustfold needs here, and say what to do."),

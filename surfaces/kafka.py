@@ -43,8 +43,8 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
-    _run(settings, check_topics(settings))
-    click.get_current_context().exit(run_worker(settings, source, files=files))
+    checked = _run(settings, check_topics(settings))
+    click.get_current_context().exit(run_worker(settings, source, files=files, checked=checked))
 
 
 @click.group()

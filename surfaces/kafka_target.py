@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 import orjson
 
-from ..projections.calls.keys import scope_of_key
 from ..projections.rule_source import RuleSource
 from ..schemas.codec import encode
 from ..schemas.commands import Command
 from ..schemas.errors import TrustfoldError
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.levels import set_by
-from ..schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..schemas.settings import SettingsChanged
 from ..streams.embedded.topology import LogRecord
 from .kafka_letters import LetterBox
-from .kafka_log import KafkaSettings, Sent, Stored, read, run, write
+from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
 from .targets import Known, Letter, Overview, Record, Reloaded, Republished, Who
 
 
@@ -60,7 +58,7 @@ class KafkaTarget:
     def order(self, commands: Sequence[Command]) -> None:
         """Write commands; the workers apply them as they read them."""
         topic = self.kafka.topic("commands")
-        self._write([Sent(topic, record_key(command).encode(), encode(command)) for command in commands])
+        self._write([Sent(topic, command_key(command).encode(), encode(command)) for command in commands])
 
     def settings(self, who: Who) -> Known:
         """What the scopes of somebody set, by the `settings` topic."""
@@ -104,8 +102,3 @@ class KafkaTarget:
 
     def _write(self, records: Sequence[Sent]) -> None:
         run(self.kafka, write(self.kafka, records))
-
-
-def record_key(command: Command) -> str:
-    """Record key of a command: that of the outcomes it acts on (design 2, Topics)."""
-    return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"

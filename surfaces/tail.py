@@ -171,14 +171,17 @@ def _session_of(event: bytes) -> str:
 
 
 def _to_kafka(bootstrap: str) -> Publish:
-    from .kafka_log import run
+    import asyncio
+
+    from .kafka_log import TIMEOUT_S, run
     from .kafka_target import KafkaTarget
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
     def publish(events: Sequence[bytes]) -> Outcome:
-        return Outcome(run(target.kafka, send(target.kafka, iter(events), topic="events")).refused)
+        sending = send(target.kafka, iter(events), topic="events")
+        return Outcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # else it may wait for ever
 
     return publish
 

@@ -36,7 +36,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> signal.Signals:
-    """Serve until SIGINT or SIGTERM; requests under way finish, streams end. Returns the signal."""
+    """Serve until SIGINT or SIGTERM; requests under way finish, streams end by `app.state.end_streams`.
+
+    Returns the signal.
+    """
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_S, server_header=False,
         http=ImpatientProtocol,
@@ -59,7 +62,7 @@ async def _serve(server: _Server, app: Starlette, listener: socket.socket, ready
     def stop(number: signal.Signals) -> None:
         nonlocal received
         received = number
-        app.state.service.stop_following()
+        app.state.end_streams()
         server.should_exit = True
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -193,6 +193,7 @@ def make_app(
         lifespan=lifespan,
     )
     app.state.service = service
+    app.state.end_streams = service.stop_following
     return app
 
 

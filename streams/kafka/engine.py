@@ -82,6 +82,7 @@ class Engine:
         turned_at: monotonic time of the last turn of the event loop, within a second.
         durable_at: monotonic time at which everything that had been folded was durable last.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
+        recovering: whether a recovery is under way.
         stopping: whether the worker was asked to stop.
         failed: whether the worker is stopping because of a fault.
         reason: that fault and its remedy, one line.
@@ -124,6 +125,7 @@ class Engine:
         self._told_rules = ""
         self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
         self.turned_at = self.durable_at = time.monotonic()
+        self.recovering = False
         self.stopping = False
         self.failed = False
         self.reason = ""
@@ -274,12 +276,15 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """State of the worker: starting, recovering, running, rebalancing, stopping or failed."""
+        """State of the worker: starting, recovering, running, rebalancing, stopping or failed.
+
+        Asked in other threads too, so it reads only what is there: Faust would make a service for the thread that asks.
+        """
         if self.failed or self.stopping:
             return "failed" if self.failed else "stopping"
         if self._tenure is not None:
             return "running"
-        if self._app is not None and self._app.tables.recovery.in_recovery:
+        if self.recovering:
             return "recovering"
         return "rebalancing" if self._tenures else "starting"
 

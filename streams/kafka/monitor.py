@@ -89,18 +89,17 @@ class Monitor:
             engine.start_over(RuntimeError("the producer has ended by a fault"))
 
     def _look_at_waits(self) -> None:
-        engine, tables = self._engine, self._app.tables
+        engine = self._engine
         began = engine.checkpointer.began_at
-        recovering = tables.recovery.in_recovery
         quiet = engine.watch.lost_since is not None  # the reason has been reported
         self._wait(
             "group",
-            engine.tenure() is None and not recovering and not quiet,
+            engine.tenure() is None and not engine.recovering and not quiet,
             "waiting for the consumer group to hand out partitions",
         )
         self._wait(
             "recovery",
-            recovering and not quiet,
+            engine.recovering and not quiet,
             f"recovering: {engine.metrics.recovered_records:,} changelog records read so far",
         )
         self._wait(

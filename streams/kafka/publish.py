@@ -19,6 +19,7 @@ from ...schemas.errors import ConfigError
 from .access import unreachable, unseen
 from .inquiry import hidden
 from .outputs import partition_of
+from .records import closed
 from .settings import KafkaSettings
 
 REPORT_S = 0.5
@@ -165,13 +166,14 @@ class _Sender:
             raise unseen(self._settings, denied)
         raise ConfigError(f"topic {self._topic} does not exist; run `trustfold topics create`")
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            await self._flush()
-            while self._sent:
-                await self._collect()
+            if kind is None:
+                await self._flush()
+                while self._sent:
+                    await self._collect()
         finally:
-            await self._producer.stop()
+            await closed(self._producer.stop())
 
     async def add(self, key: bytes, value: bytes) -> None:
         partition = partition_of(key, self._partitions)

@@ -32,7 +32,6 @@ class BulkRecovery(Service):
 
     Attributes:
         completed: set once the first recovery is over; the app's own tasks start then.
-        in_recovery: whether one is under way.
     """
 
     mundane_level = "debug"
@@ -42,7 +41,6 @@ class BulkRecovery(Service):
         super().__init__(**kwargs)
         self.app = app
         self.completed = asyncio.Event()
-        self.in_recovery = False
         self._running: asyncio.Task[None] | None = None
 
     def begin(self, assigned: set[TP], generation: int) -> None:
@@ -50,7 +48,7 @@ class BulkRecovery(Service):
         if self.app.engine.stopping:
             log.info("generation %d is not taken: the worker stops", generation)
             return
-        self.in_recovery = True
+        self.app.engine.recovering = True
         self._running = asyncio.get_running_loop().create_task(
             self._recover(self._running, set(assigned), generation), name=f"recovery of generation {generation}"
         )
@@ -61,7 +59,7 @@ class BulkRecovery(Service):
         if running is not None and not running.done():
             running.cancel()
             await asyncio.wait([running], timeout=CANCEL_S)
-        self.in_recovery = False
+        self.app.engine.recovering = False
 
     async def on_stop(self) -> None:
         """End the recovery under way."""
@@ -85,7 +83,7 @@ class BulkRecovery(Service):
             engine.metrics.recoveries += 1
             log.info("ready in generation %d with %d stage partitions after %.2f s",
                      generation, len(engine.tasks), seconds)  # fmt: skip
-            self.in_recovery = False
+            engine.recovering = False
             self.completed.set()
             self.app.tables.on_actives_ready()
             self.app.tables.on_standbys_ready()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +45,7 @@ REFUSED = 2
 """Exit code: settings or topics are wrong, or no broker answered; nothing was started."""
 
 Started = Callable[[TrustfoldApp], None]
+Check = Callable[[], Coroutine[Any, Any, Sequence[Difference]]]
 
 
 def run_worker(
@@ -54,6 +55,7 @@ def run_worker(
     *,
     files: Files | None = None,
     on_started: Started | None = None,
+    checked: Sequence[Difference] | None = None,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
 
@@ -64,6 +66,7 @@ def run_worker(
         files: the files behind the rules, to be read again when they change.
         on_started: called once the first recovery is over, on the worker's event loop. Web servers and exporters
             start here; they find the engine and its metrics on the app.
+        checked: what `check_topics` has found a moment ago; None: the topics are checked first.
 
     Returns:
         STOPPED, FAILED or REFUSED; what happened is in the log.
@@ -72,7 +75,8 @@ def run_worker(
     watchdog = Watchdog(settings.stop_timeout, FAILED)
     make = partial(make_app, settings, rules, topology, files=files)
     try:
-        code = asyncio.run(_run(settings, make, topology, on_started, watchdog))
+        check = partial(check_topics, settings, topology) if checked is None else partial(_found, checked)
+        code = asyncio.run(_run(settings, make, check, on_started, watchdog))
     except TrustfoldError as error:
         log.critical("not started: %s", error)
         code = REFUSED
@@ -86,7 +90,7 @@ def run_worker(
 async def _run(
     settings: KafkaSettings,
     make: Callable[[], TrustfoldApp],
-    topology: Topology | None,
+    check: Check,
     on_started: Started | None,
     watchdog: Watchdog,
 ) -> int:
@@ -96,7 +100,7 @@ async def _run(
     pulse = loop.create_task(_beat(watchdog))
     stop = loop.create_task(asked.wait())
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
-    checking = loop.create_task(check_topics(settings, topology))
+    checking = loop.create_task(check())
     await asyncio.wait({checking, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not checking.done():
         return STOPPED
@@ -127,7 +131,11 @@ async def _run(
     return _code(app, failing)
 
 
-def _checked(checking: asyncio.Task[list[Difference]], settings: KafkaSettings) -> list[Difference]:
+async def _found(checked: Sequence[Difference]) -> Sequence[Difference]:
+    return checked
+
+
+def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettings) -> Sequence[Difference]:
     """What the check of the topics found.
 
     Raises:

@@ -44,7 +44,7 @@ def trustfold(
 
 @dataclass
 class Up:
-    """A running `trustfold up`."""
+    """A running `trustfold up` or `trustfold web`."""
 
     process: subprocess.Popen[str]
     url: str
@@ -95,12 +95,15 @@ class Up:
 def up(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, orders: bool = True) -> Iterator[Up]:
     """Start `trustfold up` on a free port, by default with orders from this machine; gone when the block is left."""
     allowed = ["--allow-local-orders"] if orders else []
+    with serving("up", "--port", "0", *allowed, *arguments, cwd=cwd, env=env) as server:
+        yield server
+
+
+@contextmanager
+def serving(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Up]:
+    """Start a command that serves and says where; gone when the block is left."""
     with subprocess.Popen(
-        [*COMMAND, "up", "--port", "0", *allowed, *map(str, arguments)],
-        cwd=cwd,
-        env=environment(env),
-        stderr=subprocess.PIPE,
-        text=True,
+        [*COMMAND, *map(str, words)], cwd=cwd, env=environment(env), stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
@@ -113,7 +116,7 @@ def _address(log: IO[str]) -> str:
     said = ""
     for line in log:
         said += line
-        found = re.search(r"trustfold is up at (http://\S+),", line)
+        found = re.search(r"(?:trustfold is up|the dashboard is) at (http://\S+),", line)
         if found:
             return found[1]
     raise AssertionError(f"trustfold did not come up: {said}")

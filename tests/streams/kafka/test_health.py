@@ -1,5 +1,6 @@
 """Health, metrics and logs of a worker: they tell the truth, to probes, to Prometheus and to people."""
 
+import asyncio
 import http.client
 import json
 import logging
@@ -22,6 +23,7 @@ from outage_kit import free_port, get, status
 from prometheus_client.parser import text_string_to_metric_families
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka import health
+from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.engine import Engine, _reason
 from trustfold.streams.kafka.gate import Tenure
 from trustfold.streams.kafka.health import STUCK_S, HealthServer, alive, ready
@@ -70,6 +72,17 @@ def test_a_worker_that_cannot_go_on_is_not_alive(engine: Engine) -> None:
     assert alive(engine) == ready(engine) == "the event loop is stuck"
     engine.failed, engine.reason = True, "topic x is gone"
     assert alive(engine) == "failed: topic x is gone"
+
+
+def test_a_probe_before_the_start_does_not_make_what_the_start_makes() -> None:
+    """Faust makes its services at their first use, for the thread that uses them; one of a probe's never starts."""
+
+    async def probed() -> bool:
+        app = make_app(KafkaSettings())
+        await asyncio.to_thread(lambda: [health.body(app.engine, ready(app.engine)), app.engine.state])
+        return app.tables.loop is asyncio.get_running_loop()
+
+    assert asyncio.run(probed())
 
 
 def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None:
@@ -182,7 +195,7 @@ def test_a_checkpoint_that_is_not_acknowledged_is_reported_after_ten_seconds(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Counted from its beginning; once, then every minute."""
-    monitor = Monitor(engine, SimpleNamespace(tables=SimpleNamespace(recovery=SimpleNamespace(in_recovery=True))))
+    monitor = Monitor(engine, SimpleNamespace())
     for age_s, told in ((9.0, 0), (11.0, 1), (12.0, 1)):
         engine.checkpointer.began_at = time.monotonic() - age_s
         monitor._look_at_waits()

@@ -12,7 +12,8 @@ from broker_kit.choice import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from local_kafka import LocalKafka
 from local_kafka_jars import Installation
-from outage_kit import administer, deny, free_port, last_line, paused, status
+from outage_kit import administer, deny, free_port, last_line, status
+from paused_broker import paused
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -23,7 +19,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from lane_harness import LaneHarness, Worker, run
-from local_kafka import LocalKafka
 
 
 def free_port() -> int:
@@ -80,15 +75,3 @@ def deny(bootstrap: str, kind: str, name: str) -> None:
     client = AdminClient({"bootstrap.servers": bootstrap})  # must outlive what it was asked for
     for done in client.create_acls([binding]).values():
         done.result(10)
-
-
-@contextlib.contextmanager
-def paused(kafka: LocalKafka) -> Iterator[None]:
-    """A broker that takes connections and says nothing."""
-    watcher = kafka._process.pid
-    number = int(Path(f"/proc/{watcher}/task/{watcher}/children").read_text().split()[0])
-    os.kill(number, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(number, signal.SIGCONT)

@@ -1,0 +1,208 @@
+"""Topics followed by one process that reads everything, outside of any group: what a dashboard shows.
+
+Each topic is read from its beginning or from its latest records on, then as it grows. A client that has lost its
+brokers just goes quiet, so they are asked every other second whether they are there; after an outage reading goes on
+where it was. A topic that was created anew is read from its beginning, and whoever listens is told to forget it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from ...schemas.errors import ConfigError, TrustfoldError
+from .access import LACKING, lacking, unreachable
+from .records import closed
+from .settings import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+ALL = -1
+"""Wanted of a topic: everything from its beginning."""
+
+WATCH_S = 2.0
+"""Seconds between two looks for the brokers."""
+
+ANSWER_S = 5.0
+"""Longest wait for an answer."""
+
+FIRST_PAUSE_S = 0.2
+LAST_PAUSE_S = 5.0
+"""Pauses between two attempts to connect; each is twice as long as the one before."""
+
+
+class Followed(NamedTuple):
+    """A record as it came.
+
+    Attributes:
+        topic: catalogue name.
+        partition: number.
+        offset: in the partition.
+        key: record key.
+        value: None for a tombstone.
+        timestamp: of the record, milliseconds.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    value: bytes | None
+    timestamp: int
+
+
+class Feed:
+    """Records of some topics.
+
+    Attributes:
+        complete: whether everything that stood in the topics at the first connection has been told.
+        lost_since: seconds since 1970 at which brokers were found not to answer; None while they do.
+        fault: why nothing is read, in words; empty while it is.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        wanted: Mapping[str, int],
+        tell: Callable[[Sequence[Followed]], None],
+        forget: Callable[[str], None],
+        turned: Callable[[], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            settings: how Kafka is reached.
+            wanted: catalogue names, and how many of the latest records of each partition to begin with, or `ALL`.
+            tell: takes records in the order of time, of a partition in the order of offsets.
+            forget: is told the catalogue name of a topic that was created anew.
+            turned: is called when brokers answer, or answer no more.
+        """
+        self.complete = False
+        self.lost_since: float | None = None
+        self.fault = "the topics are being read"
+        self._settings = settings
+        self._wanted = dict(wanted)
+        self._names = {settings.topic(name): name for name in wanted}
+        self._tell = tell
+        self._forget = forget
+        self._turned = turned
+        self._positions: dict[TopicPartition, int] = {}
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            consumer = AIOKafkaConsumer(
+                **self._settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest"
+            )
+            try:
+                await asyncio.wait_for(consumer.start(), 2 * ANSWER_S)
+                begun = await self._begin(consumer)
+                pause = FIRST_PAUSE_S
+                await self._read(consumer, begun)
+            except (KafkaError, OSError, TimeoutError, TrustfoldError) as error:
+                await self._lost(error)
+            finally:
+                await closed(consumer.stop())
+            await asyncio.sleep(pause)
+            pause = min(LAST_PAUSE_S, 2 * pause)
+
+    async def _begin(self, consumer: Any) -> dict[TopicPartition, int]:
+        """Put every partition to its place; returns the log ends of now.
+
+        Raises:
+            ConfigError: a topic is missing.
+        """
+        cluster = await asyncio.wait_for(consumer._client.fetch_all_metadata(), ANSWER_S)
+        if missing := [name for name in self._names if not cluster.partitions_for_topic(name)]:
+            raise ConfigError(f"there is no topic {missing[0]}; `trustfold topics create` makes it")
+        places = [TopicPartition(name, one) for name in self._names for one in cluster.partitions_for_topic(name)]
+        begins = await asyncio.wait_for(consumer.beginning_offsets(places), ANSWER_S)
+        ends: dict[TopicPartition, int] = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
+        for topic in {place.topic for place in places if self._positions.get(place, 0) > ends[place]}:
+            log.warning("topic %s was created anew; it is read from its beginning", topic)
+            self._positions = {place: at for place, at in self._positions.items() if place.topic != topic}
+            self._forget(self._names[topic])
+        consumer.assign(places)
+        for place in places:
+            most = self._wanted[self._names[place.topic]]
+            first = begins[place] if most == ALL else max(begins[place], ends[place] - most)
+            self._positions[place] = max(self._positions.get(place, first), begins[place])
+            consumer.seek(place, self._positions[place])
+        return ends
+
+    async def _read(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
+        """Tell what comes; what is there already of topics read by their latest records, in the order of time.
+
+        Raises:
+            KafkaError: a broker refuses.
+            TimeoutError: none answers.
+        """
+        early: list[Followed] = []
+        behind: dict[TopicPartition, int] | None = dict(ends)
+        watch = asyncio.create_task(self._watch(consumer))
+        try:
+            while not watch.done():
+                polled = await consumer.getmany(timeout_ms=200)
+                found = sorted(
+                    (self._followed(place, one) for place, records in polled.items() for one in records),
+                    key=lambda record: record.timestamp,
+                )
+                for place, records in polled.items():
+                    self._positions[place] = records[-1].offset + 1
+                if behind is not None:
+                    early += [one for one in found if self._wanted[one.topic] != ALL]
+                    found = [one for one in found if self._wanted[one.topic] == ALL]
+                    # the last records of a compacted partition may be gone: the position passes their offsets
+                    behind = {place: end for place, end in behind.items() if await consumer.position(place) < end}
+                    if not behind:
+                        found += sorted(early, key=lambda record: record.timestamp)
+                if found:
+                    self._tell(found)
+                if behind is not None and not behind:
+                    behind = None
+                    self._found()
+            watch.result()
+        finally:
+            watch.cancel()
+            await asyncio.wait([watch])
+
+    async def _watch(self, consumer: Any) -> None:
+        """Raise as soon as no broker answers, or a topic ends before the place that it was read to."""
+        places = list(self._positions)
+        while True:
+            await asyncio.sleep(WATCH_S)
+            ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
+            if any(self._positions[place] > end for place, end in ends.items()):
+                raise ConfigError("a topic was created anew")
+
+    def _followed(self, place: TopicPartition, record: Any) -> Followed:
+        key = (record.key or b"").decode(errors="replace")
+        return Followed(
+            self._names[place.topic], place.partition, record.offset, key, record.value, max(record.timestamp, 0)
+        )
+
+    def _found(self) -> None:
+        if self.lost_since is not None:
+            log.warning("a broker answers again after %.0f s", time.time() - self.lost_since)
+        self.complete, self.lost_since, self.fault = True, None, ""
+        self._turned()
+
+    async def _lost(self, error: BaseException) -> None:
+        if isinstance(error, KafkaConnectionError):
+            error = await unreachable(self._settings)
+        elif isinstance(error, LACKING):
+            error = lacking(self._settings, error)
+        told = str(error) if isinstance(error, TrustfoldError) else f"no broker of {self._settings.bootstrap} answers"
+        if self.fault != told:
+            log.warning("%s; nothing new is shown until that is over", told)
+        self.fault = told
+        if self.lost_since is None:
+            self.lost_since = time.time()
+        self._turned()

@@ -1,0 +1,173 @@
+"""Records read and written outside of any consumer group: whole topics and their ends, orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ...projections.calls.keys import scope_of_key
+from ...schemas.commands import Command
+from ...schemas.errors import ConfigError
+from ...schemas.outcomes import DEFAULT_WORKSPACE, US
+from .settings import KafkaSettings
+
+TIMEOUT_S = 30.0
+"""Seconds without a record, or without an acknowledgement, after which we give up."""
+
+STOP_S = 5.0
+"""Seconds that a client may take to close; a producer would wait for its broker for ever."""
+
+Places = Mapping[TopicPartition, int]
+"""An offset for each partition."""
+
+
+class Stored(NamedTuple):
+    """A record as it was read."""
+
+    partition: int
+    offset: int
+    key: str
+    value: bytes | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes]]
+
+    @property
+    def ref(self) -> str:
+        """Its place, for people and for asking for it again."""
+        return f"{self.partition}:{self.offset}"
+
+
+class Sent(NamedTuple):
+    """A record to write; `topic` is the real name."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+def command_key(command: Command) -> str:
+    """Record key of a command: that of the outcomes it acts on (design 2, Topics)."""
+    return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"
+
+
+async def read(
+    settings: KafkaSettings,
+    topic: str,
+    begin: Places | None = None,
+    *,
+    partitions: Collection[int] | None = None,
+    most: int | None = None,
+) -> tuple[list[Stored], dict[TopicPartition, int]]:
+    """Every record of a topic up to the end it has now, oldest first, and that end.
+
+    Args:
+        settings: how Kafka is reached.
+        topic: real name.
+        begin: where to begin; partitions that it does not name, and all without it, from their first record.
+        partitions: numbers of those to read; all without it.
+        most: how many of the latest records of a partition are read at most.
+
+    Raises:
+        ConfigError: there is no such topic.
+        TimeoutError: nothing came for TIMEOUT_S.
+    """
+    begin = begin or {}
+    async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S) as patience:
+        numbers = await partitions_of(settings, topic)
+        places = [TopicPartition(topic, number) for number in numbers if partitions is None or number in partitions]
+        consumer.assign(places)
+        firsts = await consumer.beginning_offsets(places)
+        ends = await consumer.end_offsets(places)
+        for place in places:
+            latest = 0 if most is None else ends[place] - most
+            consumer.seek(place, max(begin.get(place, 0), firsts[place], latest))
+        found: list[Stored] = []
+        while [place for place in places if await consumer.position(place) < ends[place]]:
+            for place, records in (await consumer.getmany(*places, timeout_ms=500)).items():
+                patience.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
+                found += [
+                    Stored(place.partition, one.offset, _text(one.key), one.value, one.timestamp, one.headers)
+                    for one in records
+                    if one.offset < ends[place]
+                ]
+        return sorted(found, key=lambda record: record.timestamp), ends
+
+
+async def places_at(settings: KafkaSettings, topic: str, since_ms: int) -> dict[TopicPartition, int]:
+    """Offset of the first record of each partition that is not older than a time; the end where there is none."""
+    async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S):
+        places = [TopicPartition(topic, number) for number in await partitions_of(settings, topic)]
+        ends = await consumer.end_offsets(places)
+        found = await consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+        return {place: at.offset if (at := found.get(place)) else ends[place] for place in places}
+
+
+async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
+    """Write records and wait until the brokers have acknowledged all of them.
+
+    Raises:
+        TimeoutError: they did not within TIMEOUT_S; some may have been written.
+    """
+    if not records:
+        return
+    arguments: dict[str, Any] = settings.client_arguments()
+    producer = AIOKafkaProducer(**arguments, acks="all", enable_idempotence=True)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await producer.start()
+            waiting = [
+                await producer.send(one.topic, one.value, key=one.key, headers=list(one.headers) or None)
+                for one in records
+            ]
+            await asyncio.gather(*waiting)
+    finally:
+        await closed(producer.stop())
+
+
+async def closed(stopping: Coroutine[Any, Any, None]) -> None:
+    """Wait for a client to close, but not for ever; one without a broker may end in a cancellation of its own."""
+    task = asyncio.ensure_future(stopping)
+    _, unfinished = await asyncio.wait({task}, timeout=STOP_S)
+    if unfinished:
+        task.cancel()
+    elif not task.cancelled():
+        task.exception()  # looked at, so that nobody complains
+
+
+@asynccontextmanager
+async def _consumer(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(**settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest")
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await consumer.start()
+        yield consumer
+    finally:
+        await closed(consumer.stop())
+
+
+async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
+    """Numbers of a topic's partitions.
+
+    Raises:
+        ConfigError: there is no such topic.
+    """
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        await admin.start()
+        every = await admin.describe_topics()  # naming one that is missing could make it
+    finally:
+        await admin.close()
+    for found in every:
+        if found["topic"] == topic and not found["error_code"]:
+            return [partition["partition"] for partition in found["partitions"]]
+    raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it")
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode(errors="replace")

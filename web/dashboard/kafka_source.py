@@ -1,0 +1,271 @@
+"""The data of a deployment on Kafka: public states and decisions followed, events looked up when a page asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import msgspec
+import orjson
+from aiokafka.errors import KafkaError
+
+from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
+from ...schemas.codec import encode
+from ...schemas.commands import Command
+from ...schemas.errors import TrustfoldError
+from ...schemas.events import Event
+from ...schemas.topics import TOPICS
+from ...streams.kafka.access import LACKING, lacking
+from ...streams.kafka.feed import ALL, Feed, Followed
+from ...streams.kafka.outputs import partition_of
+from ...streams.kafka.records import Sent, Stored, command_key, partitions_of, read, write
+from ...streams.kafka.settings import KafkaSettings
+from ...streams.kafka.standing import Standing, standing_of
+from .board import Board, Change, Record
+from .source import Freshness, Placed
+
+if TYPE_CHECKING:
+    from .recorded import Recorded
+
+log = logging.getLogger(__name__)
+
+FIRST_DECISIONS = 1_000
+"""Latest decisions of each partition that are read at the start."""
+
+MAX_DECISIONS = 20_000
+"""Decisions kept in memory; older ones are in the history alone."""
+
+LOOKED_THROUGH = 20_000
+"""Latest events of a partition among which those of a session are looked for."""
+
+LOOK_S = 5.0
+"""Seconds between two looks at how far the workers are."""
+
+PATIENCE_S = 10.0
+"""Longest wait for an order to be taken, and for events to be found."""
+
+_COMMANDS = TOPICS["commands"].types
+
+
+class _Kept(NamedTuple):
+    """A decision in memory, with what it is looked for by."""
+
+    place: int
+    id: str
+    session: str
+    value: bytes
+
+
+class KafkaSource:
+    """The `Source` of `trustfold web`; `run` follows the topics."""
+
+    def __init__(self, settings: KafkaSettings, history: Path | None = None) -> None:
+        """Prepare; nothing connects before `run`."""
+        self.board = Board()
+        self.history = history
+        self._settings = settings
+        self._recorded = _recorded(history) if history is not None else None
+        self._kept: list[_Kept] = []
+        self._newest_ms: int | None = None
+        self._standing: Standing | None = None
+        wanted = {"state": ALL} | dict.fromkeys(DECISION_TOPICS, FIRST_DECISIONS)
+        self._feed = Feed(settings, wanted, self._take, self._forget, self._turned)
+
+    @property
+    def name(self) -> str:
+        """The cluster and the names of its topics."""
+        return f"Kafka at {self._settings.bootstrap}, topics {self._settings.topic_prefix}*"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the states that stood in the topics at the start are on the board."""
+        return self._feed.complete
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        measuring = asyncio.create_task(self._measure())
+        try:
+            await self._feed.run()
+        finally:
+            measuring.cancel()
+            await asyncio.wait([measuring])
+            if self._recorded is not None:
+                self._recorded.close()
+
+    def freshness(self) -> Freshness:
+        """How new the board is, and why nothing new comes."""
+        feed, standing = self._feed, self._standing
+        behind = standing.behind if standing is not None else None
+        fault = feed.fault or None
+        if fault and feed.lost_since is not None and feed.complete:
+            fault = f"stale since {datetime.fromtimestamp(feed.lost_since, UTC):%H:%M:%S} UTC: {fault}"
+        elif not fault and behind and standing is not None and standing.members == 0:
+            fault = f"no worker runs in group {self._settings.app_id}; {behind:,} records wait"
+        return Freshness(self._newest_ms, behind, fault)
+
+    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
+        """Latest decisions, oldest first; those in memory."""
+        found: list[Placed] = []
+        for one in reversed(self._kept):
+            if len(found) >= limit:
+                break
+            if (not session or one.session == session) and (before is None or one.place < before):
+                found.append(Placed(one.place, orjson.loads(one.value)))
+        return found[::-1]
+
+    async def decision(self, decision_id: str) -> Placed | None:
+        """The decision of an id, out of memory or the history."""
+        for one in reversed(self._kept):
+            if one.id == decision_id:
+                return Placed(one.place, orjson.loads(one.value))
+        recorded = await self._recorded.decision(decision_id) if self._recorded is not None else None
+        return Placed(0, recorded) if recorded is not None else None
+
+    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
+        """Latest input events of a session, oldest first, out of its partition and the history.
+
+        Their offsets are those of the partition. Of the topic the latest `LOOKED_THROUGH` records are looked through.
+        """
+        found = {
+            one.offset: Placed(one.offset, orjson.loads(one.value or b"{}"))
+            for one in await self._latest("events", session)
+            if one.key == session and (before is None or one.offset < before)
+        }
+        if len(found) < limit and self._recorded is not None:
+            found = {one.offset: one for one in await self._recorded.events(session, before, limit)} | found
+        return [found[offset] for offset in sorted(found)][-limit:]
+
+    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
+        """Input events and orders of the given ids, oldest first."""
+        found: dict[str, Placed] = {}
+        for topic in ("events", "commands"):
+            for one in await self._latest(topic, session if topic == "events" else ""):
+                if (about := _about(one.value)).id in ids:
+                    found.setdefault(about.id, Placed(one.offset, orjson.loads(one.value or b"{}")))
+        if len(found) < len(ids) and self._recorded is not None:
+            missing = [name for name in ids if name not in found]
+            found = {str(one.record["id"]): one for one in await self._recorded.events_of(missing)} | found
+        return sorted(found.values(), key=lambda one: (str(one.record.get("time", "")), one.offset))
+
+    async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
+        """Write orders and events; the workers take them as they read them."""
+        if self._feed.lost_since is not None:
+            raise TrustfoldError(f"the order was not sent: {self._feed.fault}")
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await write(self._settings, [self._addressed(record) for record in records])
+        except LACKING as error:
+            raise lacking(self._settings, error) from error
+        except (KafkaError, OSError, TimeoutError) as error:
+            told = " ".join(str(error).split()) or f"no broker took it within {PATIENCE_S:g} s"
+            raise TrustfoldError(f"it is not known whether the order was taken: {told}") from error
+        return None
+
+    def _addressed(self, record: Command | Event) -> Sent:
+        value = encode(record)
+        if record.__struct_config__.tag in _COMMANDS:
+            return Sent(self._settings.topic("commands"), command_key(cast("Command", record)).encode(), value)
+        return Sent(self._settings.topic("events"), cast("Event", record).session_id.encode(), value)
+
+    # --- following ------------------------------------------------------------------------------------------------
+
+    def _take(self, records: Sequence[Followed]) -> None:
+        changes = []
+        for one in records:
+            if one.topic == "state":
+                changes.append(Change(one.topic, one.key, one.value))
+            elif one.value is not None:
+                place, about = _place_of(one), _about(one.value)
+                changes.append(Change(one.topic, one.key, one.value))
+                self._kept.append(_Kept(place, about.id, about.session_id, one.value))
+        self._kept.sort()  # what comes is in order of time nearly always, which costs little
+        del self._kept[:-MAX_DECISIONS]
+        self._seen(max(one.timestamp for one in records))
+        self.board.apply(changes)
+
+    def _forget(self, topic: str) -> None:
+        if topic == "state":
+            self.board.apply([Change("state", key, None) for key in self.board.states])
+        else:
+            self._kept.clear()
+
+    def _turned(self) -> None:
+        self.board.tell({"now": 1})
+
+    def _seen(self, at_ms: int) -> None:
+        self._newest_ms = max(self._newest_ms or 0, at_ms) or None
+
+    async def _measure(self) -> None:
+        """Look how far the workers are, until cancelled."""
+        events = self._settings.topic("events")
+        topics = list(map(self._settings.topic, STAGE_OF_TOPIC))
+        written: int | None = None
+        while True:
+            try:
+                if self._feed.lost_since is not None:
+                    raise TimeoutError  # noqa: TRY301 - handled as an answer that does not come
+                async with asyncio.timeout(PATIENCE_S):
+                    self._standing = await standing_of(self._settings, topics)
+                    if written is None:
+                        newest, _ = await read(self._settings, events, most=1)
+                        self._seen(max((one.timestamp for one in newest), default=0))
+            except (KafkaError, OSError, TimeoutError, TrustfoldError) as error:
+                log.debug("how far the workers are is not known: %r", error)
+                self._standing = None
+            else:
+                if written is not None and self._standing.ends[events] > written:
+                    self._seen(time.time_ns() // 1_000_000)
+                    # which sessions have grown is on the topic alone; their pages look for themselves
+                    self.board.tell({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
+                written = self._standing.ends[events]
+            await asyncio.sleep(LOOK_S)
+
+    # --- looking up -----------------------------------------------------------------------------------------------
+
+    async def _latest(self, topic: str, session: str = "") -> list[Stored]:
+        """Latest records of a topic, of a session's partition or of all; none while no broker answers."""
+        if self._feed.lost_since is not None:
+            return []
+        name = self._settings.topic(topic)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                numbers = await partitions_of(self._settings, name)
+                chosen = [partition_of(session.encode(), len(numbers))] if session else numbers
+                records, _ = await read(self._settings, name, partitions=chosen, most=LOOKED_THROUGH // len(chosen))
+        except (KafkaError, OSError, TimeoutError, TrustfoldError) as error:
+            log.debug("%s was not read: %r", name, error)
+            return []
+        return records
+
+
+def _recorded(history: Path) -> Recorded:
+    from .recorded import Recorded  # noqa: PLC0415 - an extra
+
+    return Recorded(history)
+
+
+class _About(msgspec.Struct):
+    id: str = ""
+    session_id: str = ""
+
+
+_decoder = msgspec.json.Decoder(_About)
+
+
+def _about(value: bytes | None) -> _About:
+    """Id and session of a record; empty where it has none."""
+    try:
+        return _decoder.decode(value or b"{}")
+    except msgspec.MsgspecError:
+        return _About()
+
+
+def _place_of(record: Followed) -> int:
+    """Place of a decision among those of all topics and partitions: by time, then in the order of its partition."""
+    topic = DECISION_TOPICS.index(record.topic)
+    return record.timestamp << 20 | topic << 18 | (record.partition & 0x3F) << 12 | record.offset & 0xFFF

@@ -1,0 +1,47 @@
+"""The application of `trustfold web`: the dashboard over the topics of a deployment, with the roles of `up`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import orjson
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..streams.embedded.access import Access
+from ..streams.embedded.sign_in import Roles, SignIns
+from .dashboard.kafka_source import KafkaSource
+from .dashboard.live import Hub
+from .dashboard.render import Site
+from .dashboard.routes import dashboard_routes
+
+
+def make_app(source: KafkaSource, roles: Roles) -> Starlette:
+    """The application; while it runs it follows the topics of `source`."""
+    hub, sign_ins = Hub(source.board), SignIns(roles)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        following = asyncio.create_task(source.run())
+        yield
+        following.cancel()
+        await asyncio.wait([following])
+
+    async def health(_request: Request) -> Response:
+        """200 while this process works, also without brokers: to start it again would not bring them back."""
+        fresh = source.freshness()
+        body = {"status": fresh.fault or "ok", "behind": fresh.behind, "newest_ms": fresh.newest_ms}
+        return Response(orjson.dumps(body), media_type="application/json")
+
+    app = Starlette(
+        routes=[Route("/healthz", health), *dashboard_routes(Site(source, sign_ins, hub))],
+        middleware=[Middleware(Access, roles=roles, sign_ins=sign_ins)],
+        lifespan=lifespan,
+    )
+    app.state.end_streams = hub.stop
+    return app
