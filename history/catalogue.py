@@ -8,7 +8,6 @@ what it was made from counts.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,14 +23,9 @@ from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
-from .files import YOUNG_S, data_files, source_of
+from .files import YOUNG_S
 from .filters import EVERYTHING, Filters, timestamp
-
-_SPECIAL = re.compile(r"([*?\[])")
-"""What a pattern of files would take for more than itself, in the name of a directory."""
-
-_NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
-"""Names of our files: what others have put beside them is not read."""
+from .places import NAMED, address_of, opened, pattern_of, surveyed
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 
@@ -49,7 +43,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory database over the files of one history, or of several as if they were one.
 
-    A record that is in several histories, by its id, counts in the first.
+    A record that is in several histories, by its id, counts in the first. A history is in a directory, or in an object
+    store that DuckDB's extension httpfs reads (`s3://BUCKET/…`).
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -84,6 +79,7 @@ def install(
         ConfigError: nothing is recorded there.
         HistoryError: the files cannot be read.
     """
+    opened(connection, _listed(roots))
     try:
         for statement in statements(roots, filters=filters, beside=beside):
             connection.execute(statement)
@@ -137,24 +133,27 @@ def statements(
     """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
 
     Raises:
-        ConfigError: nothing is recorded in one of the directories.
+        ConfigError: nothing is recorded in one of the places.
+        HistoryError: an object store cannot be read.
     """
-    places = {root: _pattern(root, beside) for root in _listed(roots)}
-    topics = {root: _topics(root) for root in places}
+    places = {root: pattern_of(root, beside) for root in _listed(roots)}
+    found = {root: surveyed(root) for root in places}
+    if any(map(address_of, places)):
+        yield "LOAD httpfs"
     yield "SET TimeZone = 'UTC'"
     yield _FILES.format(
-        patterns=", ".join(f"'{place}/' || pattern || '/date=*/{_NAMED}'" for place in places.values()), young=YOUNG_S
+        patterns=", ".join(f"'{place}/' || pattern || '/date=*/{NAMED}'" for place in places.values()), young=YOUNG_S
     )
     yield (
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"
     )
-    sources = " UNION ALL ".join(f"SELECT '{_quoted(source_of(root))}' AS source" for root in places)
+    sources = " UNION ALL ".join(f"SELECT '{_quoted(source)}' AS source" for _, source in found.values())
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _words("00")
     every = {
-        topic: _rows(topic, kind, [place for root, place in places.items() if topic in topics[root]])
+        topic: _rows(topic, kind, [place for root, place in places.items() if topic in found[root][0]])
         for topic, kind in _KINDS.items()
     }
     for topic, rows in every.items():
@@ -174,25 +173,6 @@ def _listed(roots: Path | Sequence[Path]) -> list[Path]:
     return [roots] if isinstance(roots, Path) else list(dict.fromkeys(roots))
 
 
-def _topics(root: Path) -> set[str]:
-    topics = {file.topic for file in data_files(root)}
-    if topics:
-        return topics
-    if root.exists() and not root.is_dir():
-        raise ConfigError(f"{root}: is a file; name the directory that `trustfold record` writes (--history)")
-    if root.exists() and not os.access(root, os.R_OK | os.X_OK):
-        raise ConfigError(f"{root}: cannot be read; check the rights of the directory")
-    raise ConfigError(
-        f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
-    )
-
-
-def _pattern(root: Path, beside: Path | None) -> str:
-    """A directory as the beginning of a pattern of files in a text of SQL."""
-    path = str(root.absolute()) if beside is None else os.path.relpath(root.absolute(), beside)
-    return _quoted(_SPECIAL.sub(r"[\1]", path))
-
-
 def _quoted(text: str) -> str:
     return text.replace("'", "''")
 
@@ -205,7 +185,7 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
     parts += [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
-        f"FROM read_parquet('{place}/{topic}/date=*/{_NAMED}', "
+        f"FROM read_parquet('{place}/{topic}/date=*/{NAMED}', "
         "union_by_name = true, hive_partitioning = true, hive_types = {'date': 'DATE'}, filename = true) "
         f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
         for number, place in enumerate(places)
