@@ -17,8 +17,17 @@ LEAST = 6
 """Characters that a column of words keeps, where there are so many."""
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> Table:
-    """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times."""
+def table_of(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", *, width: int | None = None
+) -> Table:
+    """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times.
+
+    Args:
+        columns: their names; an underscore is shown as a blank.
+        rows: the rows.
+        title: stands above.
+        width: columns of characters to fit it into; those of the console unless given.
+    """
     kept = list(rows)
     shown = [[text(value) for value in row] for row in kept]
     names = [name.replace("_", " ") for name in columns]
@@ -27,7 +36,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str =
         is_number or any(isinstance(row[number], (date, timedelta)) for row in kept)
         for number, is_number in enumerate(numeric)
     ]
-    padding, widths = _fitting(names, shown, whole, console().width)
+    padding, widths = _fitting(names, shown, whole, width or console().width)
     table = Table(
         box=box.HORIZONTALS,
         pad_edge=False,

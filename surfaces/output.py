@@ -81,6 +81,14 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
     return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
+def rendered(shown: Any, width: int) -> str:
+    """What `console` would print with so many columns, as text."""
+    wide = _console(stderr=False, width=width)
+    with wide.capture() as captured:
+        wide.print(shown)
+    return captured.get()
+
+
 _COMMANDS = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (*range(9), *range(11, 32), *range(127, 160), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
