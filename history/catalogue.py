@@ -27,6 +27,9 @@ from .files import YOUNG_S
 from .filters import EVERYTHING, Filters, timestamp
 from .places import NAMED, address_of, opened, pattern_of, surveyed
 
+STORAGE = "v1.0.0"
+"""Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
+
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 
 
@@ -101,7 +104,7 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
     made = target.with_name(f".{target.name}.new")
     made.unlink(missing_ok=True)
     try:
-        with duckdb.connect(str(made)) as connection:
+        with duckdb.connect(str(made), config={"storage_compatibility_version": STORAGE}) as connection:
             if relative:
                 connection.execute(f"SET file_search_path = '{_quoted(str(target.absolute().parent))}'")
             install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
@@ -162,8 +165,8 @@ def statements(
         query = f"FROM ({rows}) WHERE {' AND '.join(conditions)}" if conditions else rows
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
-    latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"  # noqa: S608 - paths are quoted
-    until = timestamp(filters.until) if filters.until else latest
+    recorded = [place for root, place in places.items() if "events" in found[root][0]]
+    until = timestamp(filters.until) if filters.until else _latest(recorded)
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
     yield from _words("0[1-9]")
@@ -195,6 +198,14 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
         return query
     first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
     return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
+
+
+def _latest(places: Sequence[str]) -> str:
+    """Expression of the time of the last event, never later than now. A record that stands in two files does no harm."""
+    if not places:
+        return "NULL::TIMESTAMP"
+    patterns = ", ".join(f"'{place}/events/date=*/{NAMED}'" for place in places)
+    return f"(SELECT least(max(time), now()::TIMESTAMP) FROM read_parquet([{patterns}], union_by_name = true))"  # noqa: S608
 
 
 def _words(numbers: str) -> Iterator[str]:

@@ -66,7 +66,9 @@ _HINTS = {301: "; check AWS_REGION", 400: _REFUSED, 401: _REFUSED, 403: _REFUSED
 def unreachable(error: Exception, address: str = "") -> HistoryError:
     """A fault of an object store, as ours: what to check."""
     reason = str(error).partition("\n")[0]
-    hint = _HINTS.get(getattr(error, "status_code", 0), "; check the network, and AWS_ENDPOINT_URL where it is not Amazon's")
+    hint = _HINTS.get(
+        getattr(error, "status_code", 0), "; check the network, and AWS_ENDPOINT_URL where it is not Amazon's"
+    )
     where = f"{address}: " if address else ""
     return HistoryError(f"{where}the object store cannot be read ({reason}){hint}")
 

@@ -1,4 +1,4 @@
-"""Places of histories: directories of this machine, and addresses of object stores that DuckDB's extension httpfs reads.
+"""Places of histories: directories of this machine, and addresses of object stores that DuckDB's httpfs reads.
 
 An address is a `Path`, too: `Path("s3://bucket/team")` has lost one of its slashes, which is how it is known again.
 """
@@ -37,7 +37,8 @@ def address_of(root: Path) -> str | None:
     text = str(root)
     if web := _WEB.fullmatch(text):
         raise ConfigError(
-            f"{web[1]}//{web[2]}: files below a web address cannot be listed; name an object store (s3://BUCKET/…) or a directory"
+            f"{web[1]}//{web[2]}: files below a web address cannot be listed; name a store (s3://BUCKET/…) or a "
+            "directory"
         )
     found = _ADDRESS.fullmatch(text)
     return f"{found[1]}://{found[2]}" if found else None
@@ -70,8 +71,8 @@ def opened(connection: duckdb.DuckDBPyConnection, roots: Iterable[Path]) -> None
             connection.execute(statement)
     except duckdb.Error as error:
         raise HistoryError(
-            f"{address}: DuckDB {duckdb.__version__} has no extension httpfs here, which reads object stores; install it "
-            f"once, with a network: python -c \"import duckdb; duckdb.execute('INSTALL httpfs')\" "
+            f"{address}: DuckDB {duckdb.__version__} has no extension httpfs here, which reads object stores; install "
+            f"it once, with a network: python -c \"import duckdb; duckdb.execute('INSTALL httpfs')\" "
             f"({str(error).partition(chr(10))[0]})"
         ) from error
 

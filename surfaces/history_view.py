@@ -45,8 +45,8 @@ def table_of(
         title=title or None,
         title_justify="left",
     )
-    for name, is_number, width in zip(names, numeric, widths, strict=True):
-        table.add_column(name, overflow="fold", justify="right" if is_number else "left", width=width)
+    for name, is_number, wide in zip(names, numeric, widths, strict=True):
+        table.add_column(name, overflow="fold", justify="right" if is_number else "left", width=wide)
     for row in shown:
         table.add_row(*map(Text, row))
     return table

@@ -41,7 +41,7 @@ LINES = "sql_lines"
 @click.option(
     "--relative", is_flag=True, help="With --save: find the history by its way from FILE, so that both can be moved."
 )
-def sql(  # noqa: PLR0913 - a parameter for each option
+def sql(
     *,
     query: str | None,
     chosen: Chosen,
@@ -54,9 +54,9 @@ def sql(  # noqa: PLR0913 - a parameter for each option
 ) -> None:
     """Run QUERY over the history, or read queries from standard input; on a terminal, ask for them.
 
-    A QUERY may be several statements, or `.tables`: what views and macros there are; `.columns VIEW`: what one holds.
-    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files for you alone. On a terminal Tab completes, long answers
-    go through `$PAGER`, and Ctrl-C cancels a query.
+    A QUERY may be several statements, or `.tables`: what views and macros there are; `.columns VIEW`: what it holds.
+    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files for you alone. On a terminal Tab completes, long
+    answers go through `$PAGER`, and Ctrl-C cancels a query.
     The views read the files as they are while recorders write new ones; nothing is locked. `--save catalogue.duckdb`
     makes a file for other tools: `duckdb -readonly catalogue.duckdb`; with `--relative`, opened from its own directory.
     """

@@ -49,7 +49,9 @@ def answered(connection: DuckDBPyConnection, text: str) -> Answer:
         return _asked(connection, rest[0]) if rest else _questions()
     if command == HELP_COMMAND:
         return (), (), HELP
-    raise ConfigError(f"there is no {text}; there are {TABLES}, {COLUMNS} VIEW, {ASK} [QUESTION], {HELP_COMMAND}, {QUIT}")
+    raise ConfigError(
+        f"there is no {text}; there are {TABLES}, {COLUMNS} VIEW, {ASK} [QUESTION], {HELP_COMMAND}, {QUIT}"
+    )
 
 
 def _columns(connection: DuckDBPyConnection, view: str) -> list[tuple[Any, ...]]:
@@ -59,7 +61,9 @@ def _columns(connection: DuckDBPyConnection, view: str) -> list[tuple[Any, ...]]
         [view],
     ).fetchall()
     if not found:
-        raise ConfigError(f"there is no view {view}; {TABLES} lists them, and DESCRIBE FROM {view}(…) a macro's columns")
+        raise ConfigError(
+            f"there is no view {view}; {TABLES} lists them, and DESCRIBE FROM {view}(…) a macro's columns"
+        )
     return found
 
 

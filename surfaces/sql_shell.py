@@ -1,4 +1,4 @@
-"""The interactive shell of `trustfold sql`: lines with completion, answers with paging, queries that can be cancelled."""
+"""The interactive shell of `trustfold sql`: lines with completion, paged answers, queries that can be cancelled."""
 
 from __future__ import annotations
 
@@ -74,7 +74,11 @@ def is_complete(text: str) -> bool:
     if not stripped or is_command(stripped):
         return True
     tokens = duckdb.tokenize(stripped)
-    return bool(tokens) and stripped.endswith(";") and tokens[-1] == (len(stripped.encode()) - 1, duckdb.token_type.operator)
+    return (
+        bool(tokens)
+        and stripped.endswith(";")
+        and tokens[-1] == (len(stripped.encode()) - 1, duckdb.token_type.operator)
+    )
 
 
 def _answers(connection: DuckDBPyConnection, text: str, beside: ThreadPoolExecutor) -> Iterator[Callable[[], None]]:

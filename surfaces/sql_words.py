@@ -16,10 +16,10 @@ _SOURCE = re.compile(r"\b(?:from|join|describe|summarize)\s+(?:[\w.]+\s*,\s*)*$"
 _NAMED = re.compile(r"\b(?:from|join)\s+(\w+)|,\s*(\w+)", re.IGNORECASE)
 
 _SQL = (
-    "ALL AND ANTI AS ASC ASOF BETWEEN BY CASE COPY COUNT CREATE CROSS DESC DESCRIBE DISTINCT ELSE END EXCEPT EXCLUDE EXISTS "
-    "FILTER FROM GROUP HAVING ILIKE IN INNER INTERSECT INTERVAL IS JOIN LEFT LIKE LIMIT MACRO NOT NULL OFFSET ON OR ORDER "
-    "OUTER OVER PARTITION PIVOT QUALIFY REPLACE SELECT SEMI SUMMARIZE TEMP THEN TIMESTAMP TO UNION UNNEST USING VALUES VIEW "
-    "WHEN WHERE WINDOW WITH"
+    "ALL AND ANTI AS ASC ASOF BETWEEN BY CASE COPY COUNT CREATE CROSS DESC DESCRIBE DISTINCT ELSE END EXCEPT "
+    "EXCLUDE EXISTS FILTER FROM GROUP HAVING ILIKE IN INNER INTERSECT INTERVAL IS JOIN LEFT LIKE LIMIT MACRO NOT "
+    "NULL OFFSET ON OR ORDER OUTER OVER PARTITION PIVOT QUALIFY REPLACE SELECT SEMI SUMMARIZE TEMP THEN TIMESTAMP "
+    "TO UNION UNNEST USING VALUES VIEW WHEN WHERE WINDOW WITH "
 ).split()
 
 
@@ -88,7 +88,7 @@ class Words:
 
 
 def words_of(connection: DuckDBPyConnection, commands: Mapping[str, str]) -> Words:
-    """The words of a catalogue. `commands` are those of the shell, each with `views`, `questions` or nothing to follow."""
+    """The words of a catalogue, and the shell's commands, each with `views`, `questions` or nothing to follow."""
     from ..history.catalogue import relations
     from ..history.questions import QUESTIONS
 

@@ -53,7 +53,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_history_in_a_bucket_answers_as_in_a_directory(store: Path) -> None:
     """The same rows of the same files, and a failure of the whole reading is none of a query."""
     with connect(KEPT) as there, connect(store / "team [a]/it's") as here:
-        for query in ("SELECT time, tool_name, outcome FROM tool_calls ORDER BY id", "SELECT id FROM decisions ORDER BY id"):
+        for query in (
+            "SELECT time, tool_name, outcome FROM tool_calls ORDER BY id",
+            "SELECT id FROM decisions ORDER BY id",
+        ):
             assert there.execute(query).fetchall() == here.execute(query).fetchall() != []
         assert there.execute("SELECT DISTINCT history FROM recorded").fetchall() == [("s3://kept/team [a]/it's",)]
 
@@ -101,7 +104,7 @@ def test_addresses_are_known_though_paths_have_lost_a_slash() -> None:
     assert address_of(Path("gs://bucket")) == "gs://bucket"
     assert address_of(Path("s3")) is None
     assert address_of(Path("/s3:/bucket")) is None
-    with pytest.raises(ConfigError, match="https://example.org/h: files below a web address cannot be listed"):
+    with pytest.raises(ConfigError, match=r"https://example\.org/h: files below a web address cannot be listed"):
         list(statements(Path("https://example.org/h")))
 
 

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import termios
 import time
@@ -26,7 +27,10 @@ from trustfold.surfaces.sql_commands import COMMANDS
 from trustfold.surfaces.sql_shell import _Lines, is_complete
 from trustfold.surfaces.sql_words import Words, words_of
 
-QUERY = "SELECT tool_name, time, expected, NULL AS nothing, [1, 2] AS list, 'a,\"b' AS text FROM failures ORDER BY time LIMIT 2"
+QUERY = (
+    "SELECT tool_name, time, expected, NULL AS nothing, [1, 2] AS list, 'a,\"b' AS text "
+    "FROM failures ORDER BY time LIMIT 2"
+)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +142,12 @@ def test_lines_with_secrets_are_not_kept(tmp_path: Path) -> None:
     assert list(_Lines(tmp_path / "lines").load_history_strings()) == ["FROM events;"]
 
 
+def _take_terminal() -> None:
+    """Have Ctrl-C signal this process, also where tests run in the background, which hear no such signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Terminal:
     """A program on a terminal of its own."""
 
@@ -147,7 +157,7 @@ class Terminal:
         command = [*COMMAND, "sql", "--history", "h"]
         self.process = subprocess.Popen(
             command, cwd=folder, env=env, stdin=other, stdout=other, stderr=other, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
+            preexec_fn=_take_terminal,  # noqa: PLW1509 - there are no threads here
         )  # fmt: skip
         os.close(other)
         self.shown = ""
