@@ -97,7 +97,7 @@ WITH counted AS (
 ), tried AS (
     SELECT *, lag(outcome) OVER again AS outcome_before, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed,
            place - lag(place) OVER again - 1 AS calls_between
-    FROM counted SEMI JOIN (FROM tool_calls WHERE verdict = 'failure') USING (session_id, call_digest) WHERE verdict <> 'neutral'
+    FROM counted WHERE call_digest IS NOT NULL AND verdict <> 'neutral'
     WINDOW again AS (PARTITION BY session_id, call_digest ORDER BY place)
 )
 SELECT time, session_id, workspace, model, tool_name, service,
