@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import duckdb
 
@@ -12,6 +12,9 @@ from .questions import Answer, Question
 
 MOST = 1 << 62
 """A limit that no answer reaches."""
+
+PAGE = 5000
+"""Rows that are read at once where an answer may be of any length."""
 
 
 def ask(
@@ -52,22 +55,60 @@ def run(
     """
     for last in (False, True):
         try:
-            cursor: Any = connection.execute(sql, arguments)
-            if cursor is None or cursor.description is None:  # a comment, or nothing at all
-                return [], []
-            return [column[0] for column in cursor.description], cursor.fetchall()
+            columns, cursor = _begun(connection, sql, arguments)
+            return columns, cursor.fetchall() if columns else []
         except duckdb.IOException as error:
             if last:
                 raise unreadable(error) from error
-        except duckdb.CatalogException as error:
-            raise HistoryError(f"{error}\n`trustfold sql .tables` lists what there is") from error
-        except duckdb.InvalidInputException as error:
-            raise (unreadable(error) if ".parquet" in str(error) else HistoryError(str(error))) from error
-        except duckdb.Error as error:
-            raise HistoryError(str(error)) from error
-        except (OverflowError, ValueError) as error:
-            raise HistoryError(f"a value in the answer is beyond what can be shown ({error})") from error
+        except _FAULTS as error:
+            raise _fault(error) from error
     raise AssertionError
+
+
+def stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+    """Columns of a query, and pages of its rows as they are read; the connection asks nothing else meanwhile.
+
+    Raises:
+        HistoryError: the query is wrong, or the files cannot be read.
+    """
+    pages = _pages(connection, sql)
+    return next(pages), cast("Iterator[list[tuple[Any, ...]]]", pages)
+
+
+def _pages(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[Any]]:
+    """The names of the columns, then the pages."""
+    try:
+        columns, cursor = _begun(connection, sql)
+        yield columns
+        while columns and (page := cursor.fetchmany(PAGE)):
+            yield page
+    except _FAULTS as error:
+        raise _fault(error) from error
+
+
+def _begun(
+    connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
+) -> tuple[list[str], Any]:
+    cursor: Any = connection.execute(sql, arguments)
+    if cursor is None or cursor.description is None:  # a comment, or nothing at all
+        return [], cursor
+    return [column[0] for column in cursor.description], cursor
+
+
+_FAULTS = (duckdb.Error, OverflowError, ValueError)
+
+
+def _fault(error: Exception) -> HistoryError:
+    """A fault of a query, as ours."""
+    if isinstance(error, duckdb.IOException):
+        return unreadable(error)
+    if isinstance(error, duckdb.CatalogException):
+        return HistoryError(f"{error}\n`trustfold sql .tables` lists what there is")
+    if isinstance(error, duckdb.InvalidInputException) and ".parquet" in str(error):
+        return unreadable(error)
+    if isinstance(error, duckdb.Error):
+        return HistoryError(str(error))
+    return HistoryError(f"a value in the answer is beyond what can be shown ({error})")
 
 
 def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:

@@ -8,7 +8,6 @@ what it was made from counts.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,14 +23,12 @@ from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
-from .files import YOUNG_S, data_files, source_of
+from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
+from .places import NAMED, address_of, opened, pattern_of, surveyed
 
-_SPECIAL = re.compile(r"([*?\[])")
-"""What a pattern of files would take for more than itself, in the name of a directory."""
-
-_NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
-"""Names of our files: what others have put beside them is not read."""
+STORAGE = "v1.0.0"
+"""Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 
@@ -49,7 +46,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory database over the files of one history, or of several as if they were one.
 
-    A record that is in several histories, by its id, counts in the first.
+    A record that is in several histories, by its id, counts in the first. A history is in a directory, or in an object
+    store that DuckDB's extension httpfs reads (`s3://BUCKET/…`).
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -84,6 +82,7 @@ def install(
         ConfigError: nothing is recorded there.
         HistoryError: the files cannot be read.
     """
+    opened(connection, _listed(roots))
     try:
         for statement in statements(roots, filters=filters, beside=beside):
             connection.execute(statement)
@@ -99,7 +98,7 @@ def narrow(connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], 
         HistoryError: the files cannot be read.
     """
     try:
-        for statement in narrowing(roots, filters=filters):
+        for statement in _narrowing(_found(roots), filters):
             connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
@@ -119,7 +118,7 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
     made = target.with_name(f".{target.name}.new")
     made.unlink(missing_ok=True)
     try:
-        with duckdb.connect(str(made)) as connection:
+        with duckdb.connect(str(made), config={"storage_compatibility_version": STORAGE}) as connection:
             if relative:
                 connection.execute(f"SET file_search_path = '{_quoted(str(target.absolute().parent))}'")
             install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
@@ -151,37 +150,44 @@ def statements(
     """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
 
     Raises:
-        ConfigError: nothing is recorded in one of the directories.
+        ConfigError: nothing is recorded in one of the places.
+        HistoryError: an object store cannot be read.
     """
-    places = _places(roots, beside)
+    found = _found(roots, beside)
+    if any(map(address_of, _listed(roots))):
+        yield "LOAD httpfs"
     yield "SET TimeZone = 'UTC'"
     yield _FILES.format(
-        patterns=", ".join(f"'{place}/' || pattern || '/date=*/{_NAMED}'" for place in places.values()), young=YOUNG_S
+        patterns=", ".join(f"'{place.pattern}/' || pattern || '/date=*/{NAMED}'" for place in found), young=YOUNG_S
     )
     yield (
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"
     )
-    sources = " UNION ALL ".join(f"SELECT '{_quoted(source_of(root))}' AS source" for root in places)
+    sources = " UNION ALL ".join(f"SELECT '{_quoted(place.source)}' AS source" for place in found)
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _words("00")
-    yield from narrowing(roots, filters=filters, beside=beside)
+    yield from _narrowing(found, filters)
     yield from _words("0[1-9]")
 
 
-def narrowing(
-    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, beside: Path | None = None
-) -> Iterator[str]:
-    """The SQL of the views of recorded topics, in which the filters stand; in a catalogue that is made all others follow.
+class _Place(NamedTuple):
+    """A history: how its files are named in SQL, the topics that it has, and where its records come from."""
 
-    Raises:
-        ConfigError: nothing is recorded in one of the directories.
-    """
-    places = _places(roots, beside)
-    topics = {root: _topics(root) for root in places}
+    pattern: str
+    topics: set[str]
+    source: str
+
+
+def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Place]:
+    return [_Place(pattern_of(root, beside), *surveyed(root)) for root in _listed(roots)]
+
+
+def _narrowing(found: Sequence[_Place], filters: Filters) -> Iterator[str]:
+    """The SQL of the views of recorded topics, in which the filters stand; in a catalogue that is made all others follow."""
     every = {
-        topic: _rows(topic, kind, [place for root, place in places.items() if topic in topics[root]])
+        topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
         for topic, kind in _KINDS.items()
     }
     for topic, rows in every.items():
@@ -197,37 +203,17 @@ def narrowing(
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
     yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
-    latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"  # noqa: S608 - paths are quoted
-    until = timestamp(filters.until) if filters.until else latest
+    until = (
+        timestamp(filters.until)
+        if filters.until
+        else _latest([place.pattern for place in found if "events" in place.topics])
+    )
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
 
 
-def _places(roots: Path | Sequence[Path], beside: Path | None) -> dict[Path, str]:
-    return {root: _pattern(root, beside) for root in _listed(roots)}
-
-
 def _listed(roots: Path | Sequence[Path]) -> list[Path]:
     return [roots] if isinstance(roots, Path) else list(dict.fromkeys(roots))
-
-
-def _topics(root: Path) -> set[str]:
-    topics = {file.topic for file in data_files(root)}
-    if topics:
-        return topics
-    if root.exists() and not root.is_dir():
-        raise ConfigError(f"{root}: is a file; name the directory that `trustfold record` writes (--history)")
-    if root.exists() and not os.access(root, os.R_OK | os.X_OK):
-        raise ConfigError(f"{root}: cannot be read; check the rights of the directory")
-    raise ConfigError(
-        f"{root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names another place"
-    )
-
-
-def _pattern(root: Path, beside: Path | None) -> str:
-    """A directory as the beginning of a pattern of files in a text of SQL."""
-    path = str(root.absolute()) if beside is None else os.path.relpath(root.absolute(), beside)
-    return _quoted(_SPECIAL.sub(r"[\1]", path))
 
 
 def _quoted(text: str) -> str:
@@ -242,7 +228,7 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
     parts += [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
-        f"FROM read_parquet('{place}/{topic}/date=*/{_NAMED}', "
+        f"FROM read_parquet('{place}/{topic}/date=*/{NAMED}', "
         "union_by_name = true, hive_partitioning = true, hive_types = {'date': 'DATE'}, filename = true) "
         f"WHERE filename NOT IN (SELECT file FROM files_of('{topic}') WHERE hidden)"
         for number, place in enumerate(places)
@@ -252,6 +238,14 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
         return query
     first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
     return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
+
+
+def _latest(places: Sequence[str]) -> str:
+    """Expression of the time of the last event, never later than now. A record that stands in two files does no harm."""
+    if not places:
+        return "NULL::TIMESTAMP"
+    patterns = ", ".join(f"'{place}/events/date=*/{NAMED}'" for place in places)
+    return f"(SELECT least(max(time), now()::TIMESTAMP) FROM read_parquet([{patterns}], union_by_name = true))"  # noqa: S608
 
 
 def _words(numbers: str) -> Iterator[str]:

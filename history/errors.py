@@ -51,10 +51,26 @@ def unreadable(error: Exception, root: Path | None = None) -> HistoryError:
             f"{where}the history cannot be read: {file} is damaged or no Parquet file ({reason}); move it out of the "
             "history and the rest can be read; recording its log again into a new directory brings back what was in it"
         )
+    if isinstance(getattr(error, "status_code", None), int):
+        return unreachable(error)
     hint = "; check its rights" if "Permission denied" in reason else ""
     if "Binder Error" in reason or "Mismatch" in reason:
         hint = "; is there a file that trustfold did not write?"
     return HistoryError(f"{where}the history cannot be read ({reason}){hint}")
+
+
+_REFUSED = "; check the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, or a secret kept in DuckDB)"
+_HINTS = {301: "; check AWS_REGION", 400: _REFUSED, 401: _REFUSED, 403: _REFUSED, 404: "; check the name of the bucket"}
+
+
+def unreachable(error: Exception, address: str = "") -> HistoryError:
+    """A fault of an object store, as ours: what to check."""
+    reason = str(error).partition("\n")[0]
+    hint = _HINTS.get(
+        getattr(error, "status_code", 0), "; check the network, and AWS_ENDPOINT_URL where it is not Amazon's"
+    )
+    where = f"{address}: " if address else ""
+    return HistoryError(f"{where}the object store cannot be read ({reason}){hint}")
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

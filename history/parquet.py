@@ -65,7 +65,7 @@ class ParquetWriter:
             ("temp_directory", str(self._workshop.folder)),
             ("autoinstall_known_extensions", False),
         ):
-            self._connection.execute(f"SET {setting} = '{value}'")
+            self._connection.execute(f"SET {setting} = '{_quoted(value)}'")
 
     def write(self, topic: str, lines: Sequence[bytes | bytearray], count: int, target: Path) -> None:
         """Write lines of JSON, `count` of them in all, as one file of that topic's columns.
@@ -87,7 +87,7 @@ class ParquetWriter:
                 file.writelines(lines)
             return (
                 f"SELECT {chosen} FROM read_json(?, format = 'newline_delimited', columns = {{{read}}}, "  # noqa: S608
-                f"maximum_object_size = {LONGEST_LINE}, compression = 'none')"
+                f"maximum_object_size = {LONGEST_LINE}, compression = 'uncompressed')"
             )
 
         self._copy(statement, [str(spool)], target, count)
@@ -190,8 +190,8 @@ def _sentence(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def _quoted(value: object) -> str:
+    return str(value).replace("'", "''")
 
 
 def unwritable(root: Path, error: Exception) -> HistoryError:

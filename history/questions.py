@@ -41,6 +41,7 @@ class Question(NamedTuple):
         sql: the query; `$limit` is the number of rows wanted.
         plot: how it is drawn; None for a table alone.
         reads: how to read the answer.
+        empty: what it means that there is no row; empty where only nothing recorded can mean it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Question(NamedTuple):
     sql: str
     plot: Plot | None = None
     reads: str = ""
+    empty: str = ""
 
 
 class Answer(NamedTuple):
@@ -65,6 +67,7 @@ QUESTIONS: tuple[Question, ...] = (
         "What needs somebody now?",
         "SELECT state, subject, workspace, reason, since, lasted, changes_at, resolve_with, session_id FROM needs_attention LIMIT $limit",
         reads="At the end of what is recorded, or at --until. What was removed or forced open by an operator is handled.",
+        empty="Nothing needs anybody: no key is blocked or escalated, no circuit is open, no session is stuck.",
     ),
     Question(
         "look-first",
@@ -72,12 +75,14 @@ QUESTIONS: tuple[Question, ...] = (
         "SELECT session_id, model, began, lasted, led_nowhere, calls, share, failures, wasted_calls, worst, pattern_kinds "
         "FROM sessions_to_look_at LIMIT $limit",
         reads="Those with the most calls that led nowhere: failed, or the same call with the same result in a loop.",
+        empty="No call of any session failed or repeated itself in a loop.",
     ),
     Question(
         "new",
         "What is new today?",
         "FROM new_things(INTERVAL 1 DAY) LIMIT $limit",
         reads="First seen in the last 24 h that are recorded, and never before in this history.",
+        empty="Nothing was seen for the first time in the last 24 h that are recorded.",
     ),
     Question(
         "worse",
@@ -86,6 +91,7 @@ QUESTIONS: tuple[Question, ...] = (
         "FROM compared_rates(INTERVAL 7 DAY) WHERE verdict = 'worse' LIMIT $limit",
         reads="Failure rates of the last 7 days that are recorded against the 7 days before, where the 95 % interval of the change "
         "leaves out 0 and both have 10 calls. `trustfold history compare` shows all, and new failures.",
+        empty="Nothing got worse as far as the calls of these two weeks show; `trustfold history compare` has their numbers.",
     ),
     Question(
         "loop-costs",
@@ -94,6 +100,7 @@ QUESTIONS: tuple[Question, ...] = (
         "FROM loops_by_model LIMIT $limit",
         Plot("bars", ("model",), "wasted_calls", "calls for nothing"),
         reads="Seconds are those of the tools, without what the model thought in between.",
+        empty="No model repeated a call with the same result three times in a session.",
     ),
     Question(
         "asks",
@@ -102,6 +109,7 @@ QUESTIONS: tuple[Question, ...] = (
         "FROM ask_rates LIMIT $limit",
         Plot("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "asked"),
         reads="For nothing: it was granted, and the call did not fail.",
+        empty="Nobody was asked: the history holds no requests for permission. Session logs have none; hooks and guards publish them.",
     ),
     Question(
         "retries",
@@ -109,6 +117,7 @@ QUESTIONS: tuple[Question, ...] = (
         "SELECT tool_name AS tool, kind, rate, rate_low, rate_high, succeeded, retried, median_wait FROM retry_success LIMIT $limit",
         Plot("bars", ("tool", "kind"), "rate", "share", "rate_low", "rate_high", "succeeded", "retried"),
         reads="The same call again after it had failed. After other calls something may have been mended.",
+        empty="No call that had failed was made again.",
     ),
     Question(
         "overview",
@@ -133,12 +142,14 @@ QUESTIONS: tuple[Question, ...] = (
         Plot("bars", ("tool",), "failure_rate", "share", "rate_low", "rate_high", "failures", "judged"),
         reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "
         "of those that failed or succeeded.",
+        empty="No tool has 20 calls; `trustfold sql 'FROM tool_health(min_calls := 1)'` has all.",
     ),
     Question(
         "signatures",
         "What are the failures, across all agents?",
         "FROM failure_signatures() LIMIT $limit",
         reads="Names, numbers, paths and quotations are taken out, so the same failure of different agents is one row.",
+        empty="No failure was seen twice.",
     ),
     Question(
         "failures",
@@ -153,6 +164,7 @@ QUESTIONS: tuple[Question, ...] = (
         "How long until it worked again?",
         "SELECT subject, machine, outages, recovered, mean, median, longest FROM time_to_recovery LIMIT $limit",
         reads="From the first opening or escalation until the circuit is closed or trust is back.",
+        empty="No circuit was open and no trust was lost.",
     ),
     Question(
         "breakers",
@@ -161,6 +173,7 @@ QUESTIONS: tuple[Question, ...] = (
         "WHERE to_state <> 'closed' ORDER BY time DESC, \"offset\" DESC LIMIT $limit",
         Plot("timeline", ("circuit", "workspace"), "state", began="began", ended="ended"),
         reads="Without an end: it is still so.",
+        empty="No circuit was open.",
     ),
     Question(
         "states",
@@ -176,6 +189,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Which models get stuck, and how?",
         "SELECT pattern, model, times, sessions, of_sessions, rate, severe FROM pattern_rates LIMIT $limit",
         Plot("bars", ("pattern", "model"), "times", "times", hits="sessions", trials="of_sessions"),
+        empty="No model was stuck.",
     ),
     Question(
         "loops",
@@ -185,6 +199,7 @@ QUESTIONS: tuple[Question, ...] = (
         Plot("bars", ("tool",), "wasted_calls", "calls for nothing"),
         reads="The same call with the same result three times or more in a session, and nothing new done by others in between; "
         "all but the first are counted as wasted.",
+        empty="No call was repeated with the same result three times in a session.",
     ),
     Question(
         "nudges",
@@ -194,6 +209,7 @@ QUESTIONS: tuple[Question, ...] = (
         Plot("bars", ("nudge",), "rate", "share", "rate_low", "rate_high", "effective", "judged"),
         reads="rate: of those delivered and judged, the share after which the model did not repeat itself, and acted where the pattern "
         "asked for it; with its 95 % interval. Computed over a recording, a nudge was delivered to nobody.",
+        empty="No model was nudged.",
     ),
     Question(
         "models",
@@ -207,6 +223,7 @@ QUESTIONS: tuple[Question, ...] = (
         "false-alarms",
         "Which alarms do people call wrong?",
         "SELECT subject, topic, alarms, judged_false, share FROM alarms_judged_false LIMIT $limit",
+        empty="Nobody called a decision wrong (`feedback.false_alarm`).",
     ),
     Question(
         "reasons",
@@ -223,12 +240,14 @@ QUESTIONS: tuple[Question, ...] = (
         "count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
         "any_value(patterns) AS patterns, any_value(kinds) AS kinds FROM events JOIN worst USING (session_id) "
         "GROUP BY session_id ORDER BY patterns DESC, session_id",
+        empty="No session was stuck.",
     ),
     Question(
         "dead-letters",
         "What could not be processed?",
         "SELECT reason, path, count(*) AS records, min(time) AS first, max(time) AS last FROM dead_letters GROUP BY ALL "
         "ORDER BY records DESC, reason, path LIMIT $limit",
+        empty="Everything could be processed.",
     ),
 )
 

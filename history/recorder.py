@@ -24,6 +24,7 @@ from .decision_rows import ROWS, row_of
 from .event_rows import EventReader
 from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
 from .parquet import ParquetWriter, unwritable
+from .places import refuse_address
 from .tidying import Tidied, tidy
 
 MAX_BYTES = 48 * 1024 * 1024
@@ -94,8 +95,10 @@ class Recorder:
         """Record into a directory, which is made if it is not there.
 
         Raises:
+            ConfigError: it is the address of an object store.
             HistoryError: it cannot be written.
         """
+        refuse_address(root)
         try:
             make_directory(root)
         except OSError as error:

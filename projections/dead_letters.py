@@ -13,7 +13,7 @@ from ..schemas.envelope import output_id
 from ..schemas.errors import EventRejected
 from ..schemas.redaction import redact_record, redact_text
 from .emit import SCHEMA_VERSION, Output
-from .secrets_kept import key_without_secrets
+from .output_redaction import key_without_secrets
 
 if TYPE_CHECKING:
     from .processor import SourceRecord

@@ -13,7 +13,7 @@ import msgspec
 
 from ..schemas.codec import encode, rfc3339
 from ..schemas.envelope import output_id
-from .secrets_kept import holds_secret, key_without_secrets, without_secrets
+from .output_redaction import holds_secret, key_without_secrets, without_secrets
 
 SCHEMA_VERSION = "1.0"
 EVENTS = "events"

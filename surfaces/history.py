@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
     """What a command looks at.
 
     Attributes:
-        roots: directories of histories, read as if they were one.
+        roots: directories of histories, or addresses (s3://…), read as if they were one.
         filters: what of them.
     """
 
@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
 
 def place_option(*, multiple: bool) -> Callable[[F], F]:
     """`--history`: where the history is."""
-    several = " Several directories count as one history." if multiple else ""
+    several = " Several count as one history; s3://BUCKET/… is read through DuckDB's httpfs." if multiple else ""
     return click.option(
         "--history",
         "roots" if multiple else "root",
@@ -154,7 +154,8 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
         return
     show(answer)
     if not answer.rows:
-        note("nothing recorded that answers this" + (" with these filters" if chosen.narrowed else ""))
+        meaning = answer.question.empty or "Nothing recorded answers this."
+        note(meaning + (f" Looked at was only: {chosen.filters.told()}." if chosen.narrowed else ""))
     elif answer.question.reads:
         note(answer.question.reads)
 

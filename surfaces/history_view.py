@@ -18,8 +18,17 @@ LEAST = 6
 """Characters that a column of words keeps, where there are so many."""
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> Table:
-    """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times."""
+def table_of(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", *, width: int | None = None
+) -> Table:
+    """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times.
+
+    Args:
+        columns: their names; an underscore is shown as a blank.
+        rows: the rows.
+        title: stands above.
+        width: columns of characters to fit it into; those of the console unless given.
+    """
     kept = list(rows)
     shown = [[text(value) for value in row] for row in kept]
     names = [name.replace("_", " ") for name in columns]
@@ -28,7 +37,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str =
         is_number or any(isinstance(row[number], (date, timedelta)) for row in kept)
         for number, is_number in enumerate(numeric)
     ]
-    padding, widths = _fitting(names, shown, whole, console().width)
+    padding, widths = _fitting(names, shown, whole, width or console().width)
     table = Table(
         box=box.HORIZONTALS,
         pad_edge=False,
@@ -37,8 +46,8 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str =
         title=title or None,
         title_justify="left",
     )
-    for name, is_number, width in zip(names, numeric, widths, strict=True):
-        table.add_column(name, overflow="fold", justify="right" if is_number else "left", width=width)
+    for name, is_number, wide in zip(names, numeric, widths, strict=True):
+        table.add_column(name, overflow="fold", justify="right" if is_number else "left", width=wide)
     for row in shown:
         table.add_row(*map(Text, row))
     return table

@@ -82,6 +82,14 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
     return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
+def rendered(shown: Any, width: int) -> str:
+    """What `console` would print with so many columns, as text."""
+    wide = _console(stderr=False, width=width)
+    with wide.capture() as captured:
+        wide.print(shown)
+    return captured.get()
+
+
 def echo(text: str, *, nl: bool = True) -> None:
     """A plain text on standard output, with a line end unless `nl` is False."""
     import click

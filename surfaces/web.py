@@ -34,8 +34,19 @@ from .output import ExitCode, note
     is_flag=True,
     help="Take orders from everybody who may read the pages; else they need TRUSTFOLD_OPERATOR_TOKEN.",
 )
+@click.option(
+    "--rules",
+    metavar="FILE",
+    help="Rules of the workers, by which pages say what counts. [env: TRUSTFOLD_RULES; default: the shipped ones]",
+)
 def web(
-    *, bootstrap: str | None, history: str | None, host: str | None, port: int | None, allow_local_orders: bool
+    *,
+    bootstrap: str | None,
+    history: str | None,
+    host: str | None,
+    port: int | None,
+    allow_local_orders: bool,
+    rules: str | None,
 ) -> None:
     """Show the dashboard of workers on Kafka until Ctrl-C.
 
@@ -63,7 +74,7 @@ def web(
     address = host or ours.host
     check_exposure(address, ours.token)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and our own lines say it
-    source = KafkaSource(kafka, recorded if recorded.is_dir() else None)
+    source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
     app = make_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
     listener = listen(address, ours.port if port is None else port)
     url = address_of(listener)

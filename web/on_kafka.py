@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from ..streams.embedded.access import Access
 from ..streams.embedded.sign_in import Roles, SignIns
+from .dashboard.archive import Archive
 from .dashboard.kafka_source import KafkaSource
 from .dashboard.live import Hub
 from .dashboard.render import Site
@@ -23,7 +24,7 @@ from .dashboard.routes import dashboard_routes
 
 def make_app(source: KafkaSource, roles: Roles) -> Starlette:
     """The application; while it runs it follows the topics of `source`."""
-    hub, sign_ins = Hub(source.board), SignIns(roles)
+    hub, sign_ins, archive = Hub(source.board), SignIns(roles), Archive(source.history)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -31,6 +32,7 @@ def make_app(source: KafkaSource, roles: Roles) -> Starlette:
         yield
         following.cancel()
         await asyncio.wait([following])
+        archive.close()
 
     async def health(_request: Request) -> Response:
         """200 while this process works, also without brokers: to start it again would not bring them back."""
@@ -39,7 +41,7 @@ def make_app(source: KafkaSource, roles: Roles) -> Starlette:
         return Response(orjson.dumps(body), media_type="application/json")
 
     app = Starlette(
-        routes=[Route("/healthz", health), *dashboard_routes(Site(source, sign_ins, hub))],
+        routes=[Route("/healthz", health), *dashboard_routes(Site(source, sign_ins, hub, archive=archive))],
         middleware=[Middleware(Access, roles=roles, sign_ins=sign_ins)],
         lifespan=lifespan,
     )

@@ -10,12 +10,13 @@ SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_
        severity, denied, expected, coalesce(appended AND status = 'timeout' AND answered_late IS NULL, false) AS timed_out_unanswered,
        answered_late, duration_ms, attempts,
        error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
-       coalesce(workspace_id, 'default') AS workspace, id, record
+       coalesce(workspace_id, 'default') AS workspace, "offset", id, record
 FROM events
 WHERE type = 'tool_call.finished';
 COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
 COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache, late, lost';
 COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: success, failure, expected (a failure that was), denied, cancelled, cached, circuit_open, late (answered after the engine had closed it), lost (never answered, and nobody had said by when)';
+COMMENT ON COLUMN tool_calls."offset" IS 'Order of what has one time, within a session';
 COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
 COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments; NULL where no start was seen';

@@ -26,7 +26,7 @@ COMMENT ON VIEW false_alarms IS 'Decisions that a platform or a person judged wr
 
 CREATE OR REPLACE VIEW nudges AS
 SELECT n.time, n.session_id, coalesce(n.workspace_id, 'default') AS workspace, n.pattern, n.severity, n.nudge_type, n.lane, n.message,
-       j.effective, j.time AS judged_at, n.id IN (SELECT output_id FROM false_alarms) AS false_alarm,
+       j.effective, j.time AS judged_at, n.id IN (SELECT about FROM events WHERE type = 'feedback.false_alarm' AND about IS NOT NULL) AS false_alarm,
        coalesce(n.arrived - n.time <= INTERVAL 1 MINUTE, false) AS delivered, n.pattern_id, n.caused_by, n.id
 FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'nudge.issued') n
 LEFT JOIN (SELECT nudge_id, arg_max(effective, time) AS effective, max(time) AS time FROM recorded_nudges

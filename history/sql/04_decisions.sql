@@ -1,22 +1,22 @@
 -- Transitions of trust and of circuits, and how long things stayed as they were.
 
 CREATE OR REPLACE VIEW trust_timeline AS
-SELECT time, lead(time) OVER key AS until, until - time AS lasted, workspace_id AS workspace,
+SELECT time, lead(time) OVER of_key AS until, until - time AS lasted, workspace_id AS workspace,
        trust_key, scope, from_state, to_state, trigger, reason, count, threshold, expires_at, silent, session_id, user_id, caused_by,
        "offset", id
 FROM (SELECT DISTINCT ON (id) * REPLACE (CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END AS workspace_id)
       FROM recorded_escalations WHERE type = 'trust.changed' ORDER BY "offset")
-WINDOW key AS (PARTITION BY workspace_id, CASE WHEN scope = 'user' THEN user_id END, trust_key ORDER BY time, "offset");
+WINDOW of_key AS (PARTITION BY workspace_id, CASE WHEN scope = 'user' THEN user_id END, trust_key ORDER BY time, "offset");
 COMMENT ON VIEW trust_timeline IS 'Every change of trust, and when the next one of the same key came';
 COMMENT ON COLUMN trust_timeline.workspace IS 'NULL where a user has lost trust everywhere (scope user)';
 COMMENT ON COLUMN trust_timeline."offset" IS 'Order of what has one time';
 COMMENT ON COLUMN trust_timeline.until IS 'NULL: it is still so';
 
 CREATE OR REPLACE VIEW breaker_timeline AS
-SELECT time, lead(time) OVER key AS until, until - time AS lasted, coalesce(workspace_id, 'default') AS workspace,
+SELECT time, lead(time) OVER of_circuit AS until, until - time AS lasted, coalesce(workspace_id, 'default') AS workspace,
        breaker_key, from_state, to_state, trigger, consecutive_failures, failure_rate, measured, open_until, mode, session_id, caused_by, "offset", id
 FROM (SELECT DISTINCT ON (id) * FROM recorded_breakers WHERE type = 'breaker.changed' ORDER BY "offset")
-WINDOW key AS (PARTITION BY workspace_id, breaker_key ORDER BY time, "offset");
+WINDOW of_circuit AS (PARTITION BY workspace_id, breaker_key ORDER BY time, "offset");
 COMMENT ON VIEW breaker_timeline IS 'Every change of a circuit, and when the next one of the same circuit came';
 
 CREATE OR REPLACE VIEW state_spans AS

@@ -15,7 +15,7 @@ WITH found AS (
     SELECT CASE max_by(p.severity, p.time) WHEN 'severe' THEN 3 ELSE 6 END, 'stuck', p.pattern, any_value(p.workspace), p.session_id,
            format('{} for {} times', max_by(p.severity, p.time), max(p.repetitions)), min(p.time), NULL, NULL
     FROM patterns p JOIN (SELECT session_id, max(time) FILTER (appended IS NOT TRUE) AS ended, bool_or(type = 'session.ended') AS over
-                          FROM events GROUP BY session_id) s USING (session_id), recorded_until AS present
+                          FROM events WHERE session_id IN (SELECT session_id FROM patterns WHERE cleared_at IS NULL) GROUP BY session_id) s USING (session_id), recorded_until AS present
     WHERE p.cleared_at IS NULL AND NOT s.over AND s.ended >= present.until - INTERVAL 1 HOUR
     GROUP BY p.session_id, p.pattern, p.fingerprint
 )
@@ -56,20 +56,25 @@ FROM looping JOIN all_calls USING (model) ORDER BY wasted_calls DESC, model;
 COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and money; times are those of the tools, without what the model thought in between';
 
 CREATE OR REPLACE VIEW asks AS
-WITH asked AS (
-    SELECT * FROM events WHERE type = 'permission.requested'
+WITH permissions AS MATERIALIZED (
+    SELECT type, time, session_id, workspace_id, user_id, agent_id, model, tool_name, call_id, granted, method, id
+    FROM events WHERE type IN ('permission.requested', 'permission.resolved')
+), answers AS (
+    SELECT session_id, call_id, time, granted, method FROM permissions WHERE type = 'permission.resolved'
+), asked AS (
+    SELECT * FROM permissions WHERE type = 'permission.requested'
     UNION ALL
-    SELECT * FROM events e WHERE type = 'permission.resolved' AND (session_id, call_id) NOT IN
-        (SELECT (session_id, call_id) FROM events WHERE type = 'permission.requested')
+    SELECT * FROM permissions r WHERE type = 'permission.resolved' AND NOT EXISTS
+        (FROM permissions q WHERE q.type = 'permission.requested' AND q.session_id = r.session_id AND q.call_id = r.call_id)
+), called AS (
+    SELECT session_id, call_id, time, outcome FROM tool_calls SEMI JOIN permissions USING (session_id, call_id)
 )
 SELECT q.time, q.session_id, coalesce(q.workspace_id, 'default') AS workspace, q.user_id, q.agent_id, q.model, q.tool_name, q.call_id,
        a.time AS answered, a.time - q.time AS waited, a.granted, a.method, c.outcome,
        coalesce(a.granted AND c.outcome IN ('success', 'expected'), false) AS for_nothing, q.id
 FROM asked q
-ASOF LEFT JOIN (SELECT session_id, call_id, time, granted, method FROM events WHERE type = 'permission.resolved') a
-  ON q.session_id = a.session_id AND q.call_id = a.call_id AND q.time <= a.time
-ASOF LEFT JOIN (SELECT session_id, call_id, time, outcome FROM tool_calls) c
-  ON q.session_id = c.session_id AND q.call_id = c.call_id AND q.time <= c.time;
+ASOF LEFT JOIN answers a ON q.session_id = a.session_id AND q.call_id = a.call_id AND q.time <= a.time
+ASOF LEFT JOIN called c ON q.session_id = c.session_id AND q.call_id = c.call_id AND q.time <= c.time;
 COMMENT ON VIEW asks IS 'Requests for permission, their answer, and what became of the call';
 COMMENT ON COLUMN asks.for_nothing IS 'A false ask: it was granted, and the call did not fail';
 COMMENT ON COLUMN asks.granted IS 'NULL: nobody has answered';
@@ -86,7 +91,9 @@ COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; 
 
 CREATE OR REPLACE VIEW retries AS
 WITH counted AS (
-    SELECT *, row_number() OVER (PARTITION BY session_id ORDER BY time, id) AS place FROM tool_calls
+    SELECT time, started, session_id, workspace, model, tool_name, service, call_digest, verdict, outcome, severity, id,
+           row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
+    FROM tool_calls
 ), tried AS (
     SELECT *, lag(outcome) OVER again AS outcome_before, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed,
            place - lag(place) OVER again - 1 AS calls_between
@@ -115,13 +122,15 @@ COMMENT ON VIEW retry_success IS 'How often a retry succeeded, by tool and kind 
 CREATE OR REPLACE MACRO new_things(span := INTERVAL 1 DAY) AS TABLE
 WITH seen AS (
     SELECT 'failure' AS kind, signature AS name, time, session_id FROM failures WHERE expected IS NOT TRUE AND signature IS NOT NULL
-    UNION ALL SELECT 'tool', tool_name, time, session_id FROM tool_calls
-    UNION ALL SELECT 'model', model, time, session_id FROM tool_calls WHERE model IS NOT NULL
+    UNION ALL SELECT unnest(['tool', 'model']), unnest([tool_name, model]), time, session_id FROM tool_calls
     UNION ALL SELECT 'trust lost', trust_key, time, session_id FROM trust_timeline WHERE to_state IN ('escalated', 'blocked')
     UNION ALL SELECT 'circuit opened', breaker_key, time, session_id FROM breaker_timeline WHERE to_state = 'open'
 )
-SELECT * FROM (SELECT kind, name, min(time) AS first_seen, count(*) AS times, count(DISTINCT session_id) AS sessions FROM seen GROUP BY kind, name)
-WHERE first_seen >= (SELECT until - span FROM recorded_until) ORDER BY kind, times DESC, name;
+SELECT * EXCLUDE (beginning) FROM (
+    -- Most things are old and left out at the end: for them, sessions are not counted.
+    SELECT kind, name, min(time) AS first_seen, count(*) AS times, count(DISTINCT session_id) FILTER (time >= beginning) AS sessions, beginning
+    FROM seen, (SELECT until - span AS beginning FROM recorded_until) WHERE name IS NOT NULL GROUP BY kind, name, beginning
+) WHERE first_seen >= beginning ORDER BY kind, times DESC, name;
 COMMENT ON MACRO TABLE new_things IS 'Failures, tools, models, and keys and circuits in trouble, that were first seen within span before the end of what is recorded';
 
 CREATE OR REPLACE MACRO compared_signatures(span := INTERVAL 7 DAY) AS TABLE

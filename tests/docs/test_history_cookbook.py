@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "history.md"
 RECIPE = re.compile(r"```sql\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLE = re.compile(r"```sh\n(trustfold whatif [^\n]*)\n```\n\n```text\n(.*?)```", re.DOTALL)
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 WRITE = "TRUSTFOLD_WRITE_COOKBOOK"
 """Set it to write the answers into the page instead of comparing them."""
 
@@ -72,6 +74,39 @@ def test_the_examples_of_whatif_show_what_it_prints(history: Path) -> None:
             PAGE.write_text(text)
         else:
             assert made == shown, command
+
+
+@pytest.fixture(scope="module")
+def saved(history: Path) -> Path:
+    """A directory with that history in the default place and a saved catalogue."""
+    (history / ".trustfold").mkdir()
+    (history / ".trustfold" / "history").symlink_to(history / "history")
+    assert trustfold("sql", "--save", "catalogue.duckdb", cwd=history).returncode == 0
+    return history
+
+
+def test_every_snippet_of_python_runs(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other; what they leave are frames of the library that the page names, with all rows."""
+    for package in ("pandas", "pyarrow", "polars"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(saved)
+    left: dict[str, Any] = {}
+    expected = {"tools": ("pandas", 4), "worse": ("pandas", 0), "calls": ("polars", 4), "finished": ("pyarrow", 1018)}
+    for snippet, (name, frame) in zip(PYTHON.findall(PAGE.read_text()), expected.items(), strict=True):
+        exec(snippet, left)
+        assert (type(left[name]).__module__.partition(".")[0], len(left[name])) == frame
+
+
+def test_the_catalogue_serves_sqlalchemy(saved: Path) -> None:
+    """As Superset opens it: views are tables, read-only."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    pytest.importorskip("duckdb_engine")
+    engine = sqlalchemy.create_engine(f"duckdb:///{saved}/catalogue.duckdb", connect_args={"read_only": True})
+    with engine.connect() as connection:
+        found = connection.execute(sqlalchemy.text("SELECT count(*) FROM tool_health(min_calls := 20)")).fetchall()
+    assert [tuple(row) for row in found] == [(4,)]
+    assert "tool_calls" in sqlalchemy.inspect(engine).get_view_names()
+    engine.dispose()
 
 
 def test_the_notebook_runs(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,6 +242,37 @@ def test_retries_that_paid_off(tmp_path: Path) -> None:
     ]
 
 
+def test_retries_counted_again(lived: Lived) -> None:
+    """Over two days: a call of a session with the same arguments whose last one had failed, by what came in between."""
+    starts = {one["call_id"]: one for one in lived.events if one["type"] == "tool_call.started"}
+    expected: Counter[tuple[str, str, bool]] = Counter()
+    for session in {one["session_id"] for one in lived.finishes}:
+        last: dict[str, tuple[int, bool]] = {}
+        for place, one in enumerate(one for one in lived.finishes if one["session_id"] == session):
+            call = one["tool_name"] + repr(starts[one["call_id"]]["args"])
+            before, had_failed = last.get(call, (0, False))
+            if had_failed:
+                kind = "at once" if place == before + 1 else "after other calls"
+                expected[one["tool_name"], kind, not failed(one)] += 1
+            last[call] = place, failed(one)
+    found = lived.ask("SELECT tool_name, kind, paid_off, count(*) FROM retries GROUP BY ALL")
+    assert {row[:3]: row[3] for row in found} == expected
+    assert expected
+
+
+def test_calls_of_one_moment_stand_in_the_order_of_the_log(tmp_path: Path) -> None:
+    """A retry is at once when nothing was recorded between it and the failure, whatever the ids are."""
+    story = Story().fails("fetch", {"q": 1}).works("edit").works("fetch", {"q": 1})
+    story.fails("fetch", {"q": 2}).works("fetch", {"q": 2})
+    lines = [orjson.loads(value) for _, value in story.records]
+    for number, line in enumerate(lines):
+        line |= {"time": "2026-01-05T10:00:00.000Z", "id": f"00000000-0000-0000-0000-{999 - number:012d}"}
+    record(tmp_path, [("events", orjson.dumps(line)) for line in lines])
+    with connect(tmp_path) as connection:
+        found = connection.execute("SELECT kind, paid_off, calls_between FROM retries ORDER BY kind").fetchall()
+    assert found == [("after other calls", True, 1), ("at once", True, 0)]
+
+
 def test_what_needs_somebody_now(tmp_path: Path) -> None:
     """What is lost and open and stuck, most urgent first, with the order that ends it; what has passed is not there."""
     story = Story().fails("search", http_status=503, times=6)
@@ -347,6 +378,12 @@ def test_what_an_answer_leaves_out_is_counted(lived: Lived) -> None:
     assert len(days.rows) + days.left_out == len(all_days.rows)
     kept = {row[0] for row in days.rows}
     assert [row for row in all_days.rows if row[0] in kept] == days.rows
+
+
+def test_a_saved_catalogue_opens_in_older_databases(lived: Lived, tmp_path: Path) -> None:
+    """BI tools bring a DuckDB of their own; the number in the file is that of DuckDB 1.0."""
+    save(lived.root, tmp_path / "catalogue.duckdb")
+    assert int.from_bytes((tmp_path / "catalogue.duckdb").read_bytes()[12:20], "little") <= 64
 
 
 def test_every_column_has_a_comment(lived: Lived, tmp_path: Path) -> None:

@@ -250,3 +250,10 @@ def test_a_finish_whose_start_was_never_seen_is_a_row_like_others(tmp_path: Path
     row = one(tmp_path, "FROM recorded_events")
     assert (row["fault"], row["failure_key"], row["verdict"], row["call_digest"]) == (None, "bash", "failure", None)
     assert (row["time"] - row["started"]).total_seconds() == 0.25
+
+
+def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
+    """Quotes and patterns in it are taken as they are."""
+    root = tmp_path / "team [a]" / "it's * here?"
+    told(root, Story().works("search"))
+    assert rows(root, "SELECT tool_name FROM tool_calls") == [("search",)]

@@ -105,6 +105,11 @@ class Board:
         self._ranking.ranked(now_ms)
         return self._ranking
 
+    def open_patterns(self) -> list[Record]:
+        """Every pattern that a session has not broken out of, as it was last detected."""
+        self._take(0)
+        return [record for patterns in self._open.values() for record in patterns.values()]
+
     def feed(self, limit: int = 30) -> list[Record]:
         """Latest decisions, newest first."""
         return [orjson.loads(value) for value in list(self._feed)[: -limit - 1 : -1]]

@@ -14,11 +14,14 @@ import msgspec
 import orjson
 from aiokafka.errors import KafkaError
 
+from ...history.sessions.ranking import SessionSummary, Stuck
+from ...history.sessions.timeline import millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.errors import TrustfoldError
 from ...schemas.events import Event
+from ...schemas.rules import Rules
 from ...schemas.topics import TOPICS
 from ...streams.kafka.access import LACKING, lacking
 from ...streams.kafka.feed import ALL, Feed, Followed
@@ -64,10 +67,11 @@ class _Kept(NamedTuple):
 class KafkaSource:
     """The `Source` of `trustfold web`; `run` follows the topics."""
 
-    def __init__(self, settings: KafkaSettings, history: Path | None = None) -> None:
-        """Prepare; nothing connects before `run`."""
+    def __init__(self, settings: KafkaSettings, history: Path | None = None, rules: Rules | None = None) -> None:
+        """Prepare; nothing connects before `run`. `rules` are those that the workers have."""
         self.board = Board()
         self.history = history
+        self.rules = rules or Rules()
         self._settings = settings
         self._recorded = _recorded(history) if history is not None else None
         self._kept: list[_Kept] = []
@@ -108,6 +112,20 @@ class KafkaSource:
             fault = f"no worker runs in group {self._settings.app_id}; {behind:,} records wait"
         return Freshness(self._newest_ms, behind, fault)
 
+    async def sessions(self) -> list[SessionSummary]:
+        """Sessions that decisions in memory name, and those of the last days of the history, which has their calls."""
+        found = {} if self._recorded is None else {one.session_id: one for one in await self._recorded.sessions()}
+        told: dict[str, list[_Kept]] = {}
+        for one in self._kept:
+            if one.session:
+                told.setdefault(one.session, []).append(one)
+        stuck: dict[str, list[Record]] = {}
+        for record in self.board.open_patterns():
+            stuck.setdefault(str(record["session_id"]), []).append(record)
+        for session, decisions in told.items():
+            found[session] = _summary(session, decisions, stuck.get(session, []), found.get(session))
+        return list(found.values())
+
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
         """Latest decisions, oldest first; those in memory."""
         found: list[Placed] = []
@@ -115,16 +133,30 @@ class KafkaSource:
             if len(found) >= limit:
                 break
             if (not session or one.session == session) and (before is None or one.place < before):
-                found.append(Placed(one.place, orjson.loads(one.value)))
+                found.append(_placed(one))
         return found[::-1]
 
     async def decision(self, decision_id: str) -> Placed | None:
         """The decision of an id, out of memory or the history."""
         for one in reversed(self._kept):
             if one.id == decision_id:
-                return Placed(one.place, orjson.loads(one.value))
+                return _placed(one)
         recorded = await self._recorded.decision(decision_id) if self._recorded is not None else None
         return Placed(0, recorded) if recorded is not None else None
+
+    async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
+        """Changes of circuits within a time, oldest first; those in memory."""
+        breakers = DECISION_TOPICS.index("breakers")
+        return [
+            _placed(one)
+            for one in self._kept
+            if since_ms <= one.place >> 20 <= until_ms and one.place >> 18 & 3 == breakers
+        ]
+
+    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
+        """Nothing: each partition counts its own offsets, so there is no order of all events to look back in."""
+        del offset, limit
+        return []
 
     async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
         """Latest input events of a session, oldest first, out of its partition and the history.
@@ -132,7 +164,7 @@ class KafkaSource:
         Their offsets are those of the partition. Of the topic the latest `LOOKED_THROUGH` records are looked through.
         """
         found = {
-            one.offset: Placed(one.offset, orjson.loads(one.value or b"{}"))
+            one.offset: Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp)
             for one in await self._latest("events", session)
             if one.key == session and (before is None or one.offset < before)
         }
@@ -146,7 +178,7 @@ class KafkaSource:
         for topic in ("events", "commands"):
             for one in await self._latest(topic, session if topic == "events" else ""):
                 if (about := _about(one.value)).id in ids:
-                    found.setdefault(about.id, Placed(one.offset, orjson.loads(one.value or b"{}")))
+                    found.setdefault(about.id, Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp))
         if len(found) < len(ids) and self._recorded is not None:
             missing = [name for name in ids if name not in found]
             found = {str(one.record["id"]): one for one in await self._recorded.events_of(missing)} | found
@@ -241,6 +273,40 @@ class KafkaSource:
             log.debug("%s was not read: %r", name, error)
             return []
         return records
+
+
+def _placed(kept: _Kept) -> Placed:
+    return Placed(kept.place, orjson.loads(kept.value), kept.place >> 20)
+
+
+def _summary(
+    session: str, told: Sequence[_Kept], stuck: Sequence[Record], recorded: SessionSummary | None
+) -> SessionSummary:
+    """What the list says of a session: its calls as recorded, the rest as decisions tell it."""
+    last = orjson.loads(told[-1].value)
+    patterns = {
+        (record["pattern"], record["severity"])
+        for record in (orjson.loads(one.value) for one in told)
+        if record["type"] == "pattern.detected"
+    }
+    known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, (), 0, 0, 0, turn_open=False)
+    return known._replace(
+        workspace=str(last.get("workspace_id") or known.workspace),
+        user=str(last.get("user_id") or known.user),
+        model=str(last.get("model") or known.model),
+        stuck=tuple(
+            Stuck(
+                str(one["pattern"]),
+                ("minor", "moderate", "severe").index(one["severity"]) + 1,
+                int(one["repetitions"]),
+                str(one.get("tool_name") or ""),
+                millis(one["time"]),
+            )
+            for one in stuck
+        ),
+        patterns=max(len(patterns), known.patterns),
+        last_ms=max(told[-1].place >> 20, known.last_ms),
+    )
 
 
 def _recorded(history: Path) -> Recorded:

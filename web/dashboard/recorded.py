@@ -14,11 +14,15 @@ import orjson
 
 from ...history.catalogue import connect
 from ...history.files import source_of
+from ...history.sessions.ranking import SessionSummary
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.errors import TrustfoldError
 from .source import Placed
 
 log = logging.getLogger(__name__)
+
+MAX_SESSIONS = 2_000
+"""Sessions that are listed."""
 
 
 class Recorded:
@@ -32,6 +36,31 @@ class Recorded:
         self._root = root
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-recorded")
         self._connection: duckdb.DuckDBPyConnection | None = None
+
+    async def sessions(self) -> list[SessionSummary]:
+        """Latest sessions, those of the last days that are recorded."""
+        rows = await self._ask(
+            "SELECT session_id, workspace, user_id, model, calls, failures, patterns, epoch_ms(ended) "
+            "FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY ORDER BY ended DESC LIMIT ?",
+            [MAX_SESSIONS],
+        )
+        return [
+            SessionSummary(
+                session,
+                workspace or "",
+                user or "",
+                model or "",
+                calls,
+                failures,
+                0,
+                (),
+                patterns or 0,
+                0,
+                ended,
+                turn_open=False,
+            )
+            for session, workspace, user, model, calls, failures, patterns, ended in rows
+        ]
 
     async def events(self, session: str, before: int | None, limit: int) -> list[Placed]:
         """Latest input events of a session in front of an offset, oldest first."""

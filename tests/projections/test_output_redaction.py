@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
-from trustfold.projections import secrets_kept
+from trustfold.projections import output_redaction
 from trustfold.projections.emit import Output
 from trustfold.projections.local import LocalTopology
 from trustfold.schemas.examples import EXAMPLES
@@ -43,8 +43,8 @@ def test_what_was_looked_at_before_changes_no_output(monkeypatch: pytest.MonkeyP
         line for number, kind in enumerate(list(KINDS)[:12]) for line in events_with(KINDS[kind][0], number, every=8)
     ]
     warm = outputs_of(lines)
-    monkeypatch.setattr(secrets_kept, "_known", set())
-    monkeypatch.setattr(secrets_kept, "MAX_KNOWN", 3)
+    monkeypatch.setattr(output_redaction, "_known", set())
+    monkeypatch.setattr(output_redaction, "MAX_KNOWN", 3)
     assert outputs_of(lines) == warm
 
 
@@ -81,17 +81,17 @@ def test_no_secret_passes_for_a_plain_id(shape: Shape, data: st.DataObject) -> N
     token = data.draw(st.from_regex(shape.pattern)).decode(errors="replace")
     cut = re.sub(r"[^A-Za-z0-9_-]", "", token)
     for text in (word + token, word + cut):
-        assert not secrets_kept.is_plain_id(text) or redact_text(text) == text, text
+        assert not output_redaction.is_plain_id(text) or redact_text(text) == text, text
 
 
 @given(st.one_of(st.uuids().map(str), st.from_regex(r"(call|toolu|evt)_[A-Za-z0-9]{4,24}", fullmatch=True)))
 def test_ids_as_publishers_make_them_need_no_redaction(text: str) -> None:
     """The quick look and the full one agree."""
-    assert not secrets_kept.is_plain_id(text) or redact_text(text) == text
+    assert not output_redaction.is_plain_id(text) or redact_text(text) == text
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_secret_passes_for_a_plain_id(kind: str) -> None:
     """Alone, and behind a word."""
     for text in (KINDS[kind][0], f"call_{KINDS[kind][0]}", KINDS[kind][1]):
-        assert not secrets_kept.is_plain_id(text) or redact_text(text) == text
+        assert not output_redaction.is_plain_id(text) or redact_text(text) == text
