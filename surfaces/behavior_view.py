@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..schemas.decision_words import plain
+from .styles import GOOD, QUIET
 from .targets import Record
-from .words import GOOD, QUIET, plain
 
 NOTHING = Text(
     "nothing is known of any model yet. A profile needs events that name their `model`, and tells of turns: publish "

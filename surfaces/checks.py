@@ -17,10 +17,10 @@ from ..projections.processor import CLOCK_TOLERANCE_MS
 from ..projections.session.calls import args_of
 from ..projections.session.state import OpenCall
 from ..schemas.codec import decode_event, encode, rfc3339
+from ..schemas.decision_words import counted
 from ..schemas.errors import EventRejected
 from ..schemas.events import ToolCallStarted, epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from .words import counted
 
 CHECKS = "checks"
 """Topic name of the outputs that are checks; no broker has it."""

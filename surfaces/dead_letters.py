@@ -12,10 +12,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError
 from .output import ExitCode, console, data, note
+from .styles import BAD, QUIET
 from .targets import Letter, LetterState, Republished, target_of, target_options
-from .words import BAD, QUIET, counted
 
 EXCERPT = 60
 """Characters of a record shown in the list; --json has all of it."""

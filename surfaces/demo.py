@@ -22,7 +22,7 @@ from .output import console, data
 from .scenarios.bad_day import CHAPTERS, events
 from .status_view import overview_table
 from .story import Memory, blocks, boxed, later, row, told
-from .words import QUIET
+from .styles import QUIET
 
 Record = dict[str, Any]
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from .. import __version__
 from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..guard.settings import ENVIRONMENT as GUARD
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import Role
 from ..streams.embedded.views import Views
@@ -27,7 +28,7 @@ from .connect import Connections
 from .http_target import HttpTarget
 from .output import ExitCode, console, note, write_json
 from .service import UserService
-from .words import BAD, GOOD, QUIET, WARN, counted
+from .styles import BAD, GOOD, QUIET, WARN
 
 EXTRAS = {
     "aiokafka": "kafka",

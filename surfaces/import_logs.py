@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.private_files import open_private
 from ..streams.embedded.replay import STDIN, open_lines
 from .log_files import lines_of, log_files
 from .output import data, note
-from .words import counted
 
 if TYPE_CHECKING:
     from ..history.importers import Defaults, Skipped

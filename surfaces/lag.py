@@ -14,7 +14,7 @@ from ..history.parquet import RECORDED_TOPICS
 from ..schemas.topics import TOPICS
 from .kafka_log import KafkaSettings, run
 from .output import ExitCode, console, note, write_json
-from .words import BAD, QUIET
+from .styles import BAD, QUIET
 
 if TYPE_CHECKING:
     from ..streams.kafka.lag import Lag

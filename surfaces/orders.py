@@ -12,10 +12,10 @@ from uuid import uuid4
 import click
 
 from ..schemas.commands import Command
+from ..schemas.decision_words import line_of
 from ..schemas.errors import ConfigError
 from .output import echo, note, write_json
 from .targets import Target
-from .words import line_of
 
 
 def envelope(reason: str | None = None) -> dict[str, Any]:

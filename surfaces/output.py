@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..schemas.errors import ConfigError, TrustfoldError
+from ..schemas.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +74,7 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
     class Ours(Console):
         def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
-                yield segment if segment.control else segment._replace(text=plain(segment.text))
+                yield segment if segment.control else segment._replace(text=visible(segment.text))
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the entry ends the command; rich would end the process as failed
@@ -81,24 +82,11 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
     return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
-_COMMANDS = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(9), *range(11, 32), *range(127, 160), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
-                 *range(0x2066, 0x206A), 0xFEFF)
-}  # fmt: skip
-"""Characters that command a terminal or turn the direction of writing, as they are shown instead."""
-
-
-def plain(text: str) -> str:
-    """A text that commands no terminal, whoever chose the names in it."""
-    return text if text.isascii() and text.isprintable() else text.translate(_COMMANDS)
-
-
 def echo(text: str, *, nl: bool = True) -> None:
     """A plain text on standard output, with a line end unless `nl` is False."""
     import click
 
-    click.echo(plain(text), nl=nl)
+    click.echo(visible(text), nl=nl)
 
 
 def note_any(text: str) -> None:
@@ -109,7 +97,7 @@ def note_any(text: str) -> None:
 
 def note(text: str) -> None:
     """One plain line on standard error."""
-    print(plain(text), file=sys.stderr, flush=True)  # noqa: T201 - this module is where printing happens
+    print(visible(text), file=sys.stderr, flush=True)  # noqa: T201 - this module is where printing happens
 
 
 def error_line(text: str) -> None:

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..projections.ranking import Ranked
+from .styles import BAD, GOOD, QUIET, WARN
 from .targets import Record
-from .words import BAD, GOOD, QUIET, WARN
 
 _GOOD_FROM, _FAIR_FROM = 0.8, 0.5
 

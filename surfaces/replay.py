@@ -18,6 +18,7 @@ from ..config import Settings
 from ..projections.emit import Output
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
@@ -26,7 +27,6 @@ from .checks import CHECKS, Checker, Verdict, check_of, summary
 from .output import console, data, note, note_any, side_console
 from .replay_view import Progress, RowPrinter
 from .targets import rules_options
-from .words import counted
 
 DEAD_LETTERS = "dead-letters"
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)

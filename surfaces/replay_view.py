@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..projections.emit import Output
-from .words import line_of
+from ..schemas.decision_words import line_of
+from .styles import STYLES
 
 STEP = 500
 """Lines between two updates of the bar."""
@@ -39,7 +40,7 @@ class RowPrinter:
             self._day = day
             self._console.print(Text(day, "bold"))
         line = line_of(decision)
-        what = Text(line.what, line.style)
+        what = Text(line.what, STYLES[line.tone])
         if line.why:
             what.append(f": {line.why}", "default not bold")
         row = Table.grid(padding=(0, 1))
@@ -48,7 +49,7 @@ class RowPrinter:
         row.add_column(width=1)
         row.add_column(overflow="fold")
         who = _short(str(decision.get("session_id") or decision.get("workspace_id") or ""))
-        row.add_row(Text(clock[:8], "dim"), Text(who, "dim"), Text(line.mark, line.style), what)
+        row.add_row(Text(clock[:8], "dim"), Text(who, "dim"), Text(line.mark, STYLES[line.tone]), what)
         self._console.print(row)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..config import ENVIRONMENT, Settings, load_rules, read_document
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError
 from ..schemas.levels import table
 from ..schemas.overlay import leaves, plain
@@ -18,7 +19,6 @@ from ..schemas.rules import Rules
 from .output import console, echo, note, write_json
 from .scopes import place_of, scope_options
 from .targets import rules_options, target_of, target_options
-from .words import counted
 
 _SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 

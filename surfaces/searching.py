@@ -6,13 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError
 from ..schemas.private_files import open_private
 from ..schemas.settings import SettingsOverrides
 from .comparing import Present, milliseconds
 from .output import note, write_json
 from .whatif_view import Folding, lasts
-from .words import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

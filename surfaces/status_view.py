@@ -12,10 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..schemas.decision_words import counted, line_of, plain
+from ..schemas.state_words import circuit_next, circuit_word, failures_words, place_of, recovery_words
 from .key_text import KeyText
 from .quality_view import title_of
+from .styles import BAD, GOOD, QUIET, STYLES, WARN
 from .targets import Record
-from .words import BAD, GOOD, QUIET, WARN, counted, line_of, plain
 
 _ORDER = ("blocked", "removed", "escalated", "recovering", "trusted")
 _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
@@ -67,7 +69,9 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
         for decision in history:
             line = line_of(decision)
             when = str(decision["time"])[:19].replace("T", " ")
-            table.add_row(when, Text(line.mark, line.style), Text(line.what, line.style), Text(line.why, QUIET))
+            table.add_row(
+                when, Text(line.mark, STYLES[line.tone]), Text(line.what, STYLES[line.tone]), Text(line.why, QUIET)
+            )
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)
 
@@ -77,38 +81,11 @@ def _importance(state: Record) -> tuple[int, str]:
     return _KINDS.index(state["kind"]), str(state["key"])
 
 
-def recovery_words(state: Record, now: datetime) -> str:
-    """What leads back to trust from here."""
-    match state["state"]:
-        case "blocked":
-            return "manual reset required"
-        case "removed":
-            return "removed by an operator"
-        case "recovering" if state.get("recovery_pending"):
-            return "waits for `trustfold recover`"
-        case "recovering":
-            return f"{state.get('successes', 0)}/{state.get('successes_needed', 0)} successes"
-        case "escalated" if state.get("scope") == "user":
-            left = _left(state.get("expires_at"), now)
-            return f"ends in {left}" if left else "is over"
-        case "escalated":
-            left = _left(state.get("recovery_at"), now)
-            return f"cooldown: {left} remaining" if left else "the next success starts recovery"
-    return ""
-
-
-def circuit_word(state: Record, now: datetime) -> str:
-    """A circuit's state for whoever reads it now: an open one is half-open once its time is over."""
-    if state["state"] == "open" and not _left(state.get("open_until"), now):
-        return "half-open"
-    return "half-open" if state["state"] == "half_open" else str(state["state"])
-
-
 def _trust_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -> Table:
     table = _table(("Tool/Parameters", "State", "Failures", "Recovery"), workspaces=workspaces)
     for state in sorted(states, key=lambda one: (_ORDER.index(one["state"]), one["key"])):
         word = str(state["state"])
-        failures = "-" if word in {"blocked", "removed"} else _failures(state)
+        failures = "-" if word in {"blocked", "removed"} else failures_words(state)
         row: list[RenderableType] = [
             KeyText(str(state["key"])),
             Text(word.upper(), _STYLES[word]),
@@ -129,7 +106,7 @@ def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool)
             KeyText(str(state["key"])),
             Text(plain(word).upper(), _CIRCUITS.get(word, "")),
             failures,
-            _next(state, word, now),
+            circuit_next(state, now),
         ]
         table.add_row(*([place_of(state)] if workspaces else []), *row)
     return table
@@ -145,36 +122,6 @@ def _table(names: Sequence[str], *, workspaces: bool) -> Table:
     table.add_column(failures, no_wrap=True, justify="right")
     table.add_column(last, overflow="fold")
     return table
-
-
-def _next(state: Record, word: str, now: datetime) -> str:
-    mode = state.get("mode") or "enforce"
-    if mode != "enforce":
-        return "observed only: blocks nothing" if mode == "observe" else "switched off"
-    lease = state.get("lease")
-    if lease:
-        return f"probe by {lease['holder']} under way"
-    left = _left(state.get("open_until"), now)
-    if word == "forced_open":
-        return f"held open for {left}" if left else "held open until closed by command"
-    if word == "half-open":
-        done = state.get("successes") or 0
-        return f"{done} probes succeeded, one more may go" if done else "one probe may go"
-    return f"a probe in {left}" if left else ""
-
-
-def place_of(state: Record) -> str:
-    """Where a state holds: a workspace, or everywhere for one user."""
-    return f"user {state['user_id']}" if state.get("scope") == "user" else str(state.get("workspace_id", ""))
-
-
-def _failures(state: Record) -> str:
-    if state.get("failures") is None:
-        rate = state.get("failure_rate")
-        return "-" if rate is None else f"{rate:.0%}"
-    threshold = state.get("threshold")
-    count = f"{state['failures']:.3g}"
-    return f"{count}/{threshold:.3g}" if threshold is not None else count
 
 
 def _totals(trust: Sequence[Record], circuits: Sequence[Record], *, everything: bool) -> str:
@@ -197,8 +144,8 @@ def _facts(state: Record, now: datetime) -> Table:
     facts: list[tuple[str, str]] = []
     if state.get("reason"):
         facts.append(("because", plain(str(state["reason"])) if state["kind"] == "breaker" else str(state["reason"])))
-    if state["kind"] == "trust" and _failures(state) != "-":
-        facts.append(("failures", _failures(state)))
+    if state["kind"] == "trust" and failures_words(state) != "-":
+        facts.append(("failures", failures_words(state)))
     facts += [
         (plain(name), str(state[name])[:19].replace("T", " ") + " UTC")
         for name in ("escalated_at", "expires_at", "opened_at", "open_until")
@@ -207,7 +154,7 @@ def _facts(state: Record, now: datetime) -> Table:
     if state["kind"] == "trust" and recovery_words(state, now):
         facts.append(("recovery", recovery_words(state, now)))
     if state["kind"] == "breaker":
-        facts.append(("next", _next(state, circuit_word(state, now), now)))
+        facts.append(("next", circuit_next(state, now)))
         facts.append(("opened", f"{state.get('reopen_count') or 0} times"))
     if state.get("denials"):
         facts.append(("declined by users", f"{state['denials']} times"))
@@ -223,16 +170,3 @@ def _fact_table(facts: Sequence[tuple[str, str]]) -> Table:
     for name, value in facts:
         table.add_row(name, Text(value))
     return table
-
-
-def _left(until: str | None, now: datetime) -> str:
-    """Time until a moment, as people say it; empty once it has passed."""
-    if not until:
-        return ""
-    seconds = (datetime.fromisoformat(until) - now).total_seconds()
-    if seconds <= 0:
-        return ""
-    if seconds < 90:
-        return f"{max(1, round(seconds))}s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours}h {minutes}m" if hours else f"{minutes}m"

@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .words import BAD, GOOD, QUIET, WARN, circuit_reason, plain, times
+from ..schemas.decision_words import circuit_reason, plain, times
+from .styles import BAD, GOOD, QUIET, WARN
 
 Record = dict[str, Any]
 

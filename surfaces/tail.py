@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import Settings
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.private_files import make_directory, make_file
 from ..schemas.redaction import redact_record
 from .http_target import HttpTarget
 from .output import ExitCode, TookTooLong, Unreachable, note
 from .publish import bodies
-from .words import counted
 
 if TYPE_CHECKING:
     from .following import Following

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from ..config import RuleFiles, Settings
+from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError
 from .comparing import Compared, Present, compare, recorded_rules
 from .history import moment_of, open_history, place_option, since_option
 from .output import note, note_any, write_json
 from .searching import search_thresholds
 from .whatif_view import lasts
-from .words import counted
 
 WARM_UP = timedelta(days=1)
 """Folded before `--since` so that what sessions share is as it was: the longest window of the shipped rules is an hour,

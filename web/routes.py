@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from starlette.routing import BaseRoute
 
 from ..streams.embedded.server import Service
 from .check import check_routes
+from .dashboard.embedded_source import EmbeddedSource
+from .dashboard.live import Hub
+from .dashboard.render import Site
+from .dashboard.routes import dashboard_routes
 from .hooks import Hooks
 from .otlp import otlp_routes
 from .states import policy_of
 
 
-def more_routes(service: Service, user: str = "") -> Sequence[BaseRoute]:
-    """Routes for an engine that is served; `user` owns the sessions of coding agents."""
+def more_routes(service: Service, user: str = "", history: Path | None = None) -> Sequence[BaseRoute]:
+    """Routes for an engine that is served.
+
+    `user` owns the sessions of coding agents; `history` is the directory of recorded Parquet files.
+    """
     policy = policy_of(service)  # one for all, so that an approval is used once
-    return [*Hooks(service, policy, user).routes(), *check_routes(service, policy), *otlp_routes(service)]
+    hub = Hub()
+    source = EmbeddedSource(service, history)
+    source.board.listeners.append(hub.tell)
+    service.ending.append(hub.stop)
+    site = Site(source, service.sign_ins, hub)
+    return [
+        *Hooks(service, policy, user).routes(),
+        *check_routes(service, policy),
+        *otlp_routes(service),
+        *dashboard_routes(site),
+    ]

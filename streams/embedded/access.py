@@ -9,16 +9,18 @@ docs/operating.md, Roles.
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from typing import NamedTuple
+from urllib.parse import quote
 
 import orjson
 from starlette.datastructures import Headers
-from starlette.responses import Response
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...schemas.errors import ConfigError
 from ...schemas.hosts import is_foreign, is_loopback, name_of
+from .sign_in import Role, Roles, SignIns, cookie_name
 
 NO_ORDERS = (
     "this is an order, and orders take the operator's token: Authorization: Bearer ...; trustfold's own commands take "
@@ -29,26 +31,19 @@ NO_OPERATOR = (
     "and give the same to your commands, or with --allow-local-orders where every program of this machine is trusted"
 )
 
-OPEN_PATHS = frozenset({"/healthz"})
-"""Answered without a token: what watches over the process has none."""
+SIGN_IN = "/sign-in"
 
+OPEN_PATHS = frozenset({"/healthz", SIGN_IN})
+"""Answered without a token: what watches over the process has none, and who signs in has none yet."""
+
+STATIC = "/static/"
+"""Styles and scripts of the pages, which anybody may have."""
+
+API = ("/v1/", "/hooks/")
+"""Paths of programs: they send a token with each request, and a browser's cookie does not count for them."""
 
 ORDER_PATHS = frozenset({"/v1/commands", "/v1/settings", "/v1/reload", "/v1/dead-letters/republish"})
 """A POST to one of these is an operator's order."""
-
-
-class Roles(NamedTuple):
-    """Tokens that the server asks for.
-
-    Attributes:
-        publisher: token that may publish events and read; empty: everybody on this machine may.
-        operator: token that may do everything; empty: nobody has it.
-        local_orders: whoever may publish may give orders, too.
-    """
-
-    publisher: str = ""
-    operator: str = ""
-    local_orders: bool = False
 
 
 NOBODY = Roles()
@@ -68,46 +63,62 @@ def check_exposure(host: str, token: str) -> None:
         )
 
 
-class Access:
-    """ASGI middleware: checks the host, the origin and the token of every request."""
+class Refusal(NamedTuple):
+    """Why a request is not passed on: status and message."""
 
-    def __init__(self, app: ASGIApp, roles: Roles) -> None:
-        """Guard an application."""
+    status: int
+    message: str
+
+
+class Access:
+    """ASGI middleware: checks host, origin and token of every request; `request.state.role` is what it may do."""
+
+    def __init__(self, app: ASGIApp, roles: Roles, sign_ins: SignIns | None = None) -> None:
+        """Guard an application; browsers sign in with `sign_ins`."""
         self._app = app
-        self._token = roles.publisher.encode()
-        self._operator = roles.operator.encode()
-        self._local_orders = roles.local_orders
+        self._roles = roles
+        self._sign_ins = sign_ins or SignIns(roles)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or say why not."""
-        refusal = (
-            self._refusal(scope["method"], scope["path"], Headers(scope=scope)) if scope["type"] == "http" else None
-        )
-        if refusal is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, message = refusal
-        response = Response(orjson.dumps({"error": message}), status, media_type="application/json")
-        if status == 401:
+        method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
+        role = self._role(path, headers)
+        refusal = self._refusal(method, path, headers, role)
+        if refusal is None:
+            scope.setdefault("state", {})["role"] = role
+            await self._app(scope, receive, send)
+            return
+        response = Response(orjson.dumps({"error": refusal.message}), refusal.status, media_type="application/json")
+        if refusal.status == 401:
+            if method == "GET" and "text/html" in headers.get("accept", "") and "hx-request" not in headers:
+                query = scope["query_string"].decode("latin-1")
+                response = RedirectResponse(f"{SIGN_IN}?next={quote(f'{path}?{query}' if query else path)}", 303)
             response.headers["WWW-Authenticate"] = "Bearer"
         await response(scope, receive, send)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
+    def _role(self, path: str, headers: Headers) -> Role | None:
+        """What the token of a request allows, else for pages its cookie; None where neither is known."""
+        given = headers.get("authorization", "")
+        role = self._roles.role_of(given.removeprefix("Bearer ") if given.startswith("Bearer ") else "")
+        if role is not Role.OPERATOR and not path.startswith(API):
+            cookies = cookie_parser(headers.get("cookie", ""))
+            role = self._sign_ins.role_of(cookies.get(cookie_name(headers.get("host", "")), "")) or role
+        return role
+
+    def _refusal(self, method: str, path: str, headers: Headers, role: Role | None) -> Refusal | None:
         host = headers.get("host", "")
-        if not self._token and not is_loopback(name_of(host)):
-            return 421, f"this is not {host!r}; without a token only this machine's own addresses are answered"
+        if not self._roles.publisher and not is_loopback(name_of(host)):
+            return Refusal(421, f"this is not {host!r}; without a token only this machine's own addresses are answered")
         origin = headers.get("origin")
         if is_foreign(origin, host):
-            return 403, f"pages of {origin} may not use this address"
-        given = headers.get("authorization", "").encode()
-        if self._operator and compare_digest(given, b"Bearer " + self._operator):
-            return None
-        known = not self._token or compare_digest(given, b"Bearer " + self._token)
-        if not known and path not in OPEN_PATHS:
-            return (
-                401,
-                "send the token: Authorization: Bearer ...; trustfold's own commands take it from TRUSTFOLD_TOKEN",
+            return Refusal(403, f"pages of {origin} may not use this address")
+        if role is None and path not in OPEN_PATHS and not path.startswith(STATIC):
+            return Refusal(
+                401, "send the token: Authorization: Bearer ...; trustfold's own commands take it from TRUSTFOLD_TOKEN"
             )
-        if method == "POST" and path.rstrip("/") in ORDER_PATHS and not self._local_orders:
-            return 403, NO_ORDERS if self._operator else NO_OPERATOR
+        if method == "POST" and path.rstrip("/") in ORDER_PATHS and role is not Role.OPERATOR:
+            return Refusal(403, NO_ORDERS if self._roles.operator else NO_OPERATOR)
         return None

@@ -43,9 +43,10 @@ from ...schemas.levels import Levels, set_by, table
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.rules import Rules
 from ..reload import Files
-from .access import NOBODY, Access, Roles
+from .access import NOBODY, Access
 from .bodies import read_body, records_of
 from .engine import EmbeddedEngine, Receipt, Request
+from .sign_in import Roles, SignIns
 from .views import DEAD_LETTERS, StoredOutput, Views
 from .writer import Busy, Writer
 
@@ -63,29 +64,37 @@ MAX_FAULTS = 10
 
 
 class Service:
-    """What the routes share: the writer, a reader beside it, and the wish to stop."""
+    """What the routes share: the writer, a reader beside it, and the wish to stop.
 
-    def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None) -> None:
-        """Serve an engine over the store at `path`; its rules are those of `files`."""
+    Attributes:
+        path: file of the store.
+        sign_ins: cookies of browsers.
+        ending: called once when the streams are to end, before the writer stops.
+    """
+
+    def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None, roles: Roles = NOBODY) -> None:
+        """Serve an engine over the store at `path`; its rules are those of `files`, browsers sign in for `roles`."""
+        self.sign_ins = SignIns(roles)
         self.writer = Writer(engine, files)
         self.stopping = False
-        self._path = path
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-reader")
-        self._views: Views | None = None
+        self.ending: list[Callable[[], None]] = []
+        self.path = path
+        self._reader = _Reader(path, "trustfold-reader")
+        self._searcher = _Reader(path, "trustfold-searcher")
 
     async def read(self, query: str, *arguments: Any, **options: Any) -> Any:
         """Run a query of `Views` beside the writer."""
+        return await self._reader.run(query, *arguments, **options)
 
-        def run() -> Any:
-            if self._views is None:
-                self._views = Views.open(self._path)
-            return getattr(self._views, query)(*arguments, **options)
-
-        return await asyncio.get_running_loop().run_in_executor(self._reader, run)
+    async def search(self, query: str, *arguments: Any, **options: Any) -> Any:
+        """Run a query of `Views` that may look through the whole store; `read` does not wait for it."""
+        return await self._searcher.run(query, *arguments, **options)
 
     def stop_following(self) -> None:
         """End the open streams, so that the server can stop."""
         self.stopping = True
+        while self.ending:
+            self.ending.pop()()
         self.writer.wake()
 
     async def follow(self, topics: list[str], after: int, session: str = "") -> AsyncIterator[list[StoredOutput]]:
@@ -117,7 +126,28 @@ class Service:
     async def close(self) -> None:
         """Finish what waits and close the store."""
         await self.writer.stop()
-        self._reader.shutdown()
+        self._reader.close()
+        self._searcher.close()
+
+
+class _Reader:
+    """A thread with a connection of its own."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._views: Views | None = None
+
+    async def run(self, query: str, *arguments: Any, **options: Any) -> Any:
+        def run() -> Any:
+            if self._views is None:
+                self._views = Views.open(self._path)
+            return getattr(self._views, query)(*arguments, **options)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    def close(self) -> None:
+        self._thread.shutdown()
         if self._views is not None:
             self._views.close()
 
@@ -135,7 +165,7 @@ def make_app(
     `files` are watched: rules that change in them take effect between two batches. `more` gives further routes, behind
     the same checks of host, origin and token.
     """
-    service = Service(engine, Path(path), files)
+    service = Service(engine, Path(path), files, roles)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -158,7 +188,7 @@ def make_app(
             Route("/healthz", _health),
             *more(service),
         ],
-        middleware=[Middleware(Access, roles=roles)],
+        middleware=[Middleware(Access, roles=roles, sign_ins=service.sign_ins)],
         exception_handlers={HTTPException: _http_error, TrustfoldError: _our_error},
         lifespan=lifespan,
     )

@@ -5,8 +5,10 @@ Opened read-only, beside a running engine or without one. Each query sees the la
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -26,6 +28,9 @@ DEAD_LETTERS = "dead-letters"
 MAX_PAGE = 10_000
 """Most records of one query; a follower goes on from the last offset."""
 
+_END = 1 << 62
+"""Beyond every offset."""
+
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
 
@@ -34,6 +39,13 @@ class StoredOutput(NamedTuple):
 
     offset: int
     output: Output
+
+
+class StoredEvent(NamedTuple):
+    """An input record and its place; `seq` rises over all input topics."""
+
+    seq: int
+    value: bytes
 
 
 class Views:
@@ -63,6 +75,57 @@ class Views:
         marks = ", ".join("?" * len(wanted))
         where = f"offset > ? AND {column} IN ({marks})"
         return self._outputs(where, (after, *wanted), limit)
+
+    def latest(
+        self, topics: Iterable[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200, session: str = ""
+    ) -> list[StoredOutput]:
+        """Latest outputs of the topics in front of the offset `before`, oldest first: of one session, or of all."""
+        marks = ", ".join("?" * len(wanted := list(topics)))
+        statement = (
+            f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) AND instr(value, ?) > 0"  # noqa: S608 - our own words
+            " ORDER BY offset DESC"
+        )
+        rows = self._each(statement, (_END if before is None else before, *wanted, _quoted(session)))
+        found = (
+            StoredOutput(row[0], Output(*row[1:])) for row in rows if not session or _session_of(row[3]) == session
+        )
+        return list(islice(found, min(limit, MAX_PAGE)))[::-1]
+
+    def decision(self, decision_id: str) -> StoredOutput | None:
+        """The decision of an id; None where it is not kept any more."""
+        marks = ", ".join("?" * len(DECISION_TOPICS))
+        found = self._outputs(f"id = ? AND +topic IN ({marks})", (decision_id, *DECISION_TOPICS), 1)
+        return found[0] if found else None
+
+    def session_events(self, session_id: str, *, before: int | None = None, limit: int = 200) -> list[StoredEvent]:
+        """Latest input events of a session in front of the place `before`, oldest first."""
+        rows = self._each(
+            "SELECT seq, value FROM log WHERE topic = 'events' AND seq < ? AND instr(value, ?) > 0 ORDER BY seq DESC",
+            (_END if before is None else before, _quoted(session_id)),
+        )
+        found = (StoredEvent(*row) for row in rows if _session_of(row[1]) == session_id)
+        return list(islice(found, min(limit, MAX_PAGE)))[::-1]
+
+    def events_of(self, ids: Collection[str]) -> list[StoredEvent]:
+        """Input events and commands with the given ids that are still kept, oldest first."""
+        if not ids:
+            return []
+        marks = " OR ".join(["instr(value, ?) > 0"] * len(ids))
+        statement = f"SELECT seq, value FROM log WHERE topic IN ('events', 'commands') AND ({marks}) ORDER BY seq DESC"  # noqa: S608 - our own words
+        rows = self._each(statement, map(_quoted, ids))
+        missing, found = set(ids), []
+        for row in rows:
+            if (name := _id_of(row[1])) in missing:
+                missing.discard(name)
+                found.append(StoredEvent(*row))
+            if not missing:
+                break
+        return found[::-1]
+
+    def newest_ms(self) -> int | None:
+        """When the newest input record arrived, milliseconds since 1970; None where that is not known."""
+        rows = self._all("SELECT arrived_ms FROM log WHERE topic = 'events' ORDER BY seq DESC LIMIT 1")
+        return int(rows[0][0]) if rows and rows[0][0] >= 0 else None
 
     def states(self) -> dict[str, bytes]:
         """Latest public record of every key that is away from its default, by key of the `state` topic."""
@@ -120,8 +183,41 @@ class Views:
         rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
 
+    def _each(self, statement: str, arguments: Iterable[object]) -> Iterator[tuple]:  # type: ignore[type-arg]
+        try:
+            yield from self._connection.execute(statement, tuple(arguments))
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+
     def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple]:  # type: ignore[type-arg]
         try:
             return self._connection.execute(statement, tuple(arguments)).fetchall()
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error
+
+
+class _About(msgspec.Struct):
+    id: str | None = None
+    session_id: str | None = None
+
+
+_about = msgspec.json.Decoder(_About)
+
+
+def _quoted(text: str) -> bytes:
+    """What a record holds that says a text, whoever wrote its JSON: nothing certain where the text may be escaped."""
+    return b'"%b"' % text.encode() if re.fullmatch(r"[\w .:,=@#+|~-]+", text, re.ASCII) else b'"'
+
+
+def _session_of(value: bytes | None) -> str | None:
+    try:
+        return _about.decode(value or b"").session_id
+    except msgspec.MsgspecError:
+        return None  # a dead letter may be anything
+
+
+def _id_of(value: bytes | None) -> str | None:
+    try:
+        return _about.decode(value or b"").id
+    except msgspec.MsgspecError:
+        return None

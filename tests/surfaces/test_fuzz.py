@@ -30,9 +30,9 @@ from trustfold.history.importers import IMPORTERS, Defaults, Skipped, objects_of
 from trustfold.schemas.errors import ConfigError, TrustfoldError
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.redaction import redact, redact_record, redact_text
-from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.streams.embedded.sign_in import Roles
 from trustfold.streams.kafka.engine import Engine
 from trustfold.streams.kafka.health import HealthServer
 from trustfold.streams.kafka.metrics import LaneMetrics

@@ -14,12 +14,12 @@ from command_line import trustfold, up
 from rich.console import Console
 from story import Story
 from trustfold.projections.ranking import Ranked
+from trustfold.schemas.decision_words import line_of
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.surfaces.embeddings import embedding_similarity
 from trustfold.surfaces.quality_view import models_table, quality_table, rank_table
 from trustfold.surfaces.status_view import details
-from trustfold.surfaces.words import line_of
 
 WISH = "translate english to french"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,9 +13,10 @@ import pytest
 from command_line import trustfold, up
 from rich.console import Console, RenderableType
 from trustfold.schemas.rules import Rules
+from trustfold.schemas.state_words import circuit_word, recovery_words
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.surfaces.scenarios.bad_day import events
-from trustfold.surfaces.status_view import circuit_word, details, overview_table, recovery_words
+from trustfold.surfaces.status_view import details, overview_table
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

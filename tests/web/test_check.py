@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 from starlette.testclient import TestClient
-from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.streams.embedded.sign_in import Roles
 from trustfold.streams.embedded.tail import Tail
 from trustfold.web.routes import more_routes
 

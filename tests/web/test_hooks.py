@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.integrations.hooks import DIALECTS
-from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.hooks import read_tail, workspace_of
 from trustfold.web.routes import more_routes
 

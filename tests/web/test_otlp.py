@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from otlp import ANSWER, ARGS, START, TOOL, request, span, value
 from starlette.testclient import TestClient
-from trustfold.streams.embedded.access import Roles
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.streams.embedded.sign_in import Roles
 from trustfold.streams.embedded.tail import Tail
 from trustfold.web.routes import more_routes
 

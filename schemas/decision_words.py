@@ -1,14 +1,22 @@
-"""Decisions in words: what moved and why, for whoever reads a terminal."""
+"""Decisions in words: what moved and why, for people at a terminal or a page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 Decision = Mapping[str, Any]
 """A decision as it stands on the wire."""
 
-GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
+
+class Tone(StrEnum):
+    """What kind of news a text is; a terminal and a page show it each in their own way."""
+
+    GOOD = "good"
+    BAD = "bad"
+    WARN = "warn"
+    QUIET = "quiet"
 
 
 class Line(NamedTuple):
@@ -18,25 +26,31 @@ class Line(NamedTuple):
         mark: one character: what kind of news it is.
         what: what moved.
         why: the reason, one sentence or less.
-        style: how the mark and what are shown.
+        tone: how good the news is.
     """
 
     mark: str
     what: str
     why: str
-    style: str
+    tone: Tone
 
 
-_TRUST_STYLE = {"trusted": GOOD, "recovering": WARN, "escalated": WARN, "blocked": BAD, "removed": BAD}
-_CIRCUIT_STYLE = {"closed": GOOD, "half_open": WARN, "open": BAD, "forced_open": BAD}
-_NUDGE_STYLE = {"gentle": QUIET, "direct": WARN, "interrupt": BAD}
+_TRUST_TONE = {
+    "trusted": Tone.GOOD,
+    "recovering": Tone.WARN,
+    "escalated": Tone.WARN,
+    "blocked": Tone.BAD,
+    "removed": Tone.BAD,
+}
+_CIRCUIT_TONE = {"closed": Tone.GOOD, "half_open": Tone.WARN, "open": Tone.BAD, "forced_open": Tone.BAD}
+_NUDGE_TONE = {"gentle": Tone.QUIET, "direct": Tone.WARN, "interrupt": Tone.BAD}
 
 
 def line_of(decision: Decision) -> Line:
     """A decision in words; one of a type that is not known here shows its type."""
     made = _LINES.get(str(decision.get("type")))
     if made is None:
-        return Line("·", str(decision.get("type")), "", QUIET)
+        return Line("·", str(decision.get("type")), "", Tone.QUIET)
     return made(decision)
 
 
@@ -58,17 +72,17 @@ def counted(count: int, one: str, many: str = "") -> str:
 def _trust(decision: Decision) -> Line:
     to = decision["to"]
     if decision["type"] == "trust.recovery_pending":
-        return Line("?", f"{decision['key']} waits for your approval", decision["reason"], WARN)
+        return Line("?", f"{decision['key']} waits for your approval", decision["reason"], Tone.WARN)
     word = "trusted again" if to == "trusted" else to
     mark = {"trusted": "✓", "blocked": "✕", "removed": "✕", "recovering": "↻"}.get(to, "!")
     where = f" for {decision['user_id']} everywhere" if decision["scope"] == "user" else ""
-    return Line(mark, f"{decision['key']} {word}{where}", decision["reason"], _TRUST_STYLE.get(to, WARN))
+    return Line(mark, f"{decision['key']} {word}{where}", decision["reason"], _TRUST_TONE.get(to, Tone.WARN))
 
 
 def _circuit(decision: Decision) -> Line:
     to = decision["to"]
     mark = {"closed": "✓", "half_open": "↻"}.get(to, "!")
-    return Line(mark, f"{decision['breaker_key']} circuit {plain(to)}", circuit_reason(decision), _CIRCUIT_STYLE[to])
+    return Line(mark, f"{decision['breaker_key']} circuit {plain(to)}", circuit_reason(decision), _CIRCUIT_TONE[to])
 
 
 def circuit_reason(decision: Decision) -> str:
@@ -94,36 +108,36 @@ def circuit_reason(decision: Decision) -> str:
 def _probe(decision: Decision) -> Line:
     granted = decision["type"] == "breaker.probe_granted"
     word = "probe granted" if granted else "probe denied"
-    return Line("·", f"{decision['breaker_key']} {word}", f"to {decision['holder']}", QUIET)
+    return Line("·", f"{decision['breaker_key']} {word}", f"to {decision['holder']}", Tone.QUIET)
 
 
 def _detected(decision: Decision) -> Line:
     tools = list(dict.fromkeys(decision.get("tool_sequence") or ()))
     seen = f"{times(decision['repetitions'])}{': ' if tools else ''}{', '.join(tools)}"
-    return Line("∞", f"{plain(decision['pattern'])} ({decision['severity']})", seen, WARN)
+    return Line("∞", f"{plain(decision['pattern'])} ({decision['severity']})", seen, Tone.WARN)
 
 
 def _cleared(decision: Decision) -> Line:
-    return Line("✓", f"{plain(decision['pattern'])} is over", f"after {times(decision['repetitions'])}", GOOD)
+    return Line("✓", f"{plain(decision['pattern'])} is over", f"after {times(decision['repetitions'])}", Tone.GOOD)
 
 
 def _nudge(decision: Decision) -> Line:
     kind = decision["nudge_type"]
-    return Line("→", f"{kind} nudge", decision["message"], _NUDGE_STYLE.get(kind, WARN))
+    return Line("→", f"{kind} nudge", decision["message"], _NUDGE_TONE.get(kind, Tone.WARN))
 
 
 def _judged(decision: Decision) -> Line:
-    return Line("·", "the nudge helped" if decision["effective"] else "the nudge was ignored", "", QUIET)
+    return Line("·", "the nudge helped" if decision["effective"] else "the nudge was ignored", "", Tone.QUIET)
 
 
 def _guarantee(decision: Decision) -> Line:
     beyond = decision["type"] == "guarantee.violated"
     what = f"{plain(decision['guarantee'])} {'exceeded' if beyond else 'nearly spent'}"
-    return Line("!", what, f"{decision['used']:g} of {decision['limit']:g}", BAD if beyond else WARN)
+    return Line("!", what, f"{decision['used']:g} of {decision['limit']:g}", Tone.BAD if beyond else Tone.WARN)
 
 
 def _told(decision: Decision) -> Line:
-    return Line("→", plain(str(decision["type"]).replace(".", " ")), decision.get("message") or "", WARN)
+    return Line("→", plain(str(decision["type"]).replace(".", " ")), decision.get("message") or "", Tone.WARN)
 
 
 def _state(decision: Decision) -> Line:
@@ -136,23 +150,23 @@ def _state(decision: Decision) -> Line:
         why = f"{decision.get('model') or 'all models'}: {decision.get('attempts') or 0} calls"
     else:
         why = plain(decision["state"])
-    return Line("·", f"{kind} state of {decision['key']}", why, QUIET)
+    return Line("·", f"{kind} state of {decision['key']}", why, Tone.QUIET)
 
 
 def _check(decision: Decision) -> Line:
-    mark, word, style = _CHECKS.get(decision["decision"], ("·", "allowed", QUIET))
-    return Line(mark, f"{decision['tool_name']} {word}", decision["reason"], style)
+    mark, word, tone = _CHECKS.get(decision["decision"], ("·", "allowed", Tone.QUIET))
+    return Line(mark, f"{decision['tool_name']} {word}", decision["reason"], tone)
 
 
 _CHECKS = {
-    "ask": ("?", "would ask", WARN),
-    "deny": ("✕", "would be refused", BAD),
-    "circuit_open": ("✕", "would fail fast", BAD),
+    "ask": ("?", "would ask", Tone.WARN),
+    "deny": ("✕", "would be refused", Tone.BAD),
+    "circuit_open": ("✕", "would fail fast", Tone.BAD),
 }
 
 
 def _dead_letter(decision: Decision) -> Line:
-    return Line("✕", f"dead letter ({decision['reason']})", f"{decision['path']}: {decision['message']}", BAD)
+    return Line("✕", f"dead letter ({decision['reason']})", f"{decision['path']}: {decision['message']}", Tone.BAD)
 
 
 _LINES: dict[str, Callable[[Decision], Line]] = {

@@ -1,0 +1,103 @@
+"""Signing in with a browser: a token is given once, and a signed cookie stands for it afterwards.
+
+The cookie counts for pages alone, never for the API, so that no page of another site can use it there. Its signature is
+made with a key of this process: nobody can work out a token from it, and a restart signs everybody out.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import StrEnum
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import NamedTuple
+
+SIGNED_IN_S = 12 * 3600
+"""Seconds that a cookie counts: a working day."""
+
+
+MAX_ENDED = 10_000
+"""Cookies remembered that somebody has signed out with; only real ones are."""
+
+
+class Role(StrEnum):
+    """What whoever asks may do."""
+
+    READER = "reader"
+    OPERATOR = "operator"
+
+
+class Roles(NamedTuple):
+    """Tokens that the server asks for.
+
+    Attributes:
+        publisher: token that may publish events and read; empty: everybody on this machine may.
+        operator: token that may do everything; empty: nobody has it.
+        local_orders: whoever may publish may give orders, too.
+    """
+
+    publisher: str = ""
+    operator: str = ""
+    local_orders: bool = False
+
+    def role_of(self, token: str) -> Role | None:
+        """What a token allows; None for an unknown one."""
+        given = token.encode()
+        if self.operator and compare_digest(given, self.operator.encode()):
+            return Role.OPERATOR
+        if not self.publisher or compare_digest(given, self.publisher.encode()):
+            return Role.OPERATOR if self.local_orders else Role.READER
+        return None
+
+
+class SignIns:
+    """Makes and checks the cookies of one process."""
+
+    def __init__(self, roles: Roles, clock: Callable[[], float] = time.time) -> None:
+        """Sign in with the tokens of `roles`; `clock` gives seconds since 1970."""
+        self._roles = roles
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._ended: deque[str] = deque(maxlen=MAX_ENDED)
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is a token to sign in with."""
+        return bool(self._roles.publisher or self._roles.operator)
+
+    def cookie_for(self, token: str) -> str | None:
+        """Value of the cookie that stands for a token; None for a token that is not one of the server's."""
+        role = self._roles.role_of(token)
+        if role is None or (role is Role.READER and not self._roles.publisher):
+            return None  # everybody may read here, whatever the token
+        body = f"{role}.{int(self._clock()) + SIGNED_IN_S}.{secrets.token_urlsafe(12)}"
+        return f"{body}.{self._signature('cookie', body)}"
+
+    def role_of(self, cookie: str) -> Role | None:
+        """What a cookie allows; None for one that is not ours or whose time is over."""
+        body, _, signature = cookie.rpartition(".")
+        if not compare_digest(signature.encode(), self._signature("cookie", body).encode()) or cookie in self._ended:
+            return None
+        role, until, _ = body.split(".")
+        return Role(role) if int(until) > self._clock() else None
+
+    def end(self, cookie: str) -> None:
+        """Sign out: the cookie counts no more, whoever has a copy of it."""
+        if self.role_of(cookie) is not None:
+            self._ended.append(cookie)
+
+    def form_token(self, cookie: str) -> str:
+        """What a form must carry to be one of our pages, seen by whoever has this cookie (or none)."""
+        return self._signature("form", cookie)
+
+    def _signature(self, purpose: str, text: str) -> str:
+        return blake2b(text.encode(), key=self._key, digest_size=16, person=purpose.encode()).hexdigest()
+
+
+def cookie_name(host: str) -> str:
+    """Name of the cookie: browsers share cookies between the ports of a host, so the port is part of it."""
+    port = host.rpartition(":")[2]
+    return f"trustfold_{port}" if port.isdecimal() else "trustfold"

@@ -1,0 +1,54 @@
+"""A served store with its dashboard, in this process, for tests of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.testclient import TestClient
+from trustfold.streams.embedded.access import NOBODY
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.server import make_app
+from trustfold.streams.embedded.sign_in import Roles
+from trustfold.web.routes import more_routes
+
+HERE = "http://127.0.0.1:8321"
+
+
+@contextmanager
+def dashboard(folder: Path, roles: Roles = NOBODY) -> Iterator[TestClient]:
+    """A client of `up` over a new store, or over the one that stands in the folder."""
+    path = folder / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path), path, roles=roles, more=more_routes)
+    with TestClient(app, base_url=HERE, follow_redirects=False) as client:
+        yield client
+
+
+def before(seconds: float) -> str:
+    """A time, so many seconds ago."""
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def failures(tool: str, times: int = 3, session: str = "s1", **fields: Any) -> bytes:
+    """Failed calls of a tool: three, and it must be asked about; five, and its circuit opens."""
+    return b"\n".join(
+        orjson.dumps(
+            {
+                "schema_version": "1.0",
+                "id": f"{session}-{tool}-{number}",
+                "type": "tool_call.finished",
+                "time": before(20 - number),
+                "session_id": session,
+                "call_id": f"{session}-{tool}-{number}",
+                "tool_name": tool,
+                "status": "error",
+                "error": {"type": "HTTPError", "http_status": 500, "message": "internal error"},
+            }
+            | fields
+        )
+        for number in range(times)
+    )

@@ -1,0 +1,140 @@
+"""Who may see the pages, how a browser signs in, and what guards every answer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from dashboard_kit import dashboard
+from starlette.testclient import TestClient
+from trustfold.streams.embedded.sign_in import SIGNED_IN_S, Role, Roles, SignIns
+from trustfold.web.dashboard.render import CSP
+
+BOTH = Roles("reads", "orders")
+PATHS = ("/", "/sessions", "/sessions/s1", "/tools", "/tools/tool:bash", "/models", "/history", "/sign-in")
+
+
+def form_token(client: TestClient) -> str:
+    """What a form on a page carries now."""
+    found = re.search(r'name="form_token" value="(\w+)"', client.get("/sign-in").text)
+    assert found is not None
+    return found[1]
+
+
+def sign_in(client: TestClient, token: str, onward: str = "/") -> None:
+    """Sign in as a browser does."""
+    fields = {"token": token, "next": onward, "form_token": form_token(client)}
+    answer = client.post("/sign-in", data=fields)
+    assert (answer.status_code, answer.headers["location"]) == (303, onward)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_answers_and_is_guarded(tmp_path: Path, path: str) -> None:
+    """On this machine without a token; no script or style stands inside of a page."""
+    with dashboard(tmp_path) as client:
+        answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-security-policy"] == CSP
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "unsafe" not in CSP
+    assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", answer.text)
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.text)
+
+
+def test_a_browser_without_a_token_is_asked_to_sign_in(tmp_path: Path) -> None:
+    """And comes back to the page that it wanted; a program gets the words that it always got."""
+    with dashboard(tmp_path, BOTH) as client:
+        asked = client.get("/tools?workspace=a", headers={"accept": "text/html"})
+        assert (asked.status_code, asked.headers["location"]) == (303, "/sign-in?next=/tools%3Fworkspace%3Da")
+        assert client.get("/live").status_code == 401
+        assert client.get("/v1/state").status_code == 401
+        sign_in(client, "reads", "/tools?workspace=a")
+        assert client.get("/tools").status_code == 200
+
+
+def test_the_cookie_counts_for_pages_alone(tmp_path: Path) -> None:
+    """No page of another site can use it at the API, even that of an operator."""
+    with dashboard(tmp_path, BOTH) as client:
+        sign_in(client, "orders")
+        assert client.get("/").status_code == 200
+        assert client.get("/v1/state").status_code == 401
+        assert client.post("/v1/commands", content=b"{}").status_code == 401
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: Path) -> None:
+    """HttpOnly and SameSite=Strict; the token itself is not in it."""
+    with dashboard(tmp_path, BOTH) as client:
+        fields = {"token": "orders", "next": "/", "form_token": form_token(client)}
+        cookie = client.post("/sign-in", data=fields).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert f"Max-Age={SIGNED_IN_S}" in cookie
+    assert "orders" not in cookie
+
+
+def test_a_wrong_token_is_refused(tmp_path: Path) -> None:
+    """Without a cookie."""
+    with dashboard(tmp_path, BOTH) as client:
+        answer = client.post("/sign-in", data={"token": "nope", "next": "/", "form_token": form_token(client)})
+        assert answer.status_code == 403
+        assert "no such token" in answer.text
+        assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("onward", ["//evil.example/", "https://evil.example/", "/\\evil.example"])
+def test_signing_in_leads_to_this_server_alone(tmp_path: Path, onward: str) -> None:
+    """Whatever the link said."""
+    with dashboard(tmp_path, BOTH) as client:
+        fields = {"token": "reads", "next": onward, "form_token": form_token(client)}
+        assert client.post("/sign-in", data=fields).headers["location"] == "/"
+
+
+def test_a_form_without_our_token_is_refused(tmp_path: Path) -> None:
+    """And one that the browser says another site has sent."""
+    with dashboard(tmp_path, BOTH) as client:
+        assert client.post("/sign-in", data={"token": "reads", "form_token": "0" * 32}).status_code == 403
+        fields = {"token": "reads", "form_token": form_token(client)}
+        assert client.post("/sign-in", data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+        assert client.post("/sign-in", data=fields, headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_signing_out_ends_the_cookie(tmp_path: Path) -> None:
+    """Also for somebody who kept a copy of it."""
+    with dashboard(tmp_path, BOTH) as client:
+        sign_in(client, "orders")
+        kept = dict(client.cookies)
+        assert client.post("/sign-out", data={"form_token": form_token(client)}).status_code == 303
+        client.cookies.clear()
+        client.cookies.update(kept)
+        assert client.get("/").status_code == 401
+
+
+def test_a_cookie_ends_by_itself() -> None:
+    """After a working day; and one of another process, or with another role written into it, never counts."""
+    time = [1000.0]
+    ours = SignIns(BOTH, lambda: time[0])
+    cookie = ours.cookie_for("reads")
+    assert cookie is not None
+    assert ours.role_of(cookie) is Role.READER
+    assert ours.role_of(cookie.replace("reader", "operator")) is None
+    assert SignIns(BOTH).role_of(cookie) is None
+    assert ours.role_of("") is None
+    time[0] += SIGNED_IN_S
+    assert ours.role_of(cookie) is None
+
+
+def test_styles_and_scripts_are_kept_by_browsers(tmp_path: Path) -> None:
+    """Their addresses change with their content; they need no token, and hold nothing of anybody."""
+    with dashboard(tmp_path, BOTH) as client:
+        page = client.get("/sign-in").text
+        found = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+        assert len(found) == 5
+        for path in found:
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "immutable" in answer.headers["cache-control"]
+        assert client.get("/static/nothing.js").status_code == 404
+        assert client.get("/static/../render.py").status_code == 401

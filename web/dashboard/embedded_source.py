@@ -1,0 +1,96 @@
+"""The data of a served store: read beside its writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import orjson
+
+from ...projections.emit import Output
+from ...schemas.codec import encode
+from ...schemas.commands import Command
+from ...schemas.errors import TrustfoldError
+from ...schemas.events import Event
+from ...schemas.topics import TOPICS
+from ...streams.embedded.engine import Request
+from ...streams.embedded.server import Service
+from ...streams.embedded.views import DEAD_LETTERS, StoredOutput
+from .board import MAX_FEED, Board, Change, Record
+from .source import Freshness, Placed
+
+_COMMANDS = TOPICS["commands"].types
+
+
+class EmbeddedSource:
+    """The `Source` of `trustfold up`."""
+
+    def __init__(self, service: Service, history: Path | None = None) -> None:
+        """Follow the engine of `service` from now on; made before it serves."""
+        self.board = Board()
+        self.history = history
+        self._service = service
+        engine = service.writer.engine
+        self.board.apply(Change("state", key, value) for key, value in engine.states().items())
+        self.board.apply(_changes(engine.views.latest(limit=MAX_FEED)))
+        self._newest_ms = engine.views.newest_ms()
+        service.writer.listeners.append(self._listen)
+
+    @property
+    def name(self) -> str:
+        """The file of the store."""
+        return f"store {self._service.path}"
+
+    def freshness(self) -> Freshness:
+        """How new the board is."""
+        return Freshness(self._newest_ms, fault=self._service.writer.fault)
+
+    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
+        """Latest decisions, oldest first."""
+        return [
+            _placed(one) for one in await self._service.search("latest", before=before, limit=limit, session=session)
+        ]
+
+    async def decision(self, decision_id: str) -> Placed | None:
+        """The decision of an id."""
+        found = await self._service.search("decision", decision_id)
+        return _placed(found) if found is not None else None
+
+    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
+        """Latest input events of a session, oldest first."""
+        found = await self._service.search("session_events", session, before=before, limit=limit)
+        return [Placed(seq, orjson.loads(value)) for seq, value in found]
+
+    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
+        """Input events of the given ids, oldest first."""
+        del session
+        return [Placed(seq, orjson.loads(value)) for seq, value in await self._service.search("events_of", ids)]
+
+    async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
+        """Hand in orders and events; returns the decisions they caused."""
+        caused: list[Record] = []
+        for record in records:
+            value = encode(record)
+            topic = "commands" if orjson.loads(value)["type"] in _COMMANDS else "events"
+            receipt = await self._service.writer.submit(Request(topic, [value]))
+            for output in receipt.outputs:
+                if output.value is None:
+                    continue
+                if output.topic == DEAD_LETTERS:
+                    raise TrustfoldError(f"the order was not taken: {orjson.loads(output.value)['message']}")
+                if output.topic != "state":
+                    caused.append(orjson.loads(output.value))
+        return caused
+
+    def _listen(self, outputs: Sequence[Output]) -> None:
+        self._newest_ms = time.time_ns() // 1_000_000
+        self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)
+
+
+def _changes(stored: Sequence[StoredOutput]) -> list[Change]:
+    return [Change(one.topic, one.key, one.value, offset) for offset, one in stored]
+
+
+def _placed(stored: StoredOutput) -> Placed:
+    return Placed(stored.offset, orjson.loads(stored.output.value or b"{}"))

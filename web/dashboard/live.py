@@ -1,0 +1,153 @@
+"""Tells open pages what has changed, over server-sent events.
+
+A page names the topics that it shows; the stream says which of them changed, at most twice a second, and the page
+fetches what it shows of them again. So a message never holds data: it may be lost, repeated or joined with others, and
+a slow client misses nothing but time. Changes are numbered; a client that comes back names the last number it has seen
+and is told what changed since, or, if that is forgotten, to fetch everything (`resync`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from itertools import count
+from secrets import token_hex
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+PACE_S = 0.5
+"""Seconds between two messages of a stream."""
+
+LOOK_S = 0.05
+"""Seconds between two looks for changes that concern a stream."""
+
+HEARTBEAT_S = 15.0
+"""Seconds of silence after which a stream gives a sign of life, below the idle limits of common proxies."""
+
+MAX_RING = 512
+"""Changes remembered for clients that come back: minutes, at two a second."""
+
+MAX_STREAMS = 200
+"""Streams of all clients together."""
+
+MAX_STREAMS_OF_ONE = 24
+"""Streams of one address: more tabs than a browser can hold open over HTTP/1.1, several times over."""
+
+MAX_TOPICS = 16
+"""Topics of one stream."""
+
+
+class Hub:
+    """All open streams of one process.
+
+    Attributes:
+        stopping: the streams end.
+    """
+
+    def __init__(self) -> None:
+        """Nobody listens yet."""
+        self.stopping = False
+        self._boot = token_hex(4)
+        self._number = count(1)
+        self._last = 0
+        self._ring: deque[tuple[int, Mapping[str, int]]] = deque(maxlen=MAX_RING)
+        self._streams: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return self._streams.total()
+
+    def tell(self, changes: Mapping[str, int]) -> None:
+        """Topics have changed, each by so many records."""
+        self._last = next(self._number)
+        self._ring.append((self._last, changes))
+        self._wake()
+
+    def stop(self) -> None:
+        """End all streams."""
+        self.stopping = True
+        self._wake()
+
+    def since(self, number: int) -> Counter[str] | None:
+        """What changed after a number, by topic; None where that is forgotten."""
+        if number > self._last or (self._ring and number < self._ring[0][0] - 1):
+            return None
+        found: Counter[str] = Counter()
+        for at, changes in reversed(self._ring):
+            if at <= number:
+                break
+            found.update(changes)
+        return found
+
+    def refusal(self, client: str) -> str | None:
+        """Why a client gets no further stream; None where it does."""
+        if self.stopping:
+            return "the server stops"
+        if self.streams >= MAX_STREAMS:
+            return f"{MAX_STREAMS} pages are live already; reload this one to see what is new"
+        if self._streams[client] >= MAX_STREAMS_OF_ONE:
+            return f"{MAX_STREAMS_OF_ONE} of your pages are live already; close some, or reload this one"
+        return None
+
+    async def stream(self, client: str, topics: frozenset[str], last_id: str = "") -> AsyncIterator[bytes]:
+        """Messages for one page: `change` with the number of changes by topic, `resync`, `bye`; else heartbeats."""
+        self._streams[client] += 1
+        loop = asyncio.get_running_loop()
+        try:
+            boot, _, number = last_id.partition("-")
+            seen = int(number) if boot == self._boot and number.isdecimal() else self._last
+            yield b"retry: 1000\n" + self._message("open" if not last_id or boot == self._boot else "resync", seen)
+            spoken = loop.time()
+            while not self.stopping:
+                signal = self._changed
+                changes = self.since(seen)
+                wanted = {} if changes is None else {name: n for name, n in changes.items() if name in topics}
+                seen = self._last
+                if changes is None or wanted:
+                    yield self._message("resync" if changes is None else "change", seen, wanted)
+                    spoken = loop.time()
+                    await asyncio.sleep(PACE_S)
+                    continue
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(signal.wait(), max(0.0, spoken + HEARTBEAT_S - loop.time()))
+                if loop.time() >= spoken + HEARTBEAT_S:
+                    yield b":\n\n"
+                    spoken = loop.time()
+                await asyncio.sleep(LOOK_S)  # others' changes come by the hundred
+            yield self._message("bye", seen)
+        finally:
+            self._streams[client] -= 1
+            if not self._streams[client]:
+                del self._streams[client]
+
+    def _message(self, event: str, number: int, body: Mapping[str, int] | None = None) -> bytes:
+        return b"event: %b\nid: %b-%d\ndata: %b\n\n" % (
+            event.encode(),
+            self._boot.encode(),
+            number,
+            orjson.dumps(body or {}),
+        )
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+async def live(request: Request, hub: Hub) -> Response:
+    """`GET /live?topic=now&topic=feed`: the stream of a page; 503 where there are too many."""
+    client = request.client.host if request.client else ""
+    refusal = hub.refusal(client)
+    if refusal is not None:
+        return Response(refusal, 503, media_type="text/plain", headers={"Retry-After": "10"})
+    topics = frozenset(request.query_params.getlist("topic")[:MAX_TOPICS])
+    return StreamingResponse(
+        hub.stream(client, topics, request.headers.get("last-event-id", "")),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )

@@ -1,0 +1,245 @@
+"""Pages out of templates: the Jinja2 environment, what every page is given, and the headers that guard it.
+
+Every text that a template prints is escaped, and its control characters are made visible; an undefined name is an
+error. Nothing is loaded from another host, and no script or style stands inside of a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ...schemas.decision_words import counted, plain
+from ...schemas.visible import visible
+from ...streams.embedded.sign_in import Role, SignIns, cookie_name
+from .live import Hub
+from .source import Source
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+
+HEADERS = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    # Not `no-referrer`: with it a browser says `Origin: null` for our own forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+PAGES = (("/", "Now", "n"), ("/sessions", "Sessions", "s"), ("/tools", "Tools", "t"), ("/models", "Models", "m"),
+         ("/history", "History", "h"))  # fmt: skip
+"""Path, name and key (after `g`) of what the navigation shows."""
+
+
+class Guarded:
+    """ASGI middleware: puts the guarding headers on every answer of the pages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Guard an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and its answer back with the headers."""
+
+        async def guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                known = {name.lower() for name, _ in message["headers"]}
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in own if one[0] not in known)]
+            await send(message)
+
+        await self._app(scope, receive, guarded)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What every page needs.
+
+    Attributes:
+        source: where data comes from and orders go.
+        hub: tells open pages what has changed.
+        sign_ins: cookies and form tokens.
+        clock: the time now, UTC.
+    """
+
+    source: Source
+    sign_ins: SignIns
+    hub: Hub
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    def render(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+        """An answer out of a template, which gets `context` and what every page gets (`_common`).
+
+        Asked by htmx (`HX-Request`), the page comes without its frame; parts of it are then taken by their ids.
+        """
+        text = environment().get_template(template).render(self._common(request) | context)
+        return Response(
+            text, status, media_type="text/html", headers={"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
+        )
+
+    def _common(self, request: Request) -> dict[str, Any]:
+        cookie = request.cookies.get(cookie_name(request.headers.get("host", "")), "")
+        return {
+            "fragment": "hx-request" in request.headers,
+            "path": request.url.path,
+            "query": request.query_params,
+            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "now": self.clock(),
+            "source_name": self.source.name,
+            "freshness": self.source.freshness(),
+            "may_order": getattr(request.state, "role", None) is Role.OPERATOR,
+            "signed_in": bool(cookie) and self.sign_ins.role_of(cookie) is not None,
+            "can_sign_in": self.sign_ins.possible,
+            "form_token": self.sign_ins.form_token(cookie),
+        }
+
+
+@cache
+def environment() -> Environment:
+    """The environment of all templates."""
+    made = Environment(
+        loader=PackageLoader(__package__ or "", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    made.globals.update(pages=PAGES, static=static_url, link=link)
+    made.filters.update(
+        ago=ago, span=span, moment=moment, number=number, plain=plain, counted=counted, segment=segment, clock=clock
+    )
+    return made
+
+
+def _shown(value: object) -> object:
+    """What a template prints: nothing for None, texts with their control characters made visible."""
+    if value is None:
+        return ""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def when(value: str | float | datetime) -> datetime:
+    """A moment: of RFC 3339 text, of milliseconds since 1970, or as it is."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, str):
+        return datetime.fromisoformat(value).astimezone(UTC)
+    return datetime.fromtimestamp(value / 1000, UTC)
+
+
+def moment(value: str | float | datetime, now: datetime | None = None) -> Markup:
+    """A `<time>`: how long ago where `now` is given, else date and time in UTC; a script turns it into the page's zone.
+
+    In a template: `{{ state.since | moment(now) }}`.
+    """
+    at = when(value)
+    text = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    shown = ago(at, now) if now is not None else text
+    mode = "ago" if now is not None else "at"
+    return Markup('<time datetime="{}" title="{}" data-show="{}">{}</time>').format(_rfc3339(at), text, mode, shown)
+
+
+def clock(value: str | float | datetime) -> Markup:
+    """A `<time>` that shows the time of day alone."""
+    at = when(value)
+    text = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}" data-show="clock">{}</time>').format(
+        _rfc3339(at), text, f"{at:%H:%M:%S}"
+    )
+
+
+def ago(value: str | float | datetime, now: datetime) -> str:
+    """How long ago, or in how long: `3 min ago`, `in 20 s`, `now`."""
+    seconds = (now - when(value)).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
+    """A span of time in its two largest units: `20 s`, `3 min`, `2 h 5 min`, `4 d 1 h`."""
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 90:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min" if minutes % 60 and hours < 10 else f"{hours} h"
+    return f"{days} d {hours % 24} h" if hours % 24 and days < 10 else f"{days} d"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for people: whole ones with thousands, others with so many digits."""
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.{digits}g}"
+
+
+def segment(text: str) -> str:
+    """A text as a part of a path; slashes stay, as keys hold some."""
+    return quote(text, safe="/:=,@~")
+
+
+def link(path: str, query: Mapping[str, Any] | None = None, /, **changes: Any) -> str:
+    """A path with a query string: that of `query` with `changes`; None takes a parameter away."""
+    pairs = [(name, value) for name, value in _pairs(query) if name not in changes]
+    pairs += [(name, value) for name, value in changes.items() if value not in {None, ""}]
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def _pairs(query: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
+    if query is None:
+        return []
+    several = getattr(query, "multi_items", None)
+    return list(several() if several else query.items())
+
+
+def _rfc3339(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# --- static files ----------------------------------------------------------------------------------------------------
+
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+
+
+@cache
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """Every static file by name: its content and a digest of it."""
+    folder = files(__package__ or "").joinpath("static")
+    found = {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(_TYPES))}
+    return {name: (content, blake2b(content, digest_size=8).hexdigest()) for name, content in found.items()}
+
+
+def static_url(name: str) -> str:
+    """Path of a static file; it changes with the content, so that browsers may keep it."""
+    return f"/static/{name}?v={static_files()[name][1]}"
+
+
+async def static_file(request: Request) -> Response:
+    """`GET /static/NAME`."""
+    name = request.path_params["name"]
+    found = static_files().get(name)
+    if found is None:
+        return Response("there is no such file", 404, media_type="text/plain")
+    kept = "public, max-age=31536000, immutable" if request.query_params.get("v") == found[1] else "no-cache"
+    media_type = _TYPES[name[name.rindex(".") :]]
+    return Response(found[0], media_type=media_type, headers={"Cache-Control": kept})

@@ -1,0 +1,83 @@
+"""What the pages of the dashboard read, and where its orders go: the same for a served store and for Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ...schemas.commands import Command
+from ...schemas.events import Event
+from .board import Board
+
+Record = dict[str, Any]
+"""An event or a decision as it stands on the wire, parsed."""
+
+
+class Placed(NamedTuple):
+    """A record and its place.
+
+    Attributes:
+        offset: rises with each record of the source; records of one kind, input or output, are ordered by it.
+        record: the event or decision.
+    """
+
+    offset: int
+    record: Record
+
+
+class Freshness(NamedTuple):
+    """How new the data is.
+
+    Attributes:
+        newest_ms: wall clock at which the newest record arrived, milliseconds since 1970; None before the first one.
+        behind: records that wait to be folded; None where that is not known.
+        fault: why nothing new arrives, in words; None when all is well.
+    """
+
+    newest_ms: int | None
+    behind: int | None = None
+    fault: str | None = None
+
+
+class Source(Protocol):
+    """Data of one installation. All methods that wait read beside the writer and never hold it up."""
+
+    @property
+    def name(self) -> str:
+        """Where the data is from, for titles and messages: a file, a cluster."""
+
+    @property
+    def board(self) -> Board:
+        """States, open patterns and the latest decisions, in memory, as of the newest commit."""
+
+    @property
+    def history(self) -> Path | None:
+        """Directory of Parquet files for the History pages; None where nothing is recorded."""
+
+    def freshness(self) -> Freshness:
+        """How new the board is."""
+
+    async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
+        """Latest decisions (`state` records excluded), oldest first, at most `limit`.
+
+        Only those of one session, where one is named; only those in front of the offset `before`.
+        """
+
+    async def decision(self, decision_id: str) -> Placed | None:
+        """The decision of an id; None where it is not kept any more."""
+
+    async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
+        """Latest input events of a session, oldest first, at most `limit`, in front of the offset `before`."""
+
+    async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
+        """Input events of the given ids that are still kept, oldest first; `session` is a hint where to look."""
+
+    async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
+        """Hand in orders and events of an operator; returns the decisions they caused.
+
+        None where they take effect later.
+
+        Raises:
+            TrustfoldError: one of them was not taken; the message says why.
+        """
