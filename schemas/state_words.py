@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from .decision_words import circuit_reason
+
 State = Mapping[str, Any]
 """A public record (`StateUpdated`) as it stands on the wire."""
 
@@ -35,6 +37,13 @@ def circuit_word(state: State, now: datetime) -> str:
     if state["state"] == "open" and not time_left(state.get("open_until"), now):
         return "half-open"
     return "half-open" if state["state"] == "half_open" else str(state["state"])
+
+
+def circuit_state_reason(state: State) -> str:
+    """Why a circuit is in its state."""
+    return circuit_reason(
+        {"trigger": str(state.get("reason") or ""), "consecutive_failures": state.get("consecutive")} | dict(state)
+    )
 
 
 def circuit_next(state: State, now: datetime) -> str:

@@ -9,15 +9,14 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..projections.calls.keys import has_scope, in_quotes, tool_key, tool_of_key, unescape
+from ..projections.calls.keys import in_quotes
+from ..projections.orders import EVERYTHING, held, is_meant, trust_subjects
 from ..schemas.commands import BreakerClose, Command, TrustApprove, TrustRecover, TrustReset
 from ..schemas.errors import ConfigError, TrustfoldError
 from .key_text import ELLIPSIS
 from .orders import ask, envelope, tell
 from .output import note
 from .targets import Record, stuck_keys_for_completion, target_of, target_options
-
-EVERYTHING = "all"
 
 
 @click.command()
@@ -134,19 +133,12 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     Raises:
         ConfigError: nothing is known of the key, or several workspaces have it.
     """
-    # What holds for a user everywhere follows from the workspaces; an order there ends it.
-    here = [
-        one
-        for one in states
-        if one["kind"] in {"trust", "breaker"}
-        and one.get("scope") != "user"
-        and workspace in {None, one.get("workspace_id")}
-    ]
+    here = held(states, workspace)
     if key == EVERYTHING:
         return here
     known = sorted({str(one["key"]) for one in here})
     meant = _whole(key, known)
-    found = [one for one in here if _is_meant(str(one["key"]), meant)]
+    found = [one for one in here if is_meant(str(one["key"]), meant)]
     if not found:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists what is known"
@@ -156,11 +148,6 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     if len(places) > 1:
         raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
     return found
-
-
-def _is_meant(known: str, key: str) -> bool:
-    """Whether an order for a key, or for a tool by its name, is about a known key."""
-    return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
 
 
 def _whole(key: str, known: Sequence[str]) -> str:
@@ -173,19 +160,10 @@ def _whole(key: str, known: Sequence[str]) -> str:
 
 
 def _trust_orders(states: Sequence[Record], key: str, reason: str | None) -> list[dict[str, Any]]:
-    """Envelopes of orders about the trust of states: one for the tool as a whole where all of its keys are meant.
-
-    An order for the tool reaches its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
-    """
-    subjects = {}
-    for state in states:
-        name = str(state["key"])
-        if state["kind"] != "trust":
-            continue
-        if not has_scope(name) and key in {EVERYTHING, tool_of_key(name)}:
-            name = tool_key(tool_of_key(name))
-        subjects[state.get("workspace_id"), name] = state | {"key": name}
-    return [_envelope(state, reason) for state in subjects.values()]
+    """Envelopes of orders about the trust of states."""
+    return [
+        envelope(reason) | {"key": name, "workspace_id": workspace} for workspace, name in trust_subjects(states, key)
+    ]
 
 
 def _envelope(state: Record, reason: str | None) -> dict[str, Any]:

@@ -95,7 +95,9 @@ class Access:
         if refusal.status == 401:
             if method == "GET" and "text/html" in headers.get("accept", "") and "hx-request" not in headers:
                 query = scope["query_string"].decode("latin-1")
-                response = RedirectResponse(f"{SIGN_IN}?next={quote(f'{path}?{query}' if query else path)}", 303)
+                response = RedirectResponse(
+                    f"{SIGN_IN}?asked=1&next={quote(f'{path}?{query}' if query else path)}", 303
+                )
             response.headers["WWW-Authenticate"] = "Bearer"
         await response(scope, receive, send)
 

@@ -68,6 +68,11 @@ class SignIns:
         """Whether there is a token to sign in with."""
         return bool(self._roles.publisher or self._roles.operator)
 
+    @property
+    def has_operator(self) -> bool:
+        """Whether there is an operator's token."""
+        return bool(self._roles.operator)
+
     def cookie_for(self, token: str) -> str | None:
         """Value of the cookie that stands for a token; None for a token that is not one of the server's."""
         role = self._roles.role_of(token)

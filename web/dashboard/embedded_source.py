@@ -89,7 +89,7 @@ class EmbeddedSource:
 
 
 def _changes(stored: Sequence[StoredOutput]) -> list[Change]:
-    return [Change(one.topic, one.key, one.value, offset) for offset, one in stored]
+    return [Change(one.topic, one.key, one.value) for _, one in stored]
 
 
 def _placed(stored: StoredOutput) -> Placed:

@@ -38,3 +38,9 @@ async def read_form(request: Request, sign_ins: SignIns) -> dict[str, str]:
             403, "this page is out of date (the server was restarted, or you signed in elsewhere); reload it"
         )
     return fields
+
+
+def own_path(path: str) -> str:
+    """A path of this server, whatever a link says; two slashes, of either kind, would lead to another host."""
+    safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if safe else "/"

@@ -1,14 +1,335 @@
-"""The Now page: what needs a person, first."""
+"""The Now page: what needs a person, first; then tools by health, and what was decided lately."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .render import Site
+from ...schemas.decision_words import Line, counted, line_of, plain, times
+from ...schemas.state_words import circuit_next, circuit_state_reason, failures_words, recovery_words
+from .board import Board
+from .moments import millis
+from .order_words import orders_for
+from .ranking import TROUBLE, WORDS, Place, Ranking
+from .render import Site, segment
+
+State = Mapping[str, Any]
+
+PAGE_ROWS = 50
+TOOL_ROWS = 15
+FEED_ROWS = 20
+
+MAX_REASON = 300
+"""Characters of a reason on this page; the page of the decision has all of it."""
+
+SPARK_MS = 3_600_000
+"""Span of the small pictures of failures: an hour."""
+
+
+class Asked(NamedTuple):
+    """What the query string asks for.
+
+    Attributes:
+        state: a word of the ranking, `needed` (everything that needs a person) or `all`.
+        workspace: only there; empty: everywhere.
+        text: only keys that hold it.
+        page: of the list, from 1.
+    """
+
+    state: str = "needed"
+    workspace: str = ""
+    text: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Asked:
+        """Read a query string; what is wrong in it counts as not asked."""
+        state, page = query.get("state", "needed"), query.get("page", "1")
+        return cls(
+            state if state in {*WORDS, "all"} else "needed",
+            query.get("workspace", ""),
+            query.get("q", "").strip(),
+            max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
+        )
+
+    def takes(self, place: Place) -> bool:
+        """Whether a place is asked for."""
+        return self._takes_word(place.word) and self.takes_any(place)
+
+    def takes_any(self, place: Place) -> bool:
+        """The same, whatever its word."""
+        return self.workspace in {"", place.workspace} and (
+            not self.text or self.text.lower() in place.key.partition("\x1f")[2].lower() or self.text in place.tool
+        )
+
+    def _takes_word(self, word: str) -> bool:
+        if self.state == "all":
+            return word != "handled"
+        return word in TROUBLE if self.state == "needed" else word == self.state
+
+
+class Row(NamedTuple):
+    """A key or a session in words.
+
+    Attributes:
+        id: of its element on the page.
+        word: for shape and colour; one of `WORDS`.
+        text: what is said beside the shape.
+        title: the key, or the session.
+        url: page of it.
+        where: workspace, or user.
+        reason: in one sentence.
+        why_url: page of the decision behind it; empty where that is not known.
+        value: what was counted, beside its threshold.
+        since: when it began, RFC 3339.
+        onward: what comes next by itself.
+        orders: names of `ORDERS`, the one that resolves it first.
+        about: fields that the orders carry.
+    """
+
+    id: str
+    word: str
+    text: str
+    title: str
+    url: str
+    where: str
+    reason: str
+    why_url: str
+    value: str
+    since: str
+    onward: str
+    orders: tuple[str, ...]
+    about: Mapping[str, str]
+
+
+class ToolRow(NamedTuple):
+    """A tool and how it does.
+
+    Attributes:
+        ticks: places of its latest counted failures on a line of an hour, 0 to 100.
+        failures: how many those are.
+        keys: how many of its keys, circuits and scores are away from their default.
+    """
+
+    word: str
+    name: str
+    url: str
+    where: str
+    failures: int
+    ticks: tuple[float, ...]
+    keys: int
+    last_failure: str
+
+
+class FeedLine(NamedTuple):
+    """A decision in words."""
+
+    time: str
+    line: Line
+    url: str
+    session: str
+    session_url: str
+
+
+class NowPage(NamedTuple):
+    """All that the page shows.
+
+    Attributes:
+        counts: how many places have each word, worst first; of the asked workspace and text.
+        total: rows on all pages of the list.
+        empty: why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not arrive
+            (`fault`); else empty.
+        measured: how many tools there are, in words.
+    """
+
+    asked: Asked
+    rows: Sequence[Row]
+    counts: Sequence[tuple[str, int]]
+    total: int
+    page: int
+    last: int
+    tools: Sequence[ToolRow]
+    feed: Sequence[FeedLine]
+    workspaces: Sequence[str]
+    empty: str
+    measured: str
+
+
+def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = None) -> NowPage:
+    """The page for what is asked."""
+    now_ms = round(now.timestamp() * 1000)
+    ranking = board.ranking(now_ms)
+    ranked = ranking.ranked(now_ms)
+    if asked.workspace or asked.text:
+        ranked = [place for place in ranked if asked.takes_any(place)]
+        counts = {word: sum(place.word == word for place in ranked) for word in WORDS}
+    else:
+        counts = dict(ranking.counts)
+    taken = [place for place in ranked if asked.takes(place)]
+    last = max(1, -(-len(taken) // PAGE_ROWS))
+    page = min(asked.page, last)
+    shown = taken[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    return NowPage(
+        asked,
+        [row_of(place, ranking.record(place.key), board, now) for place in shown],
+        [(word, counts.get(word, 0)) for word in WORDS if counts.get(word)],
+        len(taken),
+        page,
+        last,
+        tools_by_health(ranked, ranking, now_ms),
+        [feed_line(one) for one in board.feed() if asked.workspace in {"", one.get("workspace_id", "")}][:FEED_ROWS],
+        sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
+        _empty(ranking, asked, bool(taken), fault),
+        counted(len(ranking.tools), "tool"),
+    )
+
+
+def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> str:  # noqa: FBT001 - of one caller
+    if found:
+        return ""
+    if fault is not None:
+        return "fault"
+    if not ranking.tools:
+        return "nothing"
+    return "well" if asked == Asked() else "matches"
+
+
+def row_of(place: Place, record: State, board: Board, now: datetime) -> Row:
+    """A place in words."""
+    kind = str(record["kind"])
+    reason, value, onward, text = _IN_WORDS[kind](record, place.word, now)
+    moved = board.moved_by(place.key) if kind in {"trust", "breaker"} else record if kind == "stuck" else None
+    workspace = str(record.get("workspace_id", ""))
+    about = {"key": str(record["key"]), "workspace": workspace}
+    if kind == "stuck":
+        about["about"] = str(record["id"])
+        url = f"/sessions/{segment(str(record['key']))}"
+    else:
+        url = key_url(str(record["key"]), workspace)
+    return Row(
+        row_id(place.key),
+        place.word,
+        text,
+        str(record["key"]),
+        url,
+        f"user {record['user_id']}" if record.get("scope") == "user" else workspace,
+        reason if len(reason) <= MAX_REASON else reason[:MAX_REASON] + " …",
+        f"/decisions/{segment(str(moved['id']))}" if moved is not None else "",
+        value,
+        str(record.get("since") or record["time"]),
+        onward,
+        orders_for(record),
+        about,
+    )
+
+
+def row_id(key: str) -> str:
+    """Id of a row's element; the same however the row changes."""
+    return f"row-{blake2b(key.encode(), digest_size=6).hexdigest()}"
+
+
+def key_url(key: str, workspace: str = "") -> str:
+    """Page of a key."""
+    return f"/tools/{segment(key)}" + (f"?{urlencode({'workspace': workspace})}" if workspace else "")
+
+
+Words = tuple[str, str, str, str]
+"""Reason, value, what comes next, text beside the shape."""
+
+
+def _trust(record: State, word: str, now: datetime) -> Words:
+    onward = recovery_words(record, now)
+    reason = str(record.get("reason") or "")
+    if word == "escalated" and record.get("recovery_pending"):
+        reason, word = "has earned its trust back and waits for an operator", "recovering"
+    return _sentence(reason), failures_words(record), onward, plain(str(record["state"]))
+
+
+def _breaker(record: State, word: str, now: datetime) -> Words:
+    mode = record.get("mode") or "enforce"
+    measured = record.get("measured") or 0
+    value = f"{round((record.get('failure_rate') or 0) * measured)}/{measured}" if measured else ""
+    text = {"disable": "disabled", "disabled": "disabled", "observe": "observed only"}.get(str(mode), f"circuit {word}")
+    if record["state"] == "forced_open":
+        text = "circuit held open"
+    return _sentence(circuit_state_reason(record)), value, circuit_next(record, now), text
+
+
+def _quality(record: State, word: str, now: datetime) -> Words:
+    del now
+    score, whole = record.get("score") or 0.0, record.get("registered_score") or 0.0
+    tags = ", ".join(record.get("tags") or ())
+    failed = counted(int(record.get("failures") or 0), "counted failure")
+    return _sentence(f"{failed}{': ' if tags else ''}{tags}"), f"{score:.2f} of {whole:.2f}", "", f"quality {word}"
+
+
+def _stuck(record: State, word: str, now: datetime) -> Words:
+    del word, now
+    tools = ", ".join(dict.fromkeys(record.get("tool_sequence") or ()))
+    more = record["patterns"] - 1
+    reason = f"{plain(str(record['pattern']))}{': ' if tools else ''}{tools}"
+    reason += f", and {counted(more, 'other pattern')}" if more else ""
+    reason += f" (agent {record['agent']})" if record.get("agent") else ""
+    return _sentence(reason), times(record["repetitions"]), "", f"stuck, {record['severity']}"
+
+
+_IN_WORDS = {"trust": _trust, "breaker": _breaker, "quality": _quality, "stuck": _stuck}
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
+
+
+def tools_by_health(ranked: Sequence[Place], ranking: Ranking, now_ms: int) -> list[ToolRow]:
+    """The tools that do worst, each by its worst key."""
+    worst: dict[tuple[str, str], Place] = {}
+    for place in ranked:
+        if place.word != "stuck" and not place.key.startswith("stuck:"):
+            worst.setdefault((place.workspace, place.tool), place)
+            if len(worst) == TOOL_ROWS:
+                break
+    return [
+        _tool_row(place, ranking.record(place.key), ranking.tools[place.workspace, place.tool], now_ms)
+        for place in islice(worst.values(), TOOL_ROWS)
+    ]
+
+
+def _tool_row(place: Place, record: State, keys: int, now_ms: int) -> ToolRow:
+    history = [millis(one) for one in record.get("failure_history") or ()]
+    ticks = tuple(round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS)
+    return ToolRow(
+        place.word,
+        place.tool,
+        key_url(place.tool, str(record.get("workspace_id", ""))),
+        place.workspace,
+        len(ticks),
+        ticks,
+        keys,
+        str(record.get("last_failure_at") or ""),
+    )
+
+
+def feed_line(decision: State) -> FeedLine:
+    """A decision in words, with the pages it leads to."""
+    session = str(decision.get("session_id") or "")
+    line = line_of(decision)
+    if len(line.why) > MAX_REASON:
+        line = line._replace(why=line.why[:MAX_REASON] + " …")
+    return FeedLine(
+        str(decision["time"]),
+        line,
+        f"/decisions/{segment(str(decision['id']))}",
+        session,
+        f"/sessions/{segment(session)}" if session else "",
+    )
 
 
 def now_routes(site: Site) -> Sequence[Route]:
@@ -16,6 +337,9 @@ def now_routes(site: Site) -> Sequence[Route]:
 
     async def now(request: Request) -> Response:
         """What needs a person, first."""
-        return site.render(request, "now.html")
+        asked = Asked.of(request.query_params)
+        page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
+        word = sum(count for word, count in page.counts if word in TROUBLE)
+        return site.render(request, "now.html", found=page, needed=word)
 
     return [Route("/", now)]

@@ -1,15 +1,162 @@
-"""Orders of an operator, given in a form."""
+"""Orders of an operator, given in a form: the same commands that the command line sends.
+
+A form carries a number of its own, from which the ids of its commands follow: sent twice, it takes effect once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
+from ...projections.calls.keys import has_scope
+from ...projections.orders import held, is_meant, trust_subjects
+from ...schemas.commands import (
+    BreakerClose,
+    BreakerForceOpen,
+    Command,
+    QualityRestore,
+    ToolRestore,
+    TrustApprove,
+    TrustRecover,
+    TrustReset,
+)
+from ...schemas.decision_words import Line, Tone, line_of
+from ...schemas.errors import TrustfoldError
+from ...schemas.events import Event, FeedbackFalseAlarm
+from ...schemas.fields import MAX_NAME
+from ...streams.embedded.sign_in import Role
+from .forms import own_path, read_form
+from .order_words import ORDERS
 from .render import Site
+
+State = Mapping[str, Any]
+
+NO_ORDERS = (
+    "Orders take the operator's token. Sign in with it, or give the order at the command line: `trustfold status` "
+    "shows the key, `trustfold reset KEY` and `trustfold recover KEY` give trust back."
+)
+NO_OPERATOR = (
+    "This server takes no orders: start it with TRUSTFOLD_OPERATOR_TOKEN set to a secret and sign in with that, or "
+    "with --allow-local-orders where every program of this machine is trusted."
+)
+
+
+class Given(NamedTuple):
+    """An order as a form gives it.
+
+    Attributes:
+        order: a name of `ORDERS`.
+        key: the key, as its state says it; of a false alarm, the session.
+        workspace: where it holds; empty: the default one.
+        number: of the form, from which ids follow.
+        about: id of the output that was a false alarm; else empty.
+        reason: why, in words.
+    """
+
+    order: str
+    key: str
+    workspace: str
+    number: str
+    about: str = ""
+    reason: str = ""
+
+
+def records_for(given: Given, states: Sequence[State], at: datetime) -> list[Command | Event]:
+    """What to send for an order.
+
+    Raises:
+        TrustfoldError: there is nothing that it could be about; the message says why.
+    """
+    count = iter(range(1_000_000))
+    reason = given.reason or None
+    workspace = given.workspace or None
+
+    def envelope(key: str, where: str | None = workspace) -> dict[str, Any]:
+        own = {"schema_version": "1.0", "id": f"page-{given.number}-{next(count)}", "time": at, "reason": reason}
+        return own | {"key": key, "workspace_id": where, "issued_by": "dashboard"}
+
+    scope = given.key if has_scope(given.key) else f"tool:{given.key}"
+    if given.order == "false-alarm":
+        return [
+            FeedbackFalseAlarm(
+                schema_version="1.0", id=f"page-{given.number}", time=at, session_id=given.key, output_id=given.about,
+                reason=reason,
+            )
+        ]  # fmt: skip
+    if given.order in _OF_CIRCUITS:
+        return [_OF_CIRCUITS[given.order](**envelope(scope))]
+    if given.order == "restore":
+        return [ToolRestore(**envelope(given.key))]
+    if given.order == "quality":
+        return [
+            QualityRestore(**{name: value for name, value in envelope("").items() if name != "key"}, tool=given.key)
+        ]
+    about = [one for one in held(states, workspace) if is_meant(str(one["key"]), given.key)]
+    if not about:
+        raise TrustfoldError(f"nothing is held against {given.key} any more")
+    subjects = trust_subjects(about, given.key)
+    commands: list[Command | Event] = [_OF_TRUST[given.order](**envelope(name, where)) for where, name in subjects]
+    if given.order == "reset":
+        commands += [
+            BreakerClose(**envelope(str(one["key"]), one.get("workspace_id")))
+            for one in about
+            if one["kind"] == "breaker"
+        ]
+    return commands
+
+
+_OF_CIRCUITS: dict[str, Callable[..., Command]] = {"close": BreakerClose, "open": BreakerForceOpen}
+_OF_TRUST: dict[str, Callable[..., Command]] = {"approve": TrustApprove, "recover": TrustRecover, "reset": TrustReset}
 
 
 def order_routes(site: Site) -> Sequence[Route]:
     """Path of the form."""
-    del site
-    return []
+
+    async def give(request: Request) -> Response:
+        """Send an order and say what came of it."""
+        fields = await read_form(request, site.sign_ins)
+        if request.state.role is not Role.OPERATOR:
+            return _said(request, 403, NO_ORDERS if site.sign_ins.has_operator else NO_OPERATOR)
+        given = Given(
+            fields.get("order", ""),
+            fields.get("key", "")[:MAX_KEY],
+            fields.get("workspace", "")[:MAX_NAME],
+            fields.get("number", "")[:64],
+            fields.get("about", "")[:MAX_NAME],
+            fields.get("reason", "")[:1000],
+        )
+        if given.order not in ORDERS or not given.key or not given.number.isalnum():
+            return _said(request, 400, "This order cannot be read; reload the page and try again.")
+        try:
+            records = records_for(given, list(site.source.board.states.values()), datetime.now(UTC))
+            decisions = await site.source.send(records)
+        except TrustfoldError as fault:
+            return _said(request, 409, f"Not done: {fault}")
+        return _said(request, 200, f"{ORDERS[given.order].label}, {given.key}:", _lines(given, decisions))
+
+    def _said(request: Request, status: int, text: str, lines: Sequence[Line] = ()) -> Response:
+        template = "said.html" if "hx-request" in request.headers else "ordered.html"
+        # htmx swaps nothing into the page for 4xx, and a person must read why.
+        shown = 200 if "hx-request" in request.headers else status
+        came_from = urlsplit(request.headers.get("referer", "/"))
+        back = own_path(f"{came_from.path}?{came_from.query}" if came_from.query else came_from.path)
+        return site.render(request, template, status=shown, text=text, lines=lines, refused=status != 200, back=back)
+
+    return [Route("/orders", give, methods=["POST"])]
+
+
+def _lines(given: Given, decisions: Sequence[Mapping[str, Any]] | None) -> list[Line]:
+    """What came of an order, in words."""
+    if decisions is None:
+        return [Line("→", "sent", "the workers apply it as they read it; this page shows it then", Tone.QUIET)]
+    moved = [line_of(one) for one in decisions]
+    return moved or [Line("·", ORDERS[given.order].unmoved, "", Tone.QUIET)]
+
+
+MAX_KEY = 4096

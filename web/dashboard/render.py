@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
+from secrets import token_hex
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,6 +26,7 @@ from ...schemas.decision_words import counted, plain
 from ...schemas.visible import visible
 from ...streams.embedded.sign_in import Role, SignIns, cookie_name
 from .live import Hub
+from .order_words import ORDERS
 from .source import Source
 
 CSP = (
@@ -105,6 +107,7 @@ class Site:
             "may_order": getattr(request.state, "role", None) is Role.OPERATOR,
             "signed_in": bool(cookie) and self.sign_ins.role_of(cookie) is not None,
             "can_sign_in": self.sign_ins.possible,
+            "order_words": ORDERS,
             "form_token": self.sign_ins.form_token(cookie),
         }
 
@@ -120,7 +123,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    made.globals.update(pages=PAGES, static=static_url, link=link)
+    made.globals.update(pages=PAGES, static=static_url, link=link, raw=raw, order_number=order_number)
     made.filters.update(
         ago=ago, span=span, moment=moment, number=number, plain=plain, counted=counted, segment=segment, clock=clock
     )
@@ -132,6 +135,16 @@ def _shown(value: object) -> object:
     if value is None:
         return ""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def raw(value: str) -> Markup:
+    """A text for the value of a field, escaped, with nothing else done to it: it comes back as it was."""
+    return escape(value)
+
+
+def order_number() -> str:
+    """A number for a form, from which the ids of its orders follow."""
+    return token_hex(8)
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------

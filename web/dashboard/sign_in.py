@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ...streams.embedded.sign_in import SIGNED_IN_S, cookie_name
-from .forms import read_form
+from .forms import own_path, read_form
 from .render import Site
 
 
@@ -52,9 +52,3 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
         Route("/sign-in", sign_in, methods=["POST"]),
         Route("/sign-out", sign_out, methods=["POST"]),
     ]
-
-
-def own_path(path: str) -> str:
-    """A path of this server, whatever a link says; two slashes, of either kind, would lead to another host."""
-    safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if safe else "/"

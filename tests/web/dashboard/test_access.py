@@ -48,7 +48,7 @@ def test_a_browser_without_a_token_is_asked_to_sign_in(tmp_path: Path) -> None:
     """And comes back to the page that it wanted; a program gets the words that it always got."""
     with dashboard(tmp_path, BOTH) as client:
         asked = client.get("/tools?workspace=a", headers={"accept": "text/html"})
-        assert (asked.status_code, asked.headers["location"]) == (303, "/sign-in?next=/tools%3Fworkspace%3Da")
+        assert (asked.status_code, asked.headers["location"]) == (303, "/sign-in?asked=1&next=/tools%3Fworkspace%3Da")
         assert client.get("/live").status_code == 401
         assert client.get("/v1/state").status_code == 401
         sign_in(client, "reads", "/tools?workspace=a")

@@ -1,1 +1,295 @@
+/* What the pages do beyond plain HTML: times in the reader's zone, live regions, keys, orders without a reload.
+   Every page works without this file. */
 "use strict";
+
+(() => {
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const plural = (count, one) => `${count.toLocaleString("en")} ${one}`;
+
+  // --- times ---------------------------------------------------------------------------------------------------
+
+  const zone = zoneOf(new URLSearchParams(location.search).get("tz"));
+  const full = formatOf({ year: "numeric", month: "2-digit", day: "2-digit" });
+  const short = formatOf({});
+
+  function zoneOf(asked) {
+    try {
+      return new Intl.DateTimeFormat("en", { timeZone: asked || undefined }).resolvedOptions().timeZone;
+    } catch {
+      return "UTC";
+    }
+  }
+
+  function formatOf(more) {
+    return new Intl.DateTimeFormat("sv-SE", {
+      timeZone: zone, hour: "2-digit", minute: "2-digit", second: "2-digit", ...more,
+    });
+  }
+
+  function ago(at) {
+    const seconds = (Date.now() - at) / 1000;
+    if (Math.abs(seconds) < 1) return "now";
+    return seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+  }
+
+  /* The same words as `span` in render.py. */
+  function span(seconds) {
+    const whole = Math.round(seconds);
+    if (whole < 90) return `${whole} s`;
+    const minutes = Math.floor(whole / 60), hours = Math.floor(whole / 3600), days = Math.floor(whole / 86400);
+    if (minutes < 90) return `${minutes} min`;
+    if (hours < 48) return minutes % 60 && hours < 10 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+    return hours % 24 && days < 10 ? `${days} d ${hours % 24} h` : `${days} d`;
+  }
+
+  function tellTimes(within = document) {
+    for (const time of $$("time[data-show]", within)) {
+      const at = new Date(time.dateTime);
+      const text = { ago: () => ago(at), clock: () => short.format(at), at: () => full.format(at) }[time.dataset.show]();
+      if (time.textContent !== text) time.textContent = text;
+      time.title = `${full.format(at)} ${zone}`;
+    }
+  }
+
+  // --- live regions --------------------------------------------------------------------------------------------
+
+  const state = $("#live"), pause = $("#pause");
+  const unseen = new Map(); // id of a region -> changes that it does not show yet
+  let paused = false, fetching = false, again = false, lostAt = 0;
+
+  const regions = () => $$("[data-region]").filter((one) => one.id);
+  const topicsOf = (region) => (region.dataset.topics || "").split(" ").filter(Boolean);
+
+  function show(name, text) {
+    if (!state) return;
+    state.hidden = false;
+    state.dataset.state = name;
+    if (state.textContent !== text) state.textContent = text;
+    document.documentElement.dataset.live = name === "live" ? "open" : name;
+  }
+
+  function showLive() {
+    lostAt = 0;
+    const news = Math.max(0, ...unseen.values());
+    if (paused) show("paused", news ? `Paused, ${plural(news, "new")}` : "Paused");
+    else show("live", "Live");
+  }
+
+  function lost() {
+    lostAt ||= Date.now();
+    const since = (Date.now() - lostAt) / 1000;
+    if (since > 20) show("stale", `Not live for ${span(since)}`);
+    else show("reconnecting", "Reconnecting");
+  }
+
+  /* Rows must not move under a pointer that is about to press, or away from the focus. */
+  function isHeld(region) {
+    const pointed = matchMedia("(hover: hover)").matches && region.matches(":hover");
+    return paused || pointed || region.contains(document.activeElement);
+  }
+
+  function changed(changes, everything) {
+    for (const region of regions()) {
+      const count = topicsOf(region).reduce((sum, topic) => sum + (changes[topic] || 0), 0);
+      if (count || everything) unseen.set(region.id, (unseen.get(region.id) || 0) + Math.max(1, count));
+    }
+    refresh();
+  }
+
+  /* Fetches the page once and puts those regions in place that have changed and are not held. */
+  async function refresh(forced = []) {
+    const wanted = regions().filter((one) => unseen.has(one.id) && (forced.includes(one) || !isHeld(one)));
+    for (const one of regions()) if (unseen.has(one.id) && !wanted.includes(one)) announce(one);
+    if (paused) showLive();
+    if (!wanted.length) return;
+    if (fetching) {
+      again = true;
+      return;
+    }
+    fetching = true;
+    const taken = wanted.map((one) => [one, unseen.get(one.id)]);
+    try {
+      const answer = await fetch(location.href, { headers: { "HX-Request": "true", Accept: "text/html" } });
+      if (answer.status === 401) return signedOut();
+      if (!answer.ok) throw new Error(`${answer.status}`);
+      const text = await answer.text();
+      for (const [one, count] of taken) {
+        if (!one.isConnected || (isHeld(one) && !forced.includes(one))) continue;
+        unseen.set(one.id, unseen.get(one.id) - count);
+        if (!unseen.get(one.id)) unseen.delete(one.id);
+        await htmx.swap({ text, target: one, swap: "outerMorph", select: `#${one.id}`, sourceElement: one });
+        tellTimes($(`#${one.id}`) || document);
+      }
+    } catch {
+      lost();
+    } finally {
+      fetching = false;
+    }
+    if (again) {
+      again = false;
+      refresh();
+    }
+  }
+
+  function announce(region) {
+    let button = $(":scope > .news", region);
+    if (!button) {
+      button = document.createElement("button");
+      button.type = "button";
+      button.className = "news";
+      button.addEventListener("click", () => {
+        refresh([region]).then(() => $("a, button", region)?.focus());
+      });
+      region.prepend(button);
+    }
+    button.textContent = `Show ${plural(unseen.get(region.id), "new")}`;
+  }
+
+  function signedOut() {
+    $("#stream")?.remove();
+    show("stale", "Signed out: reload to sign in");
+  }
+
+  function connect() {
+    const topics = [...new Set(regions().flatMap(topicsOf))];
+    if (!topics.length || !window.htmx) return;
+    const stream = document.createElement("div");
+    stream.id = "stream";
+    stream.hidden = true;
+    stream.setAttribute("hx-sse:connect", `/live?${topics.map((one) => `topic=${encodeURIComponent(one)}`).join("&")}`);
+    stream.setAttribute("hx-trigger", "load, every 5s"); // a refused first request is tried again
+    stream.setAttribute("hx-swap", "none");
+    stream.addEventListener("open", showLive);
+    stream.addEventListener("change", (event) => {
+      showLive();
+      changed(JSON.parse(event.detail.data), false);
+    });
+    stream.addEventListener("resync", () => {
+      showLive();
+      changed({}, true);
+    });
+    stream.addEventListener("bye", lost);
+    stream.addEventListener("htmx:sse:after:connection", () => { if (lostAt) changed({}, true); });
+    stream.addEventListener("htmx:sse:error", (event) => (event.detail.status === 401 ? signedOut() : lost()));
+    stream.addEventListener("htmx:sse:close", lost);
+    stream.addEventListener("htmx:response:error", (event) => {
+      const status = event.detail.ctx?.response?.status;
+      if (status === 401) signedOut();
+      else if (status === 503) show("stale", `Not live: ${event.detail.ctx.text || "the server is busy"}`);
+      else lost();
+    });
+    document.body.append(stream);
+    show("reconnecting", "Connecting");
+    htmx.process(stream);
+    pause.hidden = false;
+    pause.addEventListener("click", () => {
+      paused = !paused;
+      pause.setAttribute("aria-pressed", `${paused}`);
+      pause.textContent = paused ? "Resume" : "Pause";
+      showLive();
+      if (!paused) refresh(regions());
+    });
+    for (const event of ["pointerout", "focusout"]) document.addEventListener(event, () => setTimeout(settle, 60));
+  }
+
+  /* What was held may be shown when the pointer and the focus have gone. */
+  function settle() {
+    if (!paused && regions().some((one) => unseen.has(one.id) && !isHeld(one))) refresh();
+  }
+
+  // --- orders --------------------------------------------------------------------------------------------------
+
+  document.addEventListener("htmx:after:request", (event) => {
+    const form = event.target.closest?.("form.orders");
+    if (!form) return;
+    const held = form.closest("[data-region]"), row = form.closest("[data-row]");
+    const next = row?.nextElementSibling?.id || row?.previousElementSibling?.id;
+    for (const one of regions()) unseen.set(one.id, Math.max(1, unseen.get(one.id) || 0));
+    refresh(regions()).then(() => {
+      if (document.activeElement && document.activeElement !== document.body) return;
+      const place = (row && document.getElementById(row.id)) || document.getElementById(next) || held;
+      $("a, button", place || document.body)?.focus();
+    });
+  });
+
+  // --- keys ----------------------------------------------------------------------------------------------------
+
+  const help = $("#keys"), helpButton = $("#keys-open"), switchBox = $("#keys-on");
+  let going = 0;
+
+  const keysAreOn = () => localStorage.getItem("trustfold.keys") !== "off";
+
+  function step(by) {
+    const rows = $$("[data-row]");
+    if (!rows.length) return;
+    const at = rows.findIndex((one) => one.hasAttribute("data-current") || one.contains(document.activeElement));
+    const to = rows[Math.min(rows.length - 1, Math.max(0, at + by))] || rows[0];
+    for (const one of rows) one.toggleAttribute("data-current", one === to);
+    to.scrollIntoView({ block: "nearest" });
+    ($("[data-open]", to) || to).focus({ preventScroll: true });
+  }
+
+  const KEYS = {
+    j: () => step(1),
+    k: () => step(-1),
+    "/": () => $("[data-filter]")?.focus(),
+    p: () => pause && !pause.hidden && pause.click(),
+    "?": () => help?.showModal(),
+    g: () => { going = Date.now(); },
+  };
+
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if (typing && event.key === "Escape") typing.blur();
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || help?.open || !keysAreOn()) return;
+    if (Date.now() - going < 1500) {
+      going = 0;
+      const link = $(`a[data-go="${CSS.escape(event.key)}"]`);
+      if (link) {
+        event.preventDefault();
+        link.click();
+        return;
+      }
+    }
+    if (Object.hasOwn(KEYS, event.key)) {
+      event.preventDefault();
+      KEYS[event.key]();
+    }
+  });
+
+  document.addEventListener("focusin", (event) => {
+    const row = event.target.closest?.("[data-row]");
+    for (const one of $$("[data-row][data-current]")) one.toggleAttribute("data-current", one === row);
+    row?.setAttribute("data-current", "");
+  });
+
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest?.("[data-row]");
+    if (!row || event.target.closest("a, button, input, summary, label, form") || `${getSelection()}`) return;
+    $("[data-open]", row)?.click();
+  });
+
+  // --- start ---------------------------------------------------------------------------------------------------
+
+  tellTimes();
+  const zoneName = $("#zone");
+  if (zoneName) zoneName.textContent = zone;
+  if (helpButton) {
+    helpButton.hidden = false;
+    helpButton.addEventListener("click", () => help.showModal());
+    switchBox.checked = keysAreOn();
+    switchBox.addEventListener("change", () => localStorage.setItem("trustfold.keys", switchBox.checked ? "on" : "off"));
+  }
+  connect();
+  setInterval(() => {
+    tellTimes();
+    if (lostAt) lost();
+  }, 5000);
+
+  /* A link from another site comes without the cookie; a request of our own page has it. */
+  const next = $('.sign-in input[name="next"]')?.value;
+  if (next && new URLSearchParams(location.search).has("asked")) {
+    fetch(next, { headers: { "HX-Request": "true" } }).then((answer) => answer.ok && location.replace(next), () => {});
+  }
+})();
