@@ -86,12 +86,18 @@ def up(  # noqa: PLR0913 - each is an option of its own
         listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
-        app = make_app(engine, path, roles=roles, files=files, more=partial(more_routes, user=settings.user))
+        recorded = Path(history) if history else settings.history if settings.history.is_dir() else None
+        more = partial(more_routes, user=settings.user, history=recorded)
+        app = make_app(engine, path, roles=roles, files=files, more=more)
     except BaseException:
         engine.close()
         raise
     with _recorded(path, history):
-        stopped = serve(app, listener, lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it"))
+        stopped = serve(
+            app,
+            listener,
+            lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"),
+        )
     if temporary:
         temporary.cleanup()
         note("stopped; nothing is kept, as TRUSTFOLD_PERSIST or TRUSTFOLD_SESSION_ONLY asks")
@@ -99,6 +105,11 @@ def up(  # noqa: PLR0913 - each is an option of its own
         note("stopped; everything acknowledged is in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _tell_address(url: str, store: Path) -> None:
+    note(f"trustfold is up at {url}, store {store}; Ctrl-C stops it")
+    note(f"See what it decides: {url}/")
 
 
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
@@ -112,6 +123,7 @@ def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
         return
     how = service.start(port)
     note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
+    note(f"See what it decides: http://{service.address}/ (sign in with a token of {service.secrets_file})")
 
 
 def _recorded(store: Path, history: str | None) -> AbstractContextManager[None]:

@@ -105,7 +105,7 @@ class UserService:
                 "TRUSTFOLD_OPERATOR_TOKEN": known.get("TRUSTFOLD_OPERATOR_TOKEN") or secrets.token_urlsafe(24),
                 "TRUSTFOLD_USER": known.get("TRUSTFOLD_USER") or _user(),
             }
-            replace_file(self._secrets_file, "".join(f"{name}={value}\n" for name, value in wanted.items()))
+            replace_file(self.secrets_file, "".join(f"{name}={value}\n" for name, value in wanted.items()))
             address = f"{HOST}:{port}" if port else self.address or f"{HOST}:{_free_port()}"
             replace_file(self.home / "endpoint", f"{address}\n{wanted['TRUSTFOLD_TOKEN']}\n")
             replace_file(self.home / CLIENT, client_source())
@@ -186,7 +186,8 @@ class UserService:
     # --- files ----------------------------------------------------------------------------------------------------
 
     @property
-    def _secrets_file(self) -> Path:
+    def secrets_file(self) -> Path:
+        """File that holds the tokens, readable by its user alone."""
         return self.home / "service.env"
 
     @property
@@ -197,7 +198,7 @@ class UserService:
 
     def _secrets(self) -> dict[str, str]:
         try:
-            lines = self._secrets_file.read_text(encoding="utf-8").splitlines()
+            lines = self.secrets_file.read_text(encoding="utf-8").splitlines()
         except OSError:
             return {}
         return {name: value for name, _, value in (line.partition("=") for line in lines) if value}
@@ -212,7 +213,7 @@ class UserService:
     def _write_unit(self) -> None:
         command = " ".join(f'"{word}"' for word in self._command()).replace("%", "%%")
         make_directory(self._unit_file.parent)
-        replace_file(self._unit_file, _UNIT_TEXT.format(environment=self._secrets_file, command=command))
+        replace_file(self._unit_file, _UNIT_TEXT.format(environment=self.secrets_file, command=command))
 
     def _systemd(self, *words: str) -> bool:
         """Run `systemctl --user`; whether it is there and did it."""

@@ -24,9 +24,8 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     `user` owns the sessions of coding agents; `history` is the directory of recorded Parquet files.
     """
     policy = policy_of(service)  # one for all, so that an approval is used once
-    hub = Hub()
     source = EmbeddedSource(service, history)
-    source.board.listeners.append(hub.tell)
+    hub = Hub(source.board)
     service.ending.append(hub.stop)
     site = Site(source, service.sign_ins, hub)
     return [

@@ -86,9 +86,7 @@ class Views:
             " ORDER BY offset DESC"
         )
         rows = self._each(statement, (_END if before is None else before, *wanted, _quoted(session)))
-        found = (
-            StoredOutput(row[0], Output(*row[1:])) for row in rows if not session or _session_of(row[3]) == session
-        )
+        found = (StoredOutput(row[0], Output(*row[1:])) for row in rows if not session or session_of(row[3]) == session)
         return list(islice(found, min(limit, MAX_PAGE)))[::-1]
 
     def decision(self, decision_id: str) -> StoredOutput | None:
@@ -103,7 +101,7 @@ class Views:
             "SELECT seq, value FROM log WHERE topic = 'events' AND seq < ? AND instr(value, ?) > 0 ORDER BY seq DESC",
             (_END if before is None else before, _quoted(session_id)),
         )
-        found = (StoredEvent(*row) for row in rows if _session_of(row[1]) == session_id)
+        found = (StoredEvent(*row) for row in rows if session_of(row[1]) == session_id)
         return list(islice(found, min(limit, MAX_PAGE)))[::-1]
 
     def events_of(self, ids: Collection[str]) -> list[StoredEvent]:
@@ -209,7 +207,8 @@ def _quoted(text: str) -> bytes:
     return b'"%b"' % text.encode() if re.fullmatch(r"[\w .:,=@#+|~-]+", text, re.ASCII) else b'"'
 
 
-def _session_of(value: bytes | None) -> str | None:
+def session_of(value: bytes | None) -> str | None:
+    """The session that a record names; None where it names none, or is no record at all."""
     try:
         return _about.decode(value or b"").session_id
     except msgspec.MsgspecError:

@@ -57,6 +57,7 @@ class Writer:
         reloader: takes changed rules.
         committed: rises with each commit; followers wait for it (`signal`).
         fault: why the last commit failed; None when it did not.
+        heard: get the requests of each commit that came from outside, before the listeners get what they caused.
         listeners: get the outputs of each commit, in order, before whoever sent the input gets its receipt.
     """
 
@@ -66,6 +67,7 @@ class Writer:
         self.reloader = Reloader(files, engine.rebase, engine.note_fault)
         self.committed = 0
         self.fault: str | None = None
+        self.heard: list[Callable[[Sequence[Request]], None]] = []
         self.listeners: list[Callable[[Sequence[Output]], None]] = []
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._bytes = 0
@@ -143,6 +145,8 @@ class Writer:
                     if not waiting.answer.done():
                         waiting.answer.set_exception(error)
             else:
+                for hear in self.heard:
+                    hear([waiting.request for waiting in taken])
                 self._succeeded([output for receipt in receipts for output in receipt.outputs])
                 for waiting, receipt in zip(taken, receipts, strict=True):
                     if not waiting.answer.done():

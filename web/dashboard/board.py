@@ -10,10 +10,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 import orjson
 
 from ...projections.topology import DECISION_TOPICS
+from ...streams.embedded.views import session_of
 from .ranking import Ranking, subject_of
 
 Record = dict[str, Any]
@@ -40,13 +40,6 @@ class Change(NamedTuple):
     topic: str
     key: str
     value: bytes | None
-
-
-class _About(msgspec.Struct):
-    session_id: str | None = None
-
-
-_about = msgspec.json.Decoder(_About)
 
 
 class Board:
@@ -78,10 +71,12 @@ class Board:
                 self._new[key] = value
                 topics["now"] += 1
                 topics[f"tool:{subject_of(key.rpartition(chr(31))[2])}"] += 1
+            elif topic == "events":  # appended by the engine itself: a call that was lost
+                topics[f"session:{key}"] += 1
             elif topic in DECISION_TOPICS and value is not None:
                 self._feed.append(value)
                 topics["feed"] += 1
-                if session := _about.decode(value).session_id:
+                if session := session_of(value):
                     topics[f"session:{session}"] += 1
                 if topic == "nudges":
                     self._behaviour.append(value)

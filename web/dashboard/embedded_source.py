@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from ...streams.embedded.engine import Request
 from ...streams.embedded.server import Service
-from ...streams.embedded.views import DEAD_LETTERS, StoredOutput
+from ...streams.embedded.views import DEAD_LETTERS, StoredOutput, session_of
 from .board import MAX_FEED, Board, Change, Record
 from .source import Freshness, Placed
 
@@ -35,6 +36,7 @@ class EmbeddedSource:
         self.board.apply(Change("state", key, value) for key, value in engine.states().items())
         self.board.apply(_changes(engine.views.latest(limit=MAX_FEED)))
         self._newest_ms = engine.views.newest_ms()
+        service.writer.heard.append(self._hear)
         service.writer.listeners.append(self._listen)
 
     @property
@@ -83,8 +85,15 @@ class EmbeddedSource:
                     caused.append(orjson.loads(output.value))
         return caused
 
-    def _listen(self, outputs: Sequence[Output]) -> None:
+    def _hear(self, requests: Sequence[Request]) -> None:
+        """Tell those who watch a session that it has grown."""
         self._newest_ms = time.time_ns() // 1_000_000
+        watched = self.board.watched
+        if any(topic.startswith("session:") for topic in watched):
+            sessions = (session_of(value) for request in requests for value in request.values)
+            self.board.tell(Counter(topic for one in sessions if (topic := f"session:{one}") in watched))
+
+    def _listen(self, outputs: Sequence[Output]) -> None:
         self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from secrets import token_hex
@@ -18,6 +18,8 @@ from secrets import token_hex
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+
+from .board import Board
 
 PACE_S = 0.5
 """Seconds between two messages of a stream."""
@@ -48,9 +50,11 @@ class Hub:
         stopping: the streams end.
     """
 
-    def __init__(self) -> None:
-        """Nobody listens yet."""
+    def __init__(self, board: Board) -> None:
+        """Tell what changes on a board; nobody listens yet."""
         self.stopping = False
+        self._watched = board.watched
+        board.listeners.append(self.tell)
         self._boot = token_hex(4)
         self._number = count(1)
         self._last = 0
@@ -98,6 +102,7 @@ class Hub:
     async def stream(self, client: str, topics: frozenset[str], last_id: str = "") -> AsyncIterator[bytes]:
         """Messages for one page: `change` with the number of changes by topic, `resync`, `bye`; else heartbeats."""
         self._streams[client] += 1
+        self._watched.update(topics)
         loop = asyncio.get_running_loop()
         try:
             boot, _, number = last_id.partition("-")
@@ -122,9 +127,8 @@ class Hub:
                 await asyncio.sleep(LOOK_S)  # others' changes come by the hundred
             yield self._message("bye", seen)
         finally:
-            self._streams[client] -= 1
-            if not self._streams[client]:
-                del self._streams[client]
+            _forget(self._streams, (client,))
+            _forget(self._watched, topics)
 
     def _message(self, event: str, number: int, body: Mapping[str, int] | None = None) -> bytes:
         return b"event: %b\nid: %b-%d\ndata: %b\n\n" % (
@@ -137,6 +141,14 @@ class Hub:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _forget(counts: Counter[str], names: Iterable[str]) -> None:
+    """Count one less of each name; a name without a count goes."""
+    for name in names:
+        counts[name] -= 1
+        if counts[name] <= 0:
+            del counts[name]
 
 
 async def live(request: Request, hub: Hub) -> Response:

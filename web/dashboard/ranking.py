@@ -71,7 +71,7 @@ def place_of(key: str, record: Record, now_ms: int) -> Place | None:
 
 def subject_of(key: str) -> str:
     """Tool, service or tier that a key is about: `bash` for `bash|command=git` and `tool:bash`."""
-    return tool_of_key(key.removeprefix("tool:"))
+    return key.removeprefix("tool:") if key.startswith("tool:") else tool_of_key(key)
 
 
 def _trust(record: Record, _now_ms: int) -> tuple[str, int]:

@@ -1,0 +1,185 @@
+"""Telling open pages what has changed: joined, numbered, and ended with the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from dashboard_kit import dashboard, failures
+from trustfold.web.dashboard import live
+from trustfold.web.dashboard.board import Board
+from trustfold.web.dashboard.live import MAX_RING, MAX_STREAMS_OF_ONE, Hub
+
+
+class Message:
+    """A server-sent event, read."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Read it."""
+        fields = dict(line.split(": ", 1) for line in raw.decode().strip().split("\n") if ": " in line)
+        self.event = fields.get("event", "heartbeat")
+        self.id = fields.get("id", "")
+        self.body: dict[str, int] = orjson.loads(fields.get("data", "{}"))
+
+
+async def following(stream: AsyncIterator[bytes]) -> Message:
+    """The next message."""
+    async with asyncio.timeout(20):
+        return Message(await anext(stream))
+
+
+def run(scene: Any, monkeypatch: pytest.MonkeyPatch, *, pace: float = 0.0) -> None:
+    """Play a scene with a hub."""
+    monkeypatch.setattr(live, "PACE_S", pace)
+    monkeypatch.setattr(live, "LOOK_S", 0.0)
+
+    async def play() -> None:
+        await scene(Hub(Board()))
+
+    asyncio.run(play())
+
+
+def test_a_page_hears_of_its_topics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the stream says which topics somebody watches."""
+    board = Board()
+
+    async def scene(_hub: Hub) -> None:
+        hub = Hub(board)
+        stream = hub.stream("me", frozenset({"now", "session:s1"}))
+        assert (await following(stream)).event == "open"
+        assert board.watched == Counter({"now": 1, "session:s1": 1})
+        board.tell({"feed": 3})
+        board.tell({"now": 2, "feed": 1})
+        message = await following(stream)
+        assert (message.event, message.body) == ("change", {"now": 2})
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert not board.watched
+        assert hub.streams == 0
+
+    run(scene, monkeypatch)
+
+
+def test_a_flood_becomes_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many changes come while a client reads nothing; what is kept for it does not grow."""
+
+    async def scene(hub: Hub) -> None:
+        stream = hub.stream("slow", frozenset({"now"}))
+        await following(stream)
+        hub.tell({"now": 1})
+        assert (await following(stream)).body == {"now": 1}
+        for _ in range(MAX_RING - 1):
+            hub.tell({"now": 2})
+        message = await following(stream)
+        assert (message.event, message.body) == ("change", {"now": 2 * (MAX_RING - 1)})
+
+    run(scene, monkeypatch)
+
+
+def test_a_client_that_missed_too_much_fetches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told so once, and goes on from there."""
+
+    async def scene(hub: Hub) -> None:
+        stream = hub.stream("slow", frozenset({"now"}))
+        await following(stream)
+        for _ in range(MAX_RING + 5):
+            hub.tell({"now": 1})
+        assert (await following(stream)).event == "resync"
+        hub.tell({"now": 1})
+        assert (await following(stream)).body == {"now": 1}
+
+    run(scene, monkeypatch)
+
+
+def test_a_client_that_comes_back_hears_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the id of the last message; of another start of the server, it fetches everything."""
+
+    async def scene(hub: Hub) -> None:
+        stream = hub.stream("me", frozenset({"now"}))
+        last = (await following(stream)).id
+        await stream.aclose()  # type: ignore[attr-defined]
+        hub.tell({"now": 4})
+        again = hub.stream("me", frozenset({"now"}), last)
+        assert (await following(again)).event == "open"
+        assert (await following(again)).body == {"now": 4}
+        other = hub.stream("me", frozenset({"now"}), "dead-7")
+        assert (await following(other)).event == "resync"
+
+    run(scene, monkeypatch)
+
+
+def test_messages_of_a_stream_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second change waits for its time, and carries all that came meanwhile."""
+
+    async def scene(hub: Hub) -> None:
+        stream = hub.stream("me", frozenset({"now"}))
+        await following(stream)
+        hub.tell({"now": 1})
+        await following(stream)
+        hub.tell({"now": 1})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await anext(stream)
+
+    run(scene, monkeypatch, pace=3600)
+
+
+def test_silence_is_broken_by_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the idle limits of proxies."""
+    monkeypatch.setattr(live, "HEARTBEAT_S", 0.01)
+
+    async def scene(hub: Hub) -> None:
+        stream = hub.stream("me", frozenset({"now"}))
+        await following(stream)
+        assert (await following(stream)).event == "heartbeat"
+
+    run(scene, monkeypatch)
+
+
+def test_one_client_cannot_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told why in words; others still get theirs."""
+
+    async def scene(hub: Hub) -> None:
+        streams = [hub.stream("greedy", frozenset({"now"})) for _ in range(MAX_STREAMS_OF_ONE)]
+        for stream in streams:
+            await following(stream)
+        assert "close some" in (hub.refusal("greedy") or "")
+        assert hub.refusal("other") is None
+        await streams[0].aclose()  # type: ignore[attr-defined]
+        assert hub.refusal("greedy") is None
+
+    run(scene, monkeypatch)
+
+
+def test_the_streams_end_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a word, at once; new ones are refused."""
+
+    async def scene(hub: Hub) -> None:
+        stream = hub.stream("me", frozenset({"now"}))
+        await following(stream)
+        hub.stop()
+        assert (await following(stream)).event == "bye"
+        with pytest.raises(StopAsyncIteration):
+            await following(stream)
+        assert hub.refusal("me") == "the server stops"
+
+    run(scene, monkeypatch)
+
+
+def test_events_reach_the_pages_that_show_them(tmp_path: Path) -> None:
+    """Through the whole server: states, decisions, and the session, if somebody looks at it."""
+    with dashboard(tmp_path) as client:
+        board = next(one.__self__.board for one in client.app.state.service.writer.heard)  # type: ignore[attr-defined]
+        told: Counter[str] = Counter()
+        board.listeners.append(told.update)
+        client.post("/v1/events", content=failures("deploy", 1, session="s1"))
+        assert "session:s1" not in told
+        board.watched["session:s1"] += 1
+        client.post("/v1/events", content=failures("deploy", 2, session="s1"))
+        assert told["session:s1"] >= 1
+        assert told["now"] >= 1
+        assert told["tool:deploy"] >= 1

@@ -1,0 +1,204 @@
+"""The Now page: what needs a person stands first, in words, whatever its names hold, and stays small."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from dashboard_kit import dashboard, failures
+from hypothesis import given
+from hypothesis import strategies as st
+from trustfold.streams.embedded.sign_in import Roles
+from trustfold.web.dashboard.board import Board, Change
+from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
+from trustfold.web.dashboard.ranking import WORDS, Ranking, place_of
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+NOW_MS = round(NOW.timestamp() * 1000)
+
+
+def at(seconds: float) -> str:
+    """A time, so many seconds before now."""
+    return (NOW - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str = "w", **more: Any) -> Change:
+    """A public state."""
+    record = {
+        "type": "state.updated",
+        "id": f"{kind}-{key}",
+        "time": at(age),
+        "since": at(age),
+        "kind": kind,
+        "key": key,
+    }
+    record |= {"workspace_id": workspace, "scope": "tool"} | ({"state": word} if word else {}) | more
+    return Change("state", f"{kind}:{workspace}\x1f{key}", orjson.dumps(record))
+
+
+def pattern(session: str, *, kind: str = "pattern.detected", severity: str = "minor", age: float = 60) -> Change:
+    """A pattern that opens, or is over."""
+    record = {"type": kind, "id": f"p-{session}", "time": at(age), "session_id": session, "pattern": "error_retry_loop"}
+    record |= {"severity": severity, "repetitions": 7, "tool_sequence": ["bash", "bash"], "fingerprint": "f"}
+    return Change("nudges", session, orjson.dumps(record))
+
+
+def board_of(*changes: Change) -> Board:
+    """A board with records on it."""
+    board = Board()
+    board.apply(changes)
+    return board
+
+
+def titles(board: Board, asked: Asked | None = None, now: datetime = NOW) -> list[str]:
+    """What the list shows, in order."""
+    return [row.title for row in now_page(board, asked or Asked(), now).rows]
+
+
+EVERY = (
+    state("trust", "fine", "trusted", failures=1.0),
+    state("quality", "demoted", score=0.2, registered_score=0.9),
+    state("breaker", "tool:probed", "half_open", reason="cooldown_over"),
+    state("breaker", "tool:open", "open", open_until=at(-30), reason="consecutive", consecutive=5),
+    state("trust", "asks", "escalated", reason="3/3 failures in 1h", failures=3.0, threshold=3),
+    state("trust", "refused", "blocked", reason="declined 5 times"),
+    state("trust", "taken", "removed"),
+    state("breaker", "tool:watched", "closed", mode="observe"),
+    pattern("s-stuck"),
+)
+
+
+def test_the_worst_stands_first() -> None:
+    """Blocked, escalated, stuck, open, half-open, degraded; what is well or handled is not in the list."""
+    assert titles(board_of(*EVERY)) == ["refused", "asks", "s-stuck", "tool:open", "tool:probed", "demoted"]
+    assert titles(board_of(*EVERY), Asked("handled")) == ["tool:watched", "taken"]
+    assert titles(board_of(*EVERY), Asked("ok")) == ["fine"]
+    counts = dict(now_page(board_of(*EVERY), Asked(), NOW).counts)
+    assert counts["handled"] == 2
+    assert sum(counts.values()) == len(EVERY)
+
+
+def test_among_equals_the_newest_stands_first() -> None:
+    """By when the present state began, not by when it was last counted."""
+    ages = {"a": 30, "b": 10, "c": 20}
+    board = board_of(*(state("trust", key, "escalated", age=age) for key, age in ages.items()))
+    assert titles(board) == ["b", "c", "a"]
+
+
+def test_an_open_circuit_becomes_half_open_by_itself() -> None:
+    """When its time is over; nothing has to be recorded for that."""
+    board = board_of(state("breaker", "tool:t", "open", open_until=at(-30), reason="consecutive", consecutive=5))
+    words = [now_page(board, Asked(), NOW + timedelta(seconds=late)).rows[0].word for late in (0, 29, 31)]
+    assert words == ["open", "open", "half-open"]
+
+
+def test_a_session_is_stuck_until_it_breaks_out_or_falls_silent() -> None:
+    """A cleared pattern takes it off the list; after an hour without news it is no more about now."""
+    board = board_of(pattern("s1"), pattern("s2"))
+    board.apply([pattern("s1", kind="pattern.cleared", age=30)])
+    assert titles(board) == ["s2"]
+    assert titles(board, now=NOW + timedelta(hours=1)) == []
+
+
+def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
+    """The reason in a sentence, the count beside its threshold, and the order that helps first."""
+    decision = {"type": "trust.changed", "id": "d1", "time": at(60), "key": "asks", "scope": "tool", "from": "trusted"}
+    decision |= {"to": "escalated", "trigger": "count", "reason": "3/3 failures in 1h"}
+    board = board_of(*EVERY, Change("escalations", "w\x1fasks", orjson.dumps(decision)))
+    rows = {row.title: row for row in now_page(board, Asked(), NOW).rows}
+    asks = rows["asks"]
+    assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "3/3", at(60))
+    assert asks.why_url == "/decisions/d1"
+    assert asks.url == "/tools/asks?workspace=w"
+    first = {title: row.orders[0] for title, row in rows.items()}
+    assert first == {
+        "refused": "reset", "asks": "approve", "s-stuck": "false-alarm", "tool:open": "close", "tool:probed": "close",
+        "demoted": "quality",
+    }  # fmt: skip
+    assert rows["s-stuck"].reason == "Error retry loop: bash."
+    assert rows["tool:open"].reason == "5 failures in a row."
+    assert rows["tool:open"].onward == "a probe in 30s"
+
+
+def test_the_list_is_filtered_by_the_url() -> None:
+    """By workspace, by a part of the key, by state; the counts are those of what is left."""
+    board = board_of(
+        state("trust", "bash|command=git", "escalated", workspace="a"),
+        state("trust", "bash|command=rm", "blocked", workspace="a"),
+        state("trust", "bash|command=git", "escalated", workspace="b"),
+    )
+    assert titles(board, Asked.of({"workspace": "a", "q": "GIT"})) == ["bash|command=git"]
+    assert dict(now_page(board, Asked.of({"workspace": "a"}), NOW).counts) == {"blocked": 1, "escalated": 1}
+    assert Asked.of({"state": "nonsense", "page": "-3"}) == Asked()
+
+
+def test_nothing_to_show_has_four_reasons() -> None:
+    """They ask for different things, and must not be mixed."""
+    assert now_page(Board(), Asked(), NOW).empty == "nothing"
+    well = board_of(state("trust", "fine", "trusted", failures=1.0))
+    assert now_page(well, Asked(), NOW).empty == "well"
+    assert now_page(well, Asked.of({"q": "zzz"}), NOW).empty == "matches"
+    assert now_page(well, Asked(), NOW, fault="the disk is full").empty == "fault"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcde"), st.sampled_from(["blocked", "escalated", "trusted", None]), st.integers(1, 99)
+        )
+    )
+)
+def test_places_are_in_order_however_they_came(steps: list[tuple[str, str | None, int]]) -> None:
+    """The same as if all were sorted anew; counts and tools agree with the places."""
+    ranking, expected = Ranking(), {}
+    for key, word, age in steps:
+        record = orjson.loads(state("trust", key, word, age=age).value or b"") if word else None
+        ranking.put(key, record, NOW_MS)
+        expected.pop(key, None)
+        if record is not None:
+            expected[key] = place_of(key, record, NOW_MS)
+    found = list(ranking.ranked(NOW_MS))
+    assert found == sorted(place for place in expected.values() if place is not None)
+    assert +ranking.counts == {word: n for word in WORDS if (n := sum(one.word == word for one in found))}
+    assert set(ranking.tools) == {(one.workspace, one.tool) for one in found}
+
+
+def test_names_with_markup_stay_text(tmp_path: Path) -> None:
+    """Also those that turn the direction of writing, or command a terminal; what a form sends back is whole."""
+    with dashboard(tmp_path, Roles(local_orders=True)) as client:
+        client.post("/v1/events", content=failures("t<img src=x onerror=alert(1)>\u202ey", 5, session="s<b>1"))
+        page = client.get("/").text
+    assert "<img" not in page
+    assert "<b>" not in page
+    assert "t&lt;img src=x onerror=alert(1)&gt;\\u202ey</a>" in page
+    assert 'name="key" value="tool:t&lt;img src=x onerror=alert(1)&gt;\u202ey"' in page
+
+
+def test_a_page_of_ten_thousand_keys_is_small_and_quick(tmp_path: Path) -> None:
+    """Fifty rows, with all orders: 200 kB with everything that is loaded beside it."""
+    with dashboard(tmp_path, Roles(local_orders=True)) as client:
+        (source,) = (one.__self__ for one in client.app.state.service.writer.heard)  # type: ignore[attr-defined]
+        more = {"reason": "3/3 failures in 1h", "failures": 3.0, "threshold": 3, "workspace": "workspace"}
+        keys = (f"tool{n % 100}|command={'x' * 60}{n}" for n in range(10_000))
+        source.board.apply([state("trust", key, "escalated", n, **more) for n, key in enumerate(keys)])
+        client.get("/")
+        began = time.perf_counter()
+        page = client.get("/?page=3")
+        took = time.perf_counter() - began
+        beside = sum(len(client.get(path).content) for path in re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text))
+    assert page.text.count("data-row") == PAGE_ROWS
+    assert "Page 3 of 200" in page.text
+    assert len(page.content) + beside <= 200_000
+    assert took < 30, "it is slow by an order of magnitude"
+
+
+@pytest.mark.parametrize("query", ["?page=999999", "?page=x", "?state=%00", "?workspace=%F0%9F%98%80&q=%22%3E"])
+def test_any_query_is_answered(tmp_path: Path, query: str) -> None:
+    """What is wrong in it counts as not asked."""
+    with dashboard(tmp_path) as client:
+        assert client.get(f"/{query}").status_code == 200

@@ -1,0 +1,188 @@
+"""Orders from a page: for operators alone, from our own pages alone, once, and the same as at the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_kit import before, dashboard, failures
+from starlette.testclient import TestClient
+from trustfold.schemas.errors import TrustfoldError
+from trustfold.streams.embedded.sign_in import Roles
+from trustfold.web.dashboard.order_words import ORDERS, orders_for
+from trustfold.web.dashboard.orders import Given, records_for
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    """A server with a token for everybody, and one of the operator."""
+    with dashboard(tmp_path, Roles("reads", "orders")) as made:
+        yield made
+
+
+def fields_of(page: str, key: str) -> dict[str, str]:
+    """The hidden fields of the form about a key, as a browser would send them."""
+    for form in re.findall(r'<form class="orders".*?</form>', page, re.DOTALL):
+        found = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+        if found["key"] == key:
+            return {name: value for name, value in found.items() if name != "order"}
+    pytest.fail(f"no form about {key}")
+
+
+def sign_in(client: TestClient, token: str) -> None:
+    """Sign in as a browser does."""
+    found = re.search(r'name="form_token" value="(\w+)"', client.get("/sign-in").text)
+    assert found is not None
+    client.post("/sign-in", data={"token": token, "next": "/", "form_token": found[1]})
+
+
+def let_fail(client: TestClient, tool: str = "deploy", times: int = 3) -> None:
+    """Let a tool fail."""
+    headers = {"authorization": "Bearer reads"}
+    assert client.post("/v1/events", content=failures(tool, times), headers=headers).status_code == 200
+
+
+def states(client: TestClient) -> dict[str, str]:
+    """State of each key, as the API says."""
+    answer = client.get("/v1/state", headers={"authorization": "Bearer reads"}).json()["states"]
+    return {f"{one['kind']}:{one['key']}": one.get("state", "") for one in answer}
+
+
+def test_an_operator_gives_an_order_and_sees_its_effect(client: TestClient) -> None:
+    """Without a script: the answer is a page that says what moved."""
+    let_fail(client)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "deploy")
+    answer = client.post("/orders", data=fields | {"order": "recover"})
+    assert answer.status_code == 200
+    assert "deploy trusted again" in answer.text
+    assert 'role="status"' in answer.text
+    assert "trust:deploy" not in states(client)
+
+
+def test_with_a_script_the_answer_is_a_part_of_the_page(client: TestClient) -> None:
+    """It goes into the status line."""
+    let_fail(client)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "deploy")
+    answer = client.post("/orders", data=fields | {"order": "approve"}, headers={"hx-request": "true"})
+    assert answer.text.startswith('<div id="said" hx-swap-oob="innerHTML">')
+    assert "one call may pass" in answer.text
+
+
+def test_a_double_click_is_one_order(client: TestClient) -> None:
+    """The second time nothing moves, whatever has happened meanwhile."""
+    let_fail(client)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "deploy") | {"order": "recover"}
+    assert "trusted again" in client.post("/orders", data=fields).text
+    headers = {"authorization": "Bearer reads"}
+    later = failures("deploy", 3, session="s2", time=before(0))
+    assert client.post("/v1/events", content=later, headers=headers).status_code == 200
+    assert states(client)["trust:deploy"] == "escalated"
+    assert "trusted again" not in client.post("/orders", data=fields).text
+    assert states(client)["trust:deploy"] == "escalated"
+
+
+def test_a_reader_is_refused_politely(client: TestClient) -> None:
+    """And sees no buttons; the answer says what would help."""
+    let_fail(client)
+    sign_in(client, "reads")
+    page = client.get("/").text
+    assert 'class="orders"' not in page
+    found = re.search(r'name="form_token" value="(\w+)"', page)
+    assert found is not None
+    fields = {"order": "reset", "key": "deploy", "workspace": "", "number": "1", "form_token": found[1]}
+    answer = client.post("/orders", data=fields)
+    assert answer.status_code == 403
+    assert "operator&#39;s token" in answer.text
+    assert states(client)["trust:deploy"] == "escalated"
+
+
+def test_other_pages_give_no_orders(client: TestClient) -> None:
+    """Neither with the cookie alone, nor with what a browser says of another site; and nothing is ordered by GET."""
+    let_fail(client)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "deploy") | {"order": "reset"}
+    assert client.post("/orders", data=fields | {"form_token": "f" * 32}).status_code == 403
+    assert client.post("/orders", data=fields, headers={"origin": "http://evil.example"}).status_code == 403
+    assert client.post("/orders", data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.get("/orders", params=fields).status_code == 405
+    assert states(client)["trust:deploy"] == "escalated"
+
+
+def test_nobody_gives_orders_without_an_operator(tmp_path: Path) -> None:
+    """Where the server has no token at all, a page of this machine reads, and says how orders come about."""
+    with dashboard(tmp_path) as client:
+        assert client.post("/v1/events", content=failures("deploy")).status_code == 200
+        assert 'class="orders"' not in client.get("/").text
+        found = re.search(r'name="form_token" value="(\w+)"', client.get("/sign-in").text)
+        assert found is not None
+        fields = {"order": "reset", "key": "deploy", "number": "1", "form_token": found[1]}
+        answer = client.post("/orders", data=fields)
+        assert answer.status_code == 403
+        assert "TRUSTFOLD_OPERATOR_TOKEN" in answer.text
+
+
+def test_a_circuit_is_opened_and_closed(client: TestClient) -> None:
+    """Until the next order."""
+    let_fail(client, times=5)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "tool:deploy")
+    client.post("/orders", data=fields | {"order": "open"})
+    assert states(client)["breaker:tool:deploy"] == "forced_open"
+    client.post("/orders", data=fields | {"order": "close", "number": "2"})
+    assert "breaker:tool:deploy" not in states(client)
+
+
+def test_a_pattern_is_called_a_false_alarm(client: TestClient) -> None:
+    """The session's nudges about it stop; the alarm is counted, once."""
+    let_fail(client, times=5)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "s1")
+    answer = client.post("/orders", data=fields | {"order": "false-alarm"})
+    assert answer.status_code == 200
+    assert "noted as a false alarm" in answer.text
+
+
+@pytest.mark.parametrize("wrong", [{"order": "destroy"}, {"key": ""}, {"number": "../1"}])
+def test_an_order_that_cannot_be_read_is_refused(client: TestClient, wrong: dict[str, str]) -> None:
+    """In words."""
+    let_fail(client)
+    sign_in(client, "orders")
+    fields = fields_of(client.get("/").text, "deploy") | {"order": "reset"} | wrong
+    assert client.post("/orders", data=fields).status_code == 400
+
+
+def trust(key: str, state: str = "escalated", **more: Any) -> dict[str, Any]:
+    """A public state of trust."""
+    return {"kind": "trust", "key": key, "scope": "tool", "workspace_id": "w", "state": state} | more
+
+
+def test_orders_are_those_of_the_command_line() -> None:
+    """An order for a tool reaches its keys by one command and closes its circuit; one for a key is about that alone."""
+    circuit = {"kind": "breaker", "key": "tool:bash", "workspace_id": "w", "state": "open"}
+    known = [trust("bash|command=git"), trust("bash|command=rm"), circuit, trust("other")]
+    whole = records_for(Given("reset", "bash", "w", "n"), known, AT)
+    assert [(type(one).__name__, one.key) for one in whole] == [("TrustReset", "bash"), ("BreakerClose", "tool:bash")]  # type: ignore[union-attr]
+    fine = records_for(Given("recover", "bash|command=git", "w", "n"), known, AT)
+    assert [(type(one).__name__, one.key) for one in fine] == [("TrustRecover", "bash|command=git")]  # type: ignore[union-attr]
+    assert len({one.id for one in whole}) == len(whole)
+    with pytest.raises(TrustfoldError, match="nothing is held"):
+        records_for(Given("reset", "unknown", "w", "n"), known, AT)
+
+
+def test_every_offered_order_exists() -> None:
+    """For every state that there is; none for what holds for a user everywhere."""
+    shapes = [trust("k", state) for state in ("blocked", "escalated", "recovering", "removed", "trusted")]
+    shapes += [{"kind": "breaker", "key": "k", "state": s} for s in ("open", "half_open", "closed", "forced_open")]
+    shapes += [{"kind": "quality", "key": "k", "score": 0.1, "registered_score": 1.0}, {"kind": "stuck", "key": "s"}]
+    for shape in shapes:
+        assert set(orders_for(shape)) <= set(ORDERS)
+        assert orders_for(shape | {"scope": "user"}) == ()
