@@ -25,7 +25,7 @@ from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
 from .files import YOUNG_S, data_files, source_of
-from .filters import EVERYTHING, Filters, timestamp
+from .filters import EVERYTHING, KEYED, Filters, timestamp
 
 _SPECIAL = re.compile(r"([*?\[])")
 """What a pattern of files would take for more than itself, in the name of a directory."""
@@ -163,6 +163,13 @@ def statements(
         query = f"FROM ({rows}) WHERE {' AND '.join(conditions)}" if conditions else rows
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
+    for topic in KEYED:
+        view = f"carried_{topic}"
+        yield f"CREATE OR REPLACE VIEW {view} AS {filters.carried(topic, every[topic], every['events'])}"
+        yield f"COMMENT ON VIEW {view} IS 'Last record of each key of {topic} before --since, which the other filters let pass'"
+    start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
+    yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
+    yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
     latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({every['events']}))"  # noqa: S608 - paths are quoted
     until = timestamp(filters.until) if filters.until else latest
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"

@@ -9,8 +9,16 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-_KEYS = {"escalations": "trust_key", "breakers": "breaker_key"}
+KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
 """Topics of keys that pass from state to state, and the column of the key."""
+
+_CHANGES = {"escalations": "trust.changed", "breakers": "breaker.changed"}
+_OWNER = {
+    "escalations": "CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END, "
+    "CASE WHEN scope = 'user' THEN user_id END",
+    "breakers": "workspace_id",
+}
+"""Whose a key is, besides its name."""
 
 _OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
@@ -57,13 +65,30 @@ class Filters(NamedTuple):
             found.append(f"session_id IN {_listed(self.sessions)}")
         if topic == "events":
             found += [f"({one} OR type = 'feedback.false_alarm')" for one in self._of_calls()]
-        elif topic in _KEYS and (self._of_calls() or self.sessions):
-            found.append(self._of_key(_KEYS[topic], rows, events))
+        elif topic in KEYED and (self._of_calls() or self.sessions):
+            found.append(self._of_key(KEYED[topic], rows, events))
         elif topic in _OF_SESSIONS and self._of_calls():
             causes = f"SELECT id, unnest(caused_by) AS cause FROM ({rows})"  # noqa: S608 - names are quoted
             caused = f"SELECT id FROM ({causes}) WHERE cause IN ({self._causes(events)})"  # noqa: S608
             found.append(f"(type IN {_ENDS} OR id IN ({caused}))")
         return found
+
+    def carried(self, topic: str, rows: str, events: str) -> str:
+        """Query of the last record of each key of a topic before `since`: the state in which the filtered time begins.
+
+        Args:
+            topic: one of `KEYED`.
+            rows: query of all rows of the topic.
+            events: query of all rows of `events`.
+        """
+        if not self.since:
+            return f"FROM ({rows}) WHERE false"
+        earlier = self._replace(since=None, until=self.since).conditions(topic, rows, events)
+        return (
+            f"FROM ({rows}) WHERE type = '{_CHANGES[topic]}' AND {' AND '.join(earlier)} "
+            f"QUALIFY row_number() OVER (PARTITION BY {_OWNER[topic]}, {KEYED[topic]} "
+            'ORDER BY time DESC, "offset" DESC) = 1'
+        )
 
     def told(self) -> str:
         """The filters in words; empty for everything."""

@@ -1,90 +1,114 @@
-"""The report as one HTML page that needs nothing else: styles and plots are inside, no script, no request."""
+"""Parts of HTML pages: a whole document that needs nothing else, figures, tables, values for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
+from functools import cache
+from hashlib import sha256
 from html import escape
+from importlib.resources import files
 from typing import Any
 
-from .plots import DRAW, moment, number_text
-from .questions import Answer
+from ..schemas.visible import visible
+from .plots import Html, Picture, moment, number_text, share_text
 
-SHOWN = 50
-"""Rows of a table; the query is beside it for whoever wants all."""
+SHARES = frozenset(
+    "rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate change change_low "
+    "change_high".split()
+)
+"""Columns that are shares of 1 and are shown in percent."""
 
-_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
-"""What would command a terminal: names come from whoever publishes. Tabs and new lines stay."""
-
-STYLE = """
-:root{color-scheme:light dark;--c0:#3867d6;--c1:#eb3b5a;--c2:#20bf6b;--c3:#f7b731;--c4:#8854d0;--c5:#0fb9b1;--c6:#fa8231;--c7:#778ca3;--bad:#eb3b5a}
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{margin-bottom:0}h2{margin-top:2.5rem;border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent)}
-.scroll{overflow-x:auto}.scroll svg{min-width:44rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.86rem}
-th{text-align:left;border-bottom:1px solid}td,th{padding:.2rem .7rem .2rem 0;vertical-align:top;white-space:nowrap}
-td.n{text-align:right}td.w{white-space:normal;min-width:16rem}tr:nth-child(even) td{background:color-mix(in srgb,currentColor 4%,transparent)}
-svg{width:100%;height:auto;margin:.8rem 0}svg text{font:12px system-ui,sans-serif;fill:currentColor}
-.legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}
-.quiet{opacity:.7}nav a{margin-right:.9rem}summary{cursor:pointer;opacity:.7}pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.8rem}
-@media print{nav,details{display:none}}
-"""
+_NUMERIC = ' class="n"'
 
 
-def page(title: str, subtitle: str, answers: Sequence[Answer]) -> str:
-    """The whole page."""
-    told = [answer for answer in answers if answer.rows]
-    silent = [answer.question.title for answer in answers if not answer.rows]
-    parts = [section(answer) for answer in told]
-    if silent:
-        parts.append(f'<p class="quiet">Nothing recorded for: {escape(" · ".join(silent))}</p>')
-    links = " ".join(f'<a href="#{answer.question.name}">{escape(answer.question.name)}</a>' for answer in told)
-    return document(title, f'<p class="quiet">{escape(subtitle)}</p><nav>{links}</nav>{"".join(parts)}')
+@cache
+def style(*names: str) -> str:
+    """Style sheets of this package by name, one after the other."""
+    folder = files(__package__).joinpath("styles")
+    return "".join(folder.joinpath(f"{name}.css").read_text(encoding="utf-8") for name in names)
 
 
 def document(title: str, body: str) -> str:
-    """A page around a body."""
+    """A page around a body; its policy allows no script and no request, and its own styles alone."""
+    styles = style("report", "plots")
+    digest = b64encode(sha256(styles.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{styles}</style></head><body><main><h1>{escape(title)}</h1>{body}</main></body></html>\n"
     )
 
 
-def section(answer: Answer) -> str:
-    """One question with its plot, its table and its query."""
-    question = answer.question
-    drawn = plotted(DRAW[question.plot](answer.rows), question.title) if question.plot else ""
-    hidden = answer.left_out + max(len(answer.rows) - SHOWN, 0)
-    more = f'<p class="quiet">and {hidden:,} rows more, which the query has</p>' if hidden else ""
-    if drawn and answer.left_out:
-        drawn += f'<p class="quiet">The plot is of {len(answer.rows):,} rows; {answer.left_out:,} are left out.</p>'
-    reads = f'<p class="quiet">{escape(question.reads)}</p>' if question.reads else ""
-    return (
-        f'<section id="{escape(question.name)}"><h2>{escape(question.title)}</h2>{reads}{drawn}'
-        f"{table(answer.columns, answer.rows[:SHOWN])}{more}"
-        f"<details><summary>query</summary><pre>{escape(question.sql)}</pre></details></section>"
+def figure(picture: Picture, title: str, finding: str, rows: str) -> Html:
+    """A picture with what it says in words, what it leaves out, and its rows as a table; the table alone where nothing is drawn.
+
+    Args:
+        picture: to be shown.
+        title: name of the drawing for who cannot see it.
+        finding: the caption.
+        rows: markup of the table.
+    """
+    if not picture.svg:
+        return Html(f"<p>{escape(finding)}</p>{rows}")
+    named = picture.svg.replace("<svg ", f'<svg aria-label="{escape(title)}" ', 1)
+    notes = f'<p class="quiet">{escape(" ".join(picture.notes))}</p>' if picture.notes else ""
+    return Html(
+        f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{_scrolled(named, title)}{notes}'
+        f"<details><summary>The numbers as a table</summary>{rows}</details></figure>"
     )
 
 
-def plotted(drawing: str, title: str) -> str:
-    """A plot that keeps its size where the page is narrow, and says what it is to who cannot see it."""
-    if not drawing:
-        return ""
-    named = drawing.replace("<svg ", f'<svg aria-label="{escape(title)}" ', 1)
-    return f'<div class="scroll">{named}</div>'
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    link: Callable[[str, dict[str, Any]], str] = lambda _column, _row: "",
+    title: str = "Table",
+) -> Html:
+    """Rows as an HTML table.
+
+    Args:
+        columns: names.
+        rows: their values.
+        link: where a value leads, from its column and its row by names; empty for nowhere.
+        title: name of the table for who cannot see it.
+    """
+    kept = list(rows)
+    numeric = [any(isinstance(row[place], (int, float)) for row in kept) for place in range(len(columns))]
+    head = "".join(
+        f'<th scope="col"{_NUMERIC if number else ""}>{escape(name.replace("_", " "))}</th>'
+        for name, number in zip(columns, numeric, strict=True)
+    )
+    body = []
+    for row in kept:
+        named = dict(zip(columns, row, strict=True))
+        cells = (_cell(name, value, link(name, named)) for name, value in named.items())
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return Html(
+        _scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>", title)
+    )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as an HTML table."""
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def _scrolled(markup: str, title: str) -> str:
+    """What may be wider than the page, with a way to move it by keys."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">{markup}</div>'
 
 
-def _cell(value: Any) -> str:
-    shown = text(value)
-    kind = ' class="n"' if isinstance(value, (int, float)) else ' class="w"' if len(shown) > 60 else ""
-    return f"<td{kind}>{escape(shown)}</td>"
+def _cell(name: str, value: Any, href: str) -> str:
+    shown = shown_as(name, value)
+    kind = _NUMERIC if isinstance(value, (int, float)) else ' class="w"' if len(shown) > 60 else ""
+    inside = f'<a href="{escape(href)}">{escape(shown)}</a>' if href and shown else escape(shown)
+    return f"<td{kind}>{inside}</td>"
+
+
+def shown_as(name: str, value: Any) -> str:
+    """One value of a column for people: shares in percent."""
+    if name in SHARES and isinstance(value, (int, float)):
+        return share_text(value)
+    return text(value)
 
 
 def text(value: Any) -> str:
@@ -101,7 +125,7 @@ def text(value: Any) -> str:
         return span(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(text(one) for one in value)
-    return str(value).translate(_CONTROLS)
+    return visible(str(value))
 
 
 def span(value: timedelta) -> str:

@@ -1,164 +1,310 @@
-"""Plots as inline SVG: bars, stacked bars, a heat map, spans on a time line. No script, no asset from elsewhere.
+"""SVG drawings with colours by meaning: bars, columns, rates over time, state timelines, heat maps, scatters.
 
-Colours come from the page's custom properties, so they follow its light and dark scheme; every mark has a title, which
-browsers show and screen readers read.
+A drawing is one `<svg>` element without script, style attributes or assets from elsewhere. Colours are custom properties of
+the page (`--state-…`, `--sev-…`, `--series`), so that they follow its light and dark scheme. Every mark has a title, every
+axis a unit, every axis of time is linear and in UTC. What is left out is said in `notes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, time, timedelta
 from html import escape
-from itertools import pairwise
-from math import ceil, isfinite
-from typing import Any
+from itertools import groupby
+from math import ceil, floor, isfinite, log10
+from typing import Any, NamedTuple
 
-WIDTH = 880
+WIDTH = 720
 ROW = 22
-LABEL = 240
-LABEL_STEP = 140
-"""Room of a time below a column."""
+LABEL = 200
+RIGHT = 150
+"""Room for a number behind the longest bar."""
 
-BARS = 40
-"""Bars, lines and rows of a plot; the table has more."""
+HEIGHT = 180
+LEFT = 56
+BELOW = 40
+"""Room for times and for the name of the axis below a plot."""
+
+ROWS = 40
+"""Bars, lines and rows of a plot at most; the table has more."""
 
 COLUMNS = 12
-"""Columns of a heat map."""
+"""Columns of a heat map at most."""
 
-SHADES = 8
-"""Colours of a page, `--c0` to `--c7`; further series repeat them."""
+FEW = 10
+"""Calls below which a rate is no claim: its cell has no colour."""
 
-WORKSPACE = 4
-"""Column of a span that tells equal labels apart."""
+LETTER = 7
+"""Width of a letter, in pixels."""
 
-Rows = Sequence[Sequence[Any]]
+STATES = {
+    "blocked": "blocked", "removed": "blocked", "forced_open": "blocked",
+    "escalated": "escalated", "open": "open", "half_open": "half-open", "degraded": "degraded",
+    "stuck": "stuck", "recovering": "recovering", "trusted": "ok", "closed": "ok", "ok": "ok",
+}  # fmt: skip
+"""State of trust or of a circuit to the meaning of its colour; every other one is `unknown`."""
 
+LEVELS = {
+    "not_found": 1, "transient": 1, "invalid_input": 2, "validation": 2, "permission": 2, "timeout": 3,
+    "server_error": 4, "crash": 4, "corruption": 5, "security": 5, "repeated_auth": 5,
+    "minor": 1, "moderate": 3, "severe": 5,
+}  # fmt: skip
+"""Severity of a failure or of a pattern to the step of its colour, 1 (mild) to 5."""
 
-def bars(rows: Rows) -> str:
-    """Horizontal bars: label in the first column, length in the third; none where the length is not known."""
-    known = [(str(row[0]) + _second(row), float(row[2])) for row in rows if row[2] is not None]
-    if not known:
-        return ""
-    values = known[:BARS]
-    most = max((value for _, value in values), default=0.0) or 1.0
-    room = WIDTH - LABEL - 80
-    marks = []
-    for number, (label, value) in enumerate(values):
-        y, width = number * ROW, max(room * value / most, 1)
-        marks.append(
-            f"<g><title>{escape(label)}: {number_text(value)}</title>"
-            f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label))}</text>'
-            f'<rect x="{LABEL}" y="{y + 4}" width="{width:.1f}" height="14" rx="2" fill="var(--c0)"/>'
-            f'<text x="{LABEL + width + 6:.1f}" y="{y + 15}">{number_text(value)}</text></g>'
-        )
-    return _svg(len(values) * ROW, marks) + _left_out(len(known) - len(values), "rows")
+SHADES = (0.0, 0.02, 0.05, 0.1, 0.25)
+"""Rates above which a cell of a heat map has the colours 1 to 5."""
+
+_STEPS = [timedelta(seconds=s) for s in (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
+_STEPS += [timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 364, 728, 3640, 36_400, 364_000)]
 
 
-def stacked(rows: Rows) -> str:
-    """Stacked columns on a linear time axis: day or time in the first column, the second by colour, the third as height."""
-    series = sorted({str(row[1]) for row in rows})
-    along = sorted({row[0] for row in rows})
-    if not along:
-        return ""
-    totals = {at: sum(float(row[2]) for row in rows if row[0] == at) for at in along}
-    most = max(totals.values(), default=0.0) or 1.0
-    height, left = 180.0, 50
-    gap = min((later - earlier for earlier, later in pairwise(along)), default=timedelta(days=1))
-    slots = round((along[-1] - along[0]) / gap) + 1
-    step = min((WIDTH - left - 10 - LABEL_STEP) / slots, 40)
-    marks = []
-    for at in along:
-        x, top = left + (at - along[0]) / gap * step, height
-        for row in (row for row in rows if row[0] == at):
-            tall = height * float(row[2]) / most
-            top -= tall
-            title = f"{moment(at)}, {row[1]}: {number_text(row[2])}"
-            marks.append(
-                f'<rect x="{x:.1f}" y="{top:.1f}" width="{max(step - 2, 1):.1f}" height="{tall:.1f}" '
-                f'fill="var(--c{series.index(str(row[1])) % SHADES})"><title>{escape(title)}</title></rect>'
-            )
-    marks.append(f'<text x="44" y="12" text-anchor="end">{number_text(most)}</text>')
-    marks.append(f'<text x="44" y="{height:.0f}" text-anchor="end">0</text>')
-    marks += [
-        f'<text x="{left + slot * step:.1f}" y="{height + 16:.0f}">{escape(moment(along[0] + slot * gap))}</text>'
-        for slot in range(0, slots, ceil(LABEL_STEP / step))
-    ]
-    return _svg(height + 24, marks) + legend(series)
+class Html(str):
+    """Markup that templates need not escape."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        """The markup itself."""
+        return str(self)
 
 
-def heat(rows: Rows) -> str:
-    """A heat map: rows by the first column, columns by the second, shade by the third, from 0 to 1."""
-    all_down, all_across = (list(dict.fromkeys(str(row[column]) for row in rows)) for column in (0, 1))
-    down, across = all_down[:BARS], all_across[:COLUMNS]
-    shade = {(str(row[0]), str(row[1])): row for row in rows}
-    cell = min((WIDTH - LABEL) / max(len(across), 1), 120)
-    marks = []
-    for column, name in enumerate(across):
-        x = LABEL + column * cell + cell / 2
-        marks.append(
-            f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(_short(name, int(cell / 7)))}</text>'
-        )
-    for line, label in enumerate(down):
-        y = 20 + line * ROW
-        marks.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label))}</text>')
-        for column, name in enumerate(across):
-            found = shade.get((label, name))
-            if found is None or found[2] is None:
-                continue
-            rate = float(found[2])
-            title = f"{label}, {name}: {rate:.1%} of {number_text(found[3])} calls"
-            marks.append(
-                f'<g><title>{escape(title)}</title><rect x="{LABEL + column * cell:.1f}" y="{y + 2}" width="{cell - 2:.1f}" '
-                f'height="{ROW - 3}" rx="2" fill="var(--bad)" fill-opacity="{0.06 + 0.94 * min(rate, 1) ** 0.5:.2f}"/>'
-                f'<text x="{LABEL + column * cell + cell / 2:.1f}" y="{y + 16}" text-anchor="middle">{rate:.0%}</text></g>'
-            )
-    return (
-        _svg(20 + len(down) * ROW, marks)
-        + _left_out(len(all_down) - len(down), "rows")
-        + _left_out(len(all_across) - len(across), "columns")
-    )
+class Picture(NamedTuple):
+    """A drawing and what it leaves out.
 
-
-def spans(rows: Rows) -> str:
-    """Spans on one linear time line: label, beginning, end, kind, workspace; what has no end lasts to the right edge.
-
-    Every width is a duration: what is shorter than a pixel is counted below.
+    Attributes:
+        svg: one element; empty where there is nothing to draw.
+        notes: sentences about what is not in it, and what its colours mean.
     """
-    known = [row for row in rows if row[1] is not None]
-    if not known:
-        return ""
-    first, last = min(row[1] for row in known), max(row[2] or row[1] for row in known)
-    if any(row[2] is None for row in known):
-        last += max((last - first) / 20, timedelta(minutes=1))
-    whole = (last - first).total_seconds() or 1.0
-    places = {row[4] for row in known if len(row) > WORKSPACE}
-    names = [f"{row[0]} · {row[4]}" if len(places) > 1 else str(row[0]) for row in known]
-    every = list(dict.fromkeys(names))
-    down = every[:BARS]
-    thin = 0
-    kinds = sorted({str(row[3]) for row in known})
-    room = WIDTH - LABEL
+
+    svg: Html
+    notes: tuple[str, ...] = ()
+
+
+class Bar(NamedTuple):
+    """A horizontal bar.
+
+    Attributes:
+        label: what it is of.
+        value: its length.
+        low, high: its 95 % interval, where it has one.
+        of: what the value was counted from, such as `3/20`.
+    """
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    of: str = ""
+
+
+class Part(NamedTuple):
+    """A part of a column: how much of one severity there was from a moment on."""
+
+    at: date
+    severity: str
+    value: float
+
+
+class Rate(NamedTuple):
+    """Failures among the calls of a span of time; `low` and `high` hold 95 % of its rate."""
+
+    at: datetime
+    failures: int
+    calls: int
+    low: float | None = None
+    high: float | None = None
+
+
+class Span(NamedTuple):
+    """A state of something from a time until another; without an end it is still so."""
+
+    label: str
+    began: datetime
+    ended: datetime | None
+    state: str
+
+
+class Cell(NamedTuple):
+    """A cell of a heat map: a rate, the failures and calls it was counted from, and where a click leads."""
+
+    row: str
+    column: str
+    rate: float | None
+    failures: int
+    calls: int
+    href: str = ""
+
+
+class Window(NamedTuple):
+    """The time that an axis shows."""
+
+    begin: datetime
+    end: datetime
+
+    def place(self, at: datetime, room: float) -> float:
+        """Distance of a moment from the beginning of an axis that is `room` pixels long."""
+        whole = (self.end - self.begin).total_seconds() or 1.0
+        return room * min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
+
+
+def bars(every: Sequence[Bar], unit: str) -> Picture:
+    """Horizontal bars on an axis from 0, with their intervals as lines; `share` as unit prints percents."""
+    drawn = every[:ROWS]
+    if not drawn:
+        return Picture(Html())
+    told = share_text if unit == "share" else number_text
+    most = max((max(one.value, one.high or 0.0) for one in drawn), default=0.0) or 1.0
+    room = WIDTH - LABEL - RIGHT
+    foot = len(drawn) * ROW + 4
     marks = []
-    for line, label in enumerate(down):
-        marks.append(f'<text x="{LABEL - 8}" y="{line * ROW + 15}" text-anchor="end">{escape(_short(label))}</text>')
-        for row in (row for row, name in zip(known, names, strict=True) if name == label):
-            x = LABEL + room * (row[1] - first).total_seconds() / whole
-            width = room * ((row[2] or last) - row[1]).total_seconds() / whole
-            thin += width < 1
-            until = f"to {moment(row[2])}" if row[2] else "on"
-            title = f"{label} {row[3]} from {moment(row[1])} {until}"
+    for tick in ticks(most):
+        x = LABEL + room * tick / most
+        marks.append(f'<path class="grid" d="M{x:.1f},0V{foot}"/>')
+        marks.append(f'<text class="axis" x="{x:.1f}" y="{foot + 14}" text-anchor="middle">{told(tick)}</text>')
+    named = "share (95 % interval as a line)" if unit == "share" else unit
+    marks.append(f'<text class="axis" x="{LABEL + room / 2:.0f}" y="{foot + 30}" text-anchor="middle">{escape(named)}</text>')
+    for number, one in enumerate(drawn):
+        y, width = number * ROW, room * one.value / most
+        says = told(one.value) + (f" ({one.of})" if one.of else "")
+        interval, end = "", width
+        if one.low is not None and one.high is not None:
+            end = max(width, room * one.high / most)
+            says_all = f"{says}, {told(one.low)} to {told(one.high)}"
+            interval = f'<path class="whisker" d="M{LABEL + room * one.low / most:.1f},{y + 11}H{LABEL + room * one.high / most:.1f}"/>'
+        else:
+            says_all = says
+        marks.append(
+            f"<g><title>{escape(one.label)}: {escape(says_all)}{'' if unit == 'share' else f' {escape(unit)}'}</title>"
+            f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(short(one.label))}</text>'
+            f'<rect x="{LABEL}" y="{y + 4}" width="{width:.1f}" height="14" fill="var(--series)"/>{interval}'
+            f'<text x="{LABEL + end + 6:.1f}" y="{y + 15}">{escape(says)}</text></g>'
+        )
+    return Picture(_svg(foot + 34, marks), _left_out(len(every) - len(drawn), "rows"))
+
+
+def columns(parts: Sequence[Part], unit: str, step: timedelta, window: Window | None = None) -> Picture:
+    """Stacked columns over time, mild severities at the bottom; `step` is the time that one column stands for."""
+    if not parts:
+        return Picture(Html())
+    begins = {part.at: beginning(part.at) for part in parts}
+    shown = window or Window(min(begins.values()), max(begins.values()) + step)
+    totals = {at: sum(part.value for part in parts if part.at == at) for at in begins}
+    most = max(totals.values()) or 1.0
+    room = WIDTH - LEFT - 10
+    marks = _scale(most, number_text, unit)
+    wide = max(shown.place(shown.begin + step, room) - 1, 1)
+    for at, begin in sorted(begins.items(), key=lambda one: one[1]):
+        top = float(HEIGHT)
+        x = LEFT + shown.place(begin, room)
+        for part in sorted((p for p in parts if p.at == at), key=lambda p: (level(p.severity), p.severity)):
+            tall = HEIGHT * part.value / most
+            top -= tall
+            title = f"{moment(at)}, {words(part.severity)}: {number_text(part.value)} {unit} of {number_text(totals[at])}"
             marks.append(
-                f'<rect x="{x:.1f}" y="{line * ROW + 4}" width="{min(width, WIDTH - x):.3f}" height="14" '
-                f'fill="var(--c{kinds.index(str(row[3])) % SHADES})"><title>{escape(title)}</title></rect>'
+                f'<rect class="edged" x="{x:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{tall:.1f}" '
+                f'fill="var(--{_shade(part.severity)})"><title>{escape(title)}</title></rect>'
             )
-    base = len(down) * ROW + 14
-    marks.append(f'<text x="{LABEL}" y="{base}">{escape(moment(first))}</text>')
-    marks.append(f'<text x="{WIDTH}" y="{base}" text-anchor="end">{escape(moment(last))}</text>')
-    short = f'<p class="quiet">{thin:,} spans are shorter than a pixel: the table has them</p>' if thin else ""
-    return _svg(base + 6, marks) + legend(kinds) + _left_out(len(every) - len(down), "rows") + short
+    marks += _times(shown, LEFT, room, HEIGHT)
+    present = sorted({part.severity for part in parts}, key=lambda name: (level(name), name))
+    grouped = [(shade, ", ".join(map(words, names))) for shade, names in groupby(present, _shade)]
+    return Picture(_svg(HEIGHT + BELOW, marks, [(f"var(--{shade})", names) for shade, names in grouped]))
 
 
-def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str) -> str:
+def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None) -> Picture:
+    """Failure rate over time as a line, with its 95 % interval; where nothing was called the line has a gap."""
+    known = [point for point in points if point.calls]
+    if not known:
+        return Picture(Html())
+    shown = window or Window(min(point.at for point in known), max(point.at for point in known) + step)
+    most = max(max(point.failures / point.calls for point in known), 0.01)
+    room = WIDTH - LABEL
+    marks = _scale(most, share_text, "failure rate", LABEL)
+    for point in known:
+        x, end = (LABEL + shown.place(at, room) for at in (point.at, point.at + step))
+        y = HEIGHT * (1 - point.failures / point.calls / most)
+        title = f"{moment(point.at)}: {share_text(point.failures / point.calls)} ({point.failures:,}/{point.calls:,})"
+        band = ""
+        if point.low is not None and point.high is not None:
+            title += f", {share_text(point.low)} to {share_text(point.high)}"
+            top, foot = (HEIGHT * (1 - min(rate / most, 1)) for rate in (point.high, point.low))
+            band = f'<rect class="band" x="{x:.1f}" y="{top:.1f}" width="{end - x:.2f}" height="{foot - top:.1f}"/>'
+        marks.append(f'<g><title>{escape(title)}</title>{band}<path class="line" d="M{x:.1f},{y:.1f}H{end:.1f}"/></g>')
+    marks += _times(shown, LABEL, room, HEIGHT)
+    return Picture(_svg(HEIGHT + BELOW, marks))
+
+
+def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
+    """States over time, a line for each label, on one linear axis that stops at the last known instant.
+
+    A state from before the window begins at its edge, equal neighbours are one, and a dashed line says that nothing is
+    known. Every width is a duration: what is shorter than a pixel is counted in the notes.
+    """
+    if not every:
+        return Picture(Html())
+    shown = window or _around(every)
+    by_label = {label: _merged(span for span in every if span.label == label) for label in dict.fromkeys(s.label for s in every)}
+    drawn = list(by_label)[:ROWS]
+    room, foot, thin = WIDTH - LABEL, len(drawn) * ROW + 4, 0
+    marks = []
+    for line, label in enumerate(drawn):
+        y = line * ROW
+        marks.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>')
+        marks.append(f'<path class="nothing" d="M{LABEL},{y + 11}H{WIDTH}"/>')
+        for span in by_label[label]:
+            if span.began > shown.end or (span.ended or shown.end) < shown.begin:
+                continue
+            x, end = (LABEL + shown.place(at, room) for at in (span.began, span.ended or shown.end))
+            thin += end - x < 1
+            until = f"until {moment(span.ended)}" if span.ended else f"and still at {moment(shown.end)}"
+            title = f"{label}: {words(span.state)} from {moment(span.began)} {until}"
+            inside = ""
+            if len(span.state) * LETTER + 8 < end - x:
+                inside = f'<text class="on-state" x="{x + 4:.1f}" y="{y + 15}">{escape(words(span.state))}</text>'
+            marks.append(
+                f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{y + 3}" width="{end - x:.3f}" height="16" '
+                f'fill="var(--state-{meaning(span.state)})"/>{inside}</g>'
+            )
+    marks += _times(shown, LABEL, room, foot)
+    present = sorted({span.state for span in every}, key=lambda state: (list(STATES).index(state) if state in STATES else 99, state))
+    grouped: dict[str, list[str]] = {}
+    for state in present:
+        grouped.setdefault(f"var(--state-{meaning(state)})", []).append(words(state))
+    short_ones = (f"{thin:,} {'span is' if thin == 1 else 'spans are'} shorter than a pixel: the table has {'it' if thin == 1 else 'them'}.",) if thin else ()
+    key = [(colour, ", ".join(names)) for colour, names in grouped.items()]
+    return Picture(_svg(foot + BELOW, marks, key), _left_out(len(by_label) - len(drawn), "rows") + short_ones)
+
+
+def heat(cells: Sequence[Cell]) -> Picture:
+    """Failure rates of rows with columns, with the number of calls in every cell.
+
+    A cell without calls is empty, which is something else than a rate of 0; one with fewer than `FEW` calls has no colour.
+    """
+    all_down, all_across = (list(dict.fromkeys(cell[place] for cell in cells)) for place in (0, 1))
+    down, across = all_down[:ROWS], all_across[:COLUMNS]
+    if not down:
+        return Picture(Html())
+    found = {(cell.row, cell.column): cell for cell in cells}
+    wide = min((WIDTH - LABEL) / len(across), 150)
+    tall = ROW + 12
+    marks = []
+    for place, name in enumerate(across):
+        x = LABEL + (place + 0.5) * wide
+        marks.append(f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(short(name, int(wide / LETTER) - 1))}</text>')
+    for line, label in enumerate(down):
+        y = 20 + line * tall
+        marks.append(f'<text x="{LABEL - 8}" y="{y + 21}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>')
+        for place, name in enumerate(across):
+            x = LABEL + place * wide
+            cell = found.get((label, name))
+            marks.append(_cell(cell, x, y, wide, tall) if cell else _no_cell(label, name, x, y, wide, tall))
+    shades = [f"over {share_text(rate)}" if rate else "over 0" for rate in SHADES]
+    key = [("var(--zero)", "0 %"), *((f"var(--sev-{step})", text) for step, text in enumerate(shades, 1))]
+    notes = _left_out(len(all_down) - len(down), "rows") + _left_out(len(all_across) - len(across), "columns")
+    said = f"Failures of calls in each cell. Empty: never called; without colour: fewer than {FEW} calls, too few for a claim."
+    return Picture(_svg(20 + len(down) * tall, marks, key, linked=any(cell.href for cell in cells)), (said, *notes))
+
+
+def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str) -> Picture:
     """A scatter of shares: across, up, label, whether to mark it."""
     height, left, room = 320, 60, WIDTH - 120
     places = list(rows)
@@ -166,26 +312,47 @@ def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str)
     marks = [
         f'<text x="{left}" y="{height + 34}">{escape(across)} →</text>',
         f'<text x="{left - 44}" y="12">{escape(up)} ↑</text>',
-        f'<path d="M{left},20V{height}H{left + room}" fill="none" stroke="currentColor" stroke-opacity=".4"/>',
-        f'<text x="{left - 6}" y="{height}" text-anchor="end">0%</text><text x="{left - 6}" y="30" text-anchor="end">100%</text>',
-        f'<text x="{left + room}" y="{height + 16:.0f}" text-anchor="end">{widest:.1%}</text>',
+        f'<path class="grid" d="M{left},20V{height}H{left + room}"/>',
+        f'<text class="axis" x="{left - 6}" y="{height}" text-anchor="end">0 %</text>',
+        f'<text class="axis" x="{left - 6}" y="30" text-anchor="end">100 %</text>',
+        f'<text class="axis" x="{left + room}" y="{height + 16}" text-anchor="end">{share_text(widest)}</text>',
     ]
     for x, y, label, marked in places:
         px, py = left + room * x / widest, height - (height - 26) * y
-        size, fill = (7, "var(--c1)") if marked else (5, "var(--c0)")
-        marks.append(
-            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{fill}" fill-opacity=".8"><title>{escape(label)}</title></circle>'
-        )
-    return _svg(height + 42, marks)
+        size, fill = (7, "var(--marked)") if marked else (5, "var(--series)")
+        marks.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{fill}" fill-opacity=".8"><title>{escape(label)}</title></circle>')
+    return Picture(_svg(height + 42, marks))
 
 
-def legend(names: Sequence[str]) -> str:
-    """Which colour is which."""
-    keys = (
-        f'<span><i style="background:var(--c{number % SHADES})"></i>{escape(name)}</span>'
-        for number, name in enumerate(names)
+def spark(values: Sequence[float], title: str) -> Html:
+    """A small line of values over time for a cell of a table; the lower edge is 0."""
+    most = max(values, default=0.0) or 1.0
+    step = 96 / max(len(values) - 1, 1)
+    line = " ".join(f"{2 + place * step:.1f},{19 - 16 * value / most:.1f}" for place, value in enumerate(values))
+    return Html(
+        f'<svg class="spark" viewBox="0 0 100 20" width="100" height="20" role="img" aria-label="{escape(title)}">'
+        f'<title>{escape(title)}</title><polyline class="line" points="{line}"/></svg>'
     )
-    return f'<p class="legend">{" ".join(keys)}</p>'
+
+
+def meaning(state: str) -> str:
+    """What the colour of a state means, as in `--state-MEANING`."""
+    return STATES.get(state, "unknown")
+
+
+def level(severity: str) -> int:
+    """Step of a severity, 1 to 5; 0 for one that is not known."""
+    return LEVELS.get(severity, 0)
+
+
+def ticks(most: float, count: int = 4) -> list[float]:
+    """Round numbers from 0 up to `most`, at most so many and one more."""
+    if most <= 0 or not isfinite(most):
+        return [0.0]
+    raw = most / count
+    unit = 10.0 ** floor(log10(raw))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw * 0.999)
+    return [step * number for number in range(int(most / step * 1.001) + 1)]
 
 
 def number_text(value: Any) -> str:
@@ -198,6 +365,11 @@ def number_text(value: Any) -> str:
     return f"{number:,.3g}" if abs(number) < 100 else f"{number:,.0f}"
 
 
+def share_text(value: float) -> str:
+    """A share in percent, with a decimal where it is small."""
+    return "0 %" if not value else f"{value:.1%}".replace("%", " %") if abs(value) < 0.0995 else f"{value:.0%}".replace("%", " %")
+
+
 def moment(value: Any) -> str:
     """A day, or a time to the second."""
     if isinstance(value, datetime):
@@ -205,21 +377,110 @@ def moment(value: Any) -> str:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _second(row: Sequence[Any]) -> str:
-    return f" · {row[1]}" if isinstance(row[1], str) else ""
+def beginning(at: date) -> datetime:
+    """A time itself; of a day its midnight."""
+    return at if isinstance(at, datetime) else datetime.combine(at, time())
 
 
-def _short(text: str, most: int = 34) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def words(name: str) -> str:
+    """A name of the contract as words."""
+    return name.replace("_", " ")
 
 
-def _left_out(number: int, what: str) -> str:
-    return f'<p class="quiet">{number:,} more {what} are not in the plot</p>' if number > 0 else ""
+def short(text: str, most: int = 25) -> str:
+    """A text cut to so many letters."""
+    return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
 
 
-def _svg(height: float, marks: Iterable[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" preserveAspectRatio="xMinYMin">{"".join(marks)}</svg>'
+def _shade(severity: str) -> str:
+    return f"sev-{level(severity)}" if level(severity) else "state-unknown"
 
 
-DRAW = {"bars": bars, "stacked": stacked, "heat": heat, "spans": spans}
-"""Plot of each kind of question."""
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Spans of one label by time, equal ones that touch as one."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda one: one.began):
+        last = found[-1] if found else None
+        if last and last.state == span.state and last.ended == span.began:
+            found[-1] = last._replace(ended=span.ended)
+        else:
+            found.append(span)
+    return found
+
+
+def _around(every: Sequence[Span]) -> Window:
+    first, last = min(span.began for span in every), max(span.ended or span.began for span in every)
+    if any(span.ended is None for span in every):
+        last += max((last - first) / 20, timedelta(minutes=1))
+    return Window(first, last)
+
+
+def _cell(cell: Cell, x: float, y: float, wide: float, tall: float) -> str:
+    few = cell.calls < FEW or cell.rate is None
+    step = sum((cell.rate or 0.0) > bound for bound in SHADES)
+    fill = "none" if few else f"var(--sev-{step})" if step else "var(--zero)"
+    ink = "" if few or not step else f' fill="var(--on-sev-{step})"'
+    rate = "–" if cell.rate is None else share_text(cell.rate)
+    title = f"{cell.row}, {cell.column}: {rate}, {cell.failures:,} failures of {cell.calls:,} calls" + (", too few for a claim" if few else "")
+    box = (
+        f'<g><title>{escape(title)}</title><rect class="cell" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}" fill="{fill}"/>'
+        f'<text x="{x + wide / 2 - 1:.1f}" y="{y + 14}" text-anchor="middle"{ink}>{rate}</text>'
+        f'<text class="n" x="{x + wide / 2 - 1:.1f}" y="{y + 27}" text-anchor="middle"{ink}>{cell.failures:,}/{cell.calls:,}</text></g>'
+    )
+    return f'<a href="{escape(cell.href)}">{box}</a>' if cell.href else box
+
+
+def _no_cell(label: str, name: str, x: float, y: float, wide: float, tall: float) -> str:
+    return f'<rect class="empty" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}"><title>{escape(f"{label}, {name}: never called")}</title></rect>'
+
+
+def _scale(most: float, told: Callable[[float], str], unit: str, left: float = LEFT) -> list[str]:
+    """Lines and numbers of an upright axis from 0, and its unit."""
+    marks = []
+    for tick in ticks(most):
+        y = HEIGHT * (1 - tick / most)
+        marks.append(f'<path class="grid" d="M{left},{y:.1f}H{WIDTH}"/>')
+        marks.append(f'<text class="axis" x="{left - 6}" y="{max(y + 4, 10):.1f}" text-anchor="end">{told(tick)}</text>')
+    middle = HEIGHT / 2
+    marks.append(f'<text class="axis" x="12" y="{middle}" text-anchor="middle" transform="rotate(-90 12 {middle})">{escape(unit)}</text>')
+    return marks
+
+
+def _times(window: Window, left: float, room: float, foot: float) -> list[str]:
+    """Round times along an axis, and what they are."""
+    span = window.end - window.begin
+    step = next((one for one in _STEPS if span / one <= 7), _STEPS[-1])
+    midnight = window.begin.replace(hour=0, minute=0, second=0, microsecond=0)
+    at = midnight + ceil((window.begin - midnight) / step) * step
+    marks, shown_day = [], None
+    while at <= window.end:
+        x = left + window.place(at, room)
+        clock = at.strftime("%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M")
+        day = at.strftime("%Y-%m-%d")
+        text = day if step >= timedelta(days=1) else clock if day == shown_day else f"{day[5:]} {clock}"
+        shown_day = day
+        anchor = "start" if x < left + 30 else "end" if x > left + room - 30 else "middle"
+        marks.append(f'<path class="grid" d="M{x:.1f},{foot}v4"/>')
+        marks.append(f'<text class="axis" x="{x:.1f}" y="{foot + 16}" text-anchor="{anchor}">{text}</text>')
+        at += step
+    ends = f"{moment(window.begin)} to {moment(window.end)}, UTC"
+    marks.append(f'<text class="axis" x="{left + room / 2:.0f}" y="{foot + 32}" text-anchor="middle">{ends}</text>')
+    return marks
+
+
+def _left_out(number: int, what: str) -> tuple[str, ...]:
+    return (f"{number:,} more {what} are not in the plot.",) if number > 0 else ()
+
+
+def _svg(height: float, marks: Iterable[str], key: Sequence[tuple[str, str]] = (), *, linked: bool = False) -> Html:
+    """The element, with a key of its colours below."""
+    lines, x, y = [], 0.0, height + 12
+    for colour, text in key:
+        wide = 20 + len(text) * LETTER + 14
+        if x and x + wide > WIDTH:
+            x, y = 0.0, y + 18
+        lines.append(f'<rect class="edged" x="{x:.1f}" y="{y - 10}" width="12" height="12" fill="{colour}"/><text x="{x + 17:.1f}" y="{y}">{escape(text)}</text>')
+        x += wide
+    whole = y + 6 if key else height
+    role = "group" if linked else "img"
+    return Html(f'<svg class="plot" viewBox="0 0 {WIDTH} {whole:.0f}" role="{role}" preserveAspectRatio="xMinYMin">{"".join(marks)}{"".join(lines)}</svg>')

@@ -12,7 +12,32 @@ from .errors import HistoryError, unreadable
 MOST = 1 << 62
 """A limit that no answer reaches."""
 
-Plot = Literal["", "stacked", "bars", "heat", "spans"]
+
+
+class Plot(NamedTuple):
+    """How an answer is drawn, by names of its columns.
+
+    Attributes:
+        kind: bars: `label` and `value`; columns: `began` along, `label` as colour, `value` as height; heat: `label` down and
+            across, `value` as shade; timeline: `label`, from `began` to `ended`, `value` as colour.
+        label: columns of the label, several are joined.
+        value: column of the length, height, shade or state.
+        unit: of the value; `share` for shares of 1.
+        low, high: columns of the value's 95 % interval.
+        hits, trials: columns of the counts that the value was made of.
+        began, ended: columns of times.
+    """
+
+    kind: Literal["bars", "columns", "heat", "timeline"]
+    label: tuple[str, ...]
+    value: str
+    unit: str = ""
+    low: str = ""
+    high: str = ""
+    hits: str = ""
+    trials: str = ""
+    began: str = ""
+    ended: str = ""
 
 
 class Question(NamedTuple):
@@ -22,15 +47,14 @@ class Question(NamedTuple):
         name: what to ask for on the command line.
         title: the question in words.
         sql: the query; `$limit` is the number of rows wanted.
-        plot: how a report draws it. stacked: first column along, second as colour, third as height; bars: first column
-            as label, third as length; heat: rows, columns, shade; spans: label, beginning, end, kind.
+        plot: how it is drawn; None for a table alone.
         reads: how to read the answer.
     """
 
     name: str
     title: str
     sql: str
-    plot: Plot = ""
+    plot: Plot | None = None
     reads: str = ""
 
 
@@ -76,7 +100,7 @@ QUESTIONS: tuple[Question, ...] = (
         "What do loops cost each model, in time and money?",
         "SELECT model, loops, wasted_calls, share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions "
         "FROM loops_by_model LIMIT $limit",
-        "bars",
+        Plot("bars", ("model",), "wasted_calls", "calls for nothing"),
         reads="Seconds are those of the tools, without what the model thought in between.",
     ),
     Question(
@@ -84,13 +108,14 @@ QUESTIONS: tuple[Question, ...] = (
         "Who is asked how often, and how often for nothing?",
         "SELECT user_id, tool_name AS tool, false_asks, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait "
         "FROM ask_rates LIMIT $limit",
+        Plot("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "asked"),
         reads="For nothing: it was granted, and the call did not fail.",
     ),
     Question(
         "retries",
         "Which retries paid off?",
         "SELECT tool_name AS tool, kind, rate, rate_low, rate_high, succeeded, retried, median_wait FROM retry_success LIMIT $limit",
-        "bars",
+        Plot("bars", ("tool", "kind"), "rate", "share", "rate_low", "rate_high", "succeeded", "retried"),
         reads="The same call again after it had failed. After other calls something may have been mended.",
     ),
     Question(
@@ -111,7 +136,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "tools",
         "Which tools fail?",
-        "FROM tool_health(min_calls := 20) LIMIT $limit",
+        "SELECT tool_name AS tool, failure_rate, failures, judged, calls, denied, never_finished, late, lost, p50_ms, p95_ms, sessions, "
+        "last_call FROM tool_health(min_calls := 20) LIMIT $limit",
+        Plot("bars", ("tool",), "failure_rate", "share", hits="failures", trials="judged"),
         reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "
         "of those that failed or succeeded.",
     ),
@@ -126,7 +153,7 @@ QUESTIONS: tuple[Question, ...] = (
         "When did calls fail, and how badly?",
         "WITH daily AS (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL) "
         "SELECT * FROM daily QUALIFY count(*) OVER (ORDER BY day DESC RANGE UNBOUNDED PRECEDING) <= $limit ORDER BY ALL",
-        "stacked",
+        Plot("columns", ("severity",), "failures", "failures", began="day"),
         reads="Whole days, the latest.",
     ),
     Question(
@@ -140,21 +167,30 @@ QUESTIONS: tuple[Question, ...] = (
         "When was which circuit open?",
         "SELECT breaker_key AS circuit, time AS began, until AS ended, to_state AS state, workspace FROM breaker_timeline "
         "WHERE to_state <> 'closed' ORDER BY time DESC, \"offset\" DESC LIMIT $limit",
-        "spans",
+        Plot("timeline", ("circuit", "workspace"), "state", began="began", ended="ended"),
         reads="Without an end: it is still so.",
+    ),
+    Question(
+        "states",
+        "What was in which state, and when?",
+        "SELECT subject, workspace, state, began, ended, machine FROM state_spans ORDER BY worst, changes DESC, subject, workspace, "
+        "began, ended LIMIT $limit",
+        Plot("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
+        reads="Circuits and trust keys that have changed, the worst first. What began before --since is there from --since on. "
+        "Without an end: it is still so.",
     ),
     Question(
         "patterns",
         "Which models get stuck, and how?",
         "SELECT pattern, model, times, sessions, of_sessions, rate, severe FROM pattern_rates LIMIT $limit",
-        "bars",
+        Plot("bars", ("pattern", "model"), "times", "times", hits="sessions", trials="of_sessions"),
     ),
     Question(
         "loops",
         "What do loops cost?",
         "SELECT tool_name AS tool, loops, wasted_calls, sessions, wasted_seconds, wasted_usd, longest FROM cost_of_loops "
         "LIMIT $limit",
-        "bars",
+        Plot("bars", ("tool",), "wasted_calls", "calls for nothing"),
         reads="The same call with the same result three times or more in a session, and nothing new done by others in between; "
         "all but the first are counted as wasted.",
     ),
@@ -163,16 +199,16 @@ QUESTIONS: tuple[Question, ...] = (
         "Which nudges help?",
         "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, rate_low, rate_high, delivered, judged, effective, false_alarms "
         "FROM nudge_effectiveness LIMIT $limit",
-        "bars",
+        Plot("bars", ("nudge",), "rate", "share", "rate_low", "rate_high", "effective", "judged"),
         reads="rate: of those delivered and judged, the share after which the model did not repeat itself, and acted where the pattern "
         "asked for it; with its 95 % interval. Computed over a recording, a nudge was delivered to nobody.",
     ),
     Question(
         "models",
         "Which model fails with which tool?",
-        "SELECT tool_name AS tool, model, failure_rate, calls, failures, own_making FROM model_tool_matrix "
+        "SELECT tool_name AS tool, model, failure_rate, failures, judged, calls, own_making FROM model_tool_matrix "
         "WHERE calls >= 5 ORDER BY calls DESC LIMIT $limit",
-        "heat",
+        Plot("heat", ("tool", "model"), "failure_rate", "share", hits="failures", trials="judged"),
         reads="own_making: failures the model caused by what it sent.",
     ),
     Question(
@@ -215,7 +251,7 @@ def ask(connection: duckdb.DuckDBPyConnection, question: Question, limit: int) -
     """
     columns, rows = run(connection, question.sql, {"limit": limit})
     left_out = 0
-    if len(rows) >= limit or (question.plot == "stacked" and rows):
+    if len(rows) >= limit or (question.plot and question.plot.kind == "columns" and rows):
         _, ((every,),) = run(connection, f"SELECT count(*) FROM ({question.sql})", {"limit": MOST})  # noqa: S608
         left_out = every - len(rows)
     return Answer(question, columns, rows, left_out)

@@ -109,7 +109,7 @@ def _show_trials(trials: list[Trial], truth: Truth, html: str | None, *, as_json
 
         show_trials(trials)
     if html:
-        from ..history.page import document, table
+        from ..history.page import document, figure, table
         from ..history.plots import points
         from .whatif_view import label, rows_of
 
@@ -117,8 +117,9 @@ def _show_trials(trials: list[Trial], truth: Truth, html: str | None, *, as_json
             ((trial.false_alarms, trial.recall, label(trial), trial in chosen) for trial in trials),
             "alarms in healthy sessions", "stuck sessions caught",
         )  # fmt: skip
+        found = "The best of the tried thresholds are marked."
         counts = f"<p>{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.</p>"
-        body = f"{counts}{plot}{table(*rows_of(trials))}"
+        body = counts + figure(plot, "Thresholds tried", found, table(*rows_of(trials)))
         try:
             with open_private(html) as file:
                 file.write(document("Thresholds tried", body).encode())

@@ -51,7 +51,7 @@ COMMENT ON MACRO TABLE failure_signatures IS 'The same failure across tools, age
 CREATE OR REPLACE MACRO tool_health(min_calls := 20) AS TABLE
 SELECT * EXCLUDE (quantiles_ms), quantiles_ms[1] AS p50_ms, quantiles_ms[2] AS p95_ms FROM (
 SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-       failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
+       count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS failure_rate,
        count(*) FILTER (denied) AS denied, count(*) FILTER (timed_out_unanswered) AS never_finished,
        count(*) FILTER (outcome = 'late') AS late, count(*) FILTER (outcome = 'lost') AS lost,
        approx_quantile(duration_ms, [0.5, 0.95]) AS quantiles_ms,
@@ -75,8 +75,9 @@ COMMENT ON VIEW failures_by_day IS 'Failures over time by tool and severity';
 CREATE OR REPLACE VIEW model_tool_matrix AS
 SELECT coalesce(model, 'unknown') AS model, tool_name, count(*) AS calls,
        count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-       failures / nullif(count(*) FILTER (verdict <> 'neutral'), 0) AS failure_rate,
+       count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS failure_rate,
        count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making,
        approx_quantile(duration_ms, 0.5) AS p50_ms
 FROM tool_calls GROUP BY ALL ORDER BY ALL;
 COMMENT ON VIEW model_tool_matrix IS 'How each model does with each tool; own_making are failures the model caused by what it sent';
+COMMENT ON COLUMN model_tool_matrix.judged IS 'Calls that failed or succeeded; failure_rate is a share of them';

@@ -19,6 +19,40 @@ FROM (SELECT DISTINCT ON (id) * FROM recorded_breakers WHERE type = 'breaker.cha
 WINDOW key AS (PARTITION BY workspace_id, breaker_key ORDER BY time, "offset");
 COMMENT ON VIEW breaker_timeline IS 'Every change of a circuit, and when the next one of the same circuit came';
 
+CREATE OR REPLACE VIEW state_spans AS
+WITH changes AS (
+    SELECT 'breaker' AS machine, breaker_key AS subject, coalesce(workspace_id, 'default') AS workspace, NULL::VARCHAR AS user_id,
+           from_state, to_state, time, "offset", true AS carried FROM carried_breakers
+    UNION ALL
+    SELECT 'breaker', breaker_key, workspace, NULL, from_state, to_state, time, "offset", false FROM breaker_timeline
+    UNION ALL
+    SELECT 'trust', trust_key, CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END,
+           CASE WHEN scope = 'user' THEN user_id END, from_state, to_state, time, "offset", true FROM carried_escalations
+    UNION ALL
+    SELECT 'trust', trust_key, workspace, CASE WHEN scope = 'user' THEN user_id END, from_state, to_state, time, "offset", false
+    FROM trust_timeline
+), present AS (
+    SELECT until, coalesce(since, (SELECT min(time) FROM recorded_events)) AS since FROM recorded_until, recorded_since
+), spans AS (
+    SELECT machine, subject, workspace, user_id, to_state AS state, time AS began,
+           lead(time) OVER key AS ended FROM changes
+    WINDOW key AS (PARTITION BY machine, subject, workspace, user_id ORDER BY time, "offset")
+    UNION ALL
+    SELECT machine, subject, workspace, user_id, arg_min(from_state, (time, "offset")), NULL, min(time)
+    FROM changes GROUP BY ALL HAVING NOT bool_or(carried)
+)
+SELECT machine, subject, workspace, user_id, state, greatest(began, since) AS began, ended,
+       min(CASE state WHEN 'blocked' THEN 1 WHEN 'removed' THEN 1 WHEN 'forced_open' THEN 1 WHEN 'escalated' THEN 2 WHEN 'open' THEN 3
+                      WHEN 'half_open' THEN 4 WHEN 'recovering' THEN 5 ELSE 6 END) OVER of_key AS worst,
+       count(*) OVER of_key AS changes
+FROM spans, present WHERE state IS NOT NULL AND coalesce(ended > since, true)
+WINDOW of_key AS (PARTITION BY machine, subject, workspace, user_id);
+COMMENT ON VIEW state_spans IS 'Every state of trust keys and circuits that have changed, from the beginning of the filtered time to its end';
+COMMENT ON COLUMN state_spans.began IS 'When the state began, but not before --since or the first event, UTC';
+COMMENT ON COLUMN state_spans.ended IS 'NULL: it is still so';
+COMMENT ON COLUMN state_spans.worst IS 'Rank of the worst state that the key was in: 1 blocked, 2 escalated, 3 open, 4 half open, 5 recovering';
+COMMENT ON COLUMN state_spans.changes IS 'How many states the key was in, one after the other';
+
 CREATE OR REPLACE VIEW outages AS
 WITH moves AS (
     SELECT 'breaker' AS machine, workspace, NULL::VARCHAR AS user_id, breaker_key AS subject, time, "offset",

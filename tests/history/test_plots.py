@@ -1,61 +1,170 @@
-"""Plots are true to scale, and say what they leave out."""
+"""Plots are true to scale, coloured by meaning, and say what they leave out."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from xml.etree import ElementTree as ET
 
-from trustfold.history.page import section
-from trustfold.history.plots import BARS, COLUMNS, WIDTH, bars, heat, moment, spans, stacked
-from trustfold.history.questions import Answer, Question
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trustfold.history.page import figure
+from trustfold.history.plots import (
+    COLUMNS,
+    FEW,
+    LABEL,
+    LEVELS,
+    ROWS,
+    STATES,
+    WIDTH,
+    Bar,
+    Cell,
+    Part,
+    Picture,
+    Rate,
+    Span,
+    Window,
+    bars,
+    columns,
+    heat,
+    level,
+    moment,
+    rates,
+    share_text,
+    ticks,
+    timeline,
+)
+from trustfold.schemas.vocabulary import BreakerState, PatternSeverity, Severity, TrustState
 
-DAY = datetime(2026, 1, 5, tzinfo=UTC)
+DAY = datetime(2026, 1, 5)  # noqa: DTZ001 - as DuckDB gives it
+HOUR = timedelta(hours=1)
 
 
-def rectangles(drawing: str) -> list[tuple[float, float]]:
-    """Left edge and width of every rectangle."""
-    return [(float(x), float(width)) for x, width in re.findall(r'<rect x="([\d.]+)"[^>]*? width="([\d.]+)"', drawing)]
+def rectangles(drawn: Picture) -> list[tuple[float, float, str]]:
+    """Left edge, width and fill of every mark that has a title; those of the key have none."""
+    found = []
+    for element in ET.fromstring(drawn.svg).iter():
+        if element.tag != "svg" and element.find("title") is not None:
+            found += [one for one in (element, *element) if one.tag == "rect"]
+    return [(float(one.get("x", 0)), float(one.get("width", 0)), one.get("fill", "")) for one in found]
 
 
 def test_circuits_are_as_wide_as_they_were_long_open() -> None:
     """No width is a minimum: a second of a day is no pixel, and that is said."""
-    rows = [
-        ("a", DAY, DAY + timedelta(hours=12), "open"),
-        ("a", DAY + timedelta(hours=18), DAY + timedelta(hours=24), "open"),
-        ("b", DAY, DAY + timedelta(seconds=1), "open"),
+    spans = [
+        Span("a", DAY, DAY + 12 * HOUR, "open"),
+        Span("a", DAY + 18 * HOUR, DAY + 24 * HOUR, "open"),
+        Span("b", DAY, DAY + timedelta(seconds=1), "open"),
     ]
-    drawing = spans(rows)
-    (_, half), (_, quarter), (_, second) = rectangles(drawing)
-    assert abs(half - 2 * quarter) < 0.01
-    assert abs(second * 12 * 3600 - half) < half / 10
-    assert "1 spans are shorter than a pixel" in drawing
+    drawn = timeline(spans)
+    (_, half, _), (_, quarter, _), (_, second, _) = rectangles(drawn)
+    assert half == pytest.approx(2 * quarter, abs=0.01)
+    assert second * 12 * 3600 == pytest.approx(half, rel=0.1)
+    assert drawn.notes == ("1 span is shorter than a pixel: the table has it.",)
+
+
+def test_a_state_comes_in_from_before_the_window_and_stops_at_the_last_known_instant() -> None:
+    """It begins at the edge; what is still so ends where knowledge ends; what was over before is not drawn."""
+    window = Window(DAY, DAY + 10 * HOUR)
+    spans = [
+        Span("a", DAY - 48 * HOUR, DAY - HOUR, "blocked"),
+        Span("a", DAY - HOUR, DAY + 5 * HOUR, "open"),
+        Span("a", DAY + 5 * HOUR, None, "half_open"),
+    ]
+    assert rectangles(timeline(spans, window)) == [
+        (LABEL, (WIDTH - LABEL) / 2, "var(--state-open)"),
+        (LABEL + (WIDTH - LABEL) / 2, (WIDTH - LABEL) / 2, "var(--state-half-open)"),
+    ]
+
+
+def test_equal_neighbours_are_one_state() -> None:
+    """A state that was announced twice was there once."""
+    spans = [Span("a", DAY, DAY + HOUR, "open"), Span("a", DAY + HOUR, DAY + 2 * HOUR, "open")]
+    assert len(rectangles(timeline(spans))) == 1
+
+
+def test_colours_have_meanings() -> None:
+    """Every severity and every state of the contract has one; a broken server is not green, what nobody knows is grey."""
+    assert {*Severity, *PatternSeverity} <= LEVELS.keys()
+    assert {*TrustState, *BreakerState} <= STATES.keys()
+    assert level("security") > level("server_error") > level("timeout") > level("not_found")
+    drawn = columns([Part(date(2026, 1, 5), name, 1) for name in ("server_error", "odd")], "failures", 24 * HOUR)
+    assert [fill for *_, fill in rectangles(drawn)] == ["var(--state-unknown)", "var(--sev-4)"]
+    (known, unknown) = rectangles(timeline([Span("a", DAY, DAY + HOUR, "closed"), Span("b", DAY, DAY + HOUR, "odd")]))
+    assert (known[2], unknown[2]) == ("var(--state-ok)", "var(--state-unknown)")
 
 
 def test_days_without_failures_take_their_place() -> None:
     """The axis of time is linear."""
-    days = [(date(2026, 1, day), "crash", 1) for day in (1, 2, 9)]
-    (first, _), (second, _), (last, _) = rectangles(stacked(days))
-    assert abs((last - first) - 8 * (second - first)) < 0.5
-    assert last < WIDTH
+    parts = [Part(date(2026, 1, day), "crash", 1) for day in (1, 2, 9)]
+    (first, _, _), (second, _, _), (last, wide, _) = rectangles(columns(parts, "failures", 24 * HOUR))
+    assert last - first == pytest.approx(8 * (second - first), abs=0.5)
+    assert last + wide < WIDTH
+
+
+def test_a_rate_has_a_gap_where_nothing_was_called() -> None:
+    """No call is not a rate of zero."""
+    points = [Rate(DAY, 1, 4, 0.05, 0.7), Rate(DAY + HOUR, 0, 0), Rate(DAY + 2 * HOUR, 0, 5)]
+    text = rates(points, HOUR).svg
+    assert text.count('class="line"') == 2
+    assert "25 % (1/4), 5.0 % to 70 %" in text
+    assert "0 % (0/5)" in text
+    assert not rates([Rate(DAY, 0, 0)], HOUR).svg
+
+
+def test_a_cell_of_a_heat_map_says_how_many_calls_it_is_of() -> None:
+    """Never called, no failure, and too few for a claim look different."""
+    cells = [
+        Cell("bash", "m1", 0.0, 0, 40),
+        Cell("bash", "m2", 0.3, 12, 40, "/models?x=1&y=2"),
+        Cell("read", "m1", 1.0, 2, 2),
+        Cell("write", "m2", None, 0, 0),
+    ]
+    drawn = heat(cells)
+    assert [fill for *_, fill in rectangles(drawn)] == ["var(--zero)", "var(--sev-5)", "none", "", "", "none"]
+    assert drawn.svg.count("never called") == 2
+    assert all(text in drawn.svg for text in ("0/40", "12/40", "2/2", "too few for a claim", 'href="/models?x=1&amp;y=2"'))
+    assert str(FEW) in drawn.notes[0]
 
 
 def test_what_is_not_in_a_plot_is_said() -> None:
-    """Rows and columns beyond those drawn, and rows beyond those asked for."""
-    many = BARS + 3
-    assert "3 more rows are not in the plot" in bars([(f"t{number}", "", number) for number in range(many)])
-    cells = [(f"t{number}", f"m{column}", 0.5, 10) for number in range(many) for column in range(COLUMNS + 2)]
-    assert "3 more rows are not in the plot" in heat(cells)
-    assert "2 more columns are not in the plot" in heat(cells)
-    lasting = [(f"k{number}", DAY, DAY + timedelta(hours=1), "open") for number in range(many)]
-    assert "3 more rows are not in the plot" in spans(lasting)
-    question = Question("q", "?", "", "spans")
-    shown = section(Answer(question, ["key", "began", "ended", "state"], lasting, 7))
-    assert f"The plot is of {many} rows; 7 are left out." in shown
-    assert "and 7 rows more" in shown
-    assert "more rows" not in bars([("t", "", 1)])
+    """Rows and columns beyond those drawn."""
+    many = ROWS + 3
+    assert bars([Bar(f"t{number}", number) for number in range(many)], "calls").notes == ("3 more rows are not in the plot.",)
+    cells = [Cell(f"t{number}", f"m{column}", 0.5, 10, 20) for number in range(many) for column in range(COLUMNS + 2)]
+    assert heat(cells).notes[1:] == ("3 more rows are not in the plot.", "2 more columns are not in the plot.")
+    lasting = [Span(f"k{number}", DAY, DAY + HOUR, "open") for number in range(many)]
+    assert timeline(lasting).notes == ("3 more rows are not in the plot.",)
+    assert bars([Bar("t", 1)], "calls").notes == ()
 
 
-def test_times_have_seconds() -> None:
-    """A day has none."""
-    assert moment(DAY + timedelta(hours=9, seconds=7)) == "2026-01-05 09:00:07"
+@given(st.floats(1e-6, 1e9))
+def test_an_axis_has_a_few_round_numbers(most: float) -> None:
+    """From 0, at equal distances, none beyond the end, and the last one near it."""
+    found = ticks(most)
+    assert found[0] == 0
+    assert 2 <= len(found) <= 6
+    assert found[-1] <= most * 1.001
+    assert most - found[-1] <= found[1] * 1.001
+
+
+@given(st.text(), st.text(alphabet="<>&\"'\u202e"))
+def test_names_are_text(label: str, state: str) -> None:
+    """Whatever a publisher calls a thing, it opens no element."""
+    label = re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "", label)
+    for drawn in (
+        bars([Bar(label, 1, of=state)], state),
+        timeline([Span(label, DAY, None, state)]),
+        heat([Cell(label, state, 0.5, 10, 20, label)]),
+        columns([Part(DAY, state, 1)], label, HOUR),
+    ):
+        ET.fromstring(drawn.svg)
+    assert "<b>" not in figure(Picture(drawn.svg), "<b>", "<b>", "")
+
+
+def test_times_and_shares_as_people_write_them() -> None:
+    """A time has seconds, a day none; a small share has a decimal."""
+    assert moment(datetime(2026, 1, 5, 9, 0, 7, tzinfo=UTC)) == "2026-01-05 09:00:07"
     assert moment(date(2026, 1, 5)) == "2026-01-05"
+    assert [share_text(value) for value in (0, 0.004, 0.0996, 0.5, 1)] == ["0 %", "0.4 %", "10 %", "50 %", "100 %"]

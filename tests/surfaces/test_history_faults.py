@@ -13,8 +13,8 @@ from command_line import trustfold
 from recorded import told
 from story import Story
 from trustfold.history.files import data_files
-from trustfold.history.page import page
 from trustfold.history.questions import BY_NAME, Answer
+from trustfold.history.report_page import section
 from trustfold.schemas.errors import ConfigError
 from trustfold.surfaces.history import moment_of
 
@@ -168,7 +168,7 @@ def test_times_and_numbers_stay_whole_on_a_narrow_terminal(folder: Path) -> None
     shown = trustfold("history", "recent", "--history", "h", cwd=folder).stdout.decode()
     assert "2026-01-05 10:00" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    query = "SELECT *, 123456 AS more FROM tool_health(min_calls := 1)"
+    query = "SELECT * EXCLUDE (judged), 123456 AS more FROM tool_health(min_calls := 1)"
     shown = trustfold("sql", query, "--history", "h", cwd=folder).stdout.decode()
     assert "search" in shown
     assert "123,456" in shown
@@ -176,18 +176,11 @@ def test_times_and_numbers_stay_whole_on_a_narrow_terminal(folder: Path) -> None
 
 
 def test_a_page_can_be_read_on_a_phone() -> None:
-    """Plots scroll instead of shrinking, rows of names can break, what is left out is said, a plot has a name."""
-    rows = [(f"tool {number}", number + 1, number, None) for number in range(60)]
-    text = page("t", "s", [Answer(BY_NAME["loops"], ["tool", "loops", "wasted_calls", "sessions"], rows)])
-    assert '<div class="scroll"><svg aria-label="What do loops cost?"' in text
-    assert "and 10 rows more" in text
+    """Plots and tables scroll instead of shrinking, what is left out is said, a plot has a name."""
+    rows = [(f"tool {number}", number + 1, number, None, None) for number in range(60)]
+    names = ["tool", "loops", "wasted_calls", "wasted_seconds", "wasted_usd"]
+    text = section(Answer(BY_NAME["loops"], names, rows))
+    assert '<svg aria-label="What do loops cost?"' in text
+    assert text.count('<div class="scroll" tabindex="0" role="region"') == 2
+    assert "and 45 rows more" in text
     assert text.count("<g><title>") == 40
-    both = page("t", "s", [Answer(BY_NAME[name], ["a"], [("x",)]) for name in ("tools", "signatures")])
-    assert "</a> <a " in both
-
-
-def test_a_nudge_that_was_never_judged_has_no_bar() -> None:
-    """It has not failed to help."""
-    rows = [("a gentle", 3, 0.5), ("b gentle", 2, None)]
-    text = page("t", "s", [Answer(BY_NAME["nudges"], ["nudge", "issued", "rate"], rows)])
-    assert text.count("<g><title>") == 1

@@ -1,0 +1,200 @@
+"""Findings: what an answer says, in one sentence for each question, for captions and for who reads no picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .pictures import objects
+from .plots import FEW, STATES, level, moment, number_text, share_text, words
+from .questions import Answer
+
+Row = dict[str, Any]
+
+
+def finding(answer: Answer) -> str:
+    """What an answer says; its number of rows where its question has no sentence of its own."""
+    rows = objects(answer)
+    if not rows:
+        return "Nothing is recorded that answers this."
+    told = _TOLD.get(answer.question.name)
+    count = len(rows) + answer.left_out
+    found = told(rows) if told else ""
+    if not found:
+        return f"{counted(count, 'row')}."
+    return f"In the first {len(rows):,} of {count:,} rows: {found}" if answer.left_out else found
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: `1 call`, `2 calls`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def ratio(hits: int, trials: int) -> str:
+    """A share with what it was counted from: `40 % (4/10)`."""
+    return f"{share_text(hits / trials)} ({hits:,}/{trials:,})" if trials else "0/0"
+
+
+def _now(rows: Sequence[Row]) -> str:
+    states = Counter(words(row["state"]) for row in rows)
+    first = rows[0]
+    listed = ", ".join(f"{number:,} {state}" for state, number in states.items())
+    return f"{listed}. First: {first['subject']} is {words(first['state'])} since {moment(first['since'])}."
+
+
+def _look_first(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return (
+        f"{counted(len(rows), 'session')} with calls that led nowhere; most in {first['session_id']}: "
+        f"{ratio(first['led_nowhere'], first['calls'])} of its calls."
+        if first["calls"]
+        else ""
+    )
+
+
+def _new(rows: Sequence[Row]) -> str:
+    kinds = Counter(row["kind"] for row in rows)
+    return "First seen in the last day: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
+
+
+def _worse(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return (
+        f"{counted(len(rows), 'tool or model')} got worse; most: {first['name']}, from "
+        f"{ratio(first['failures_before'], first['calls_before'])} to {ratio(first['failures'], first['calls'])}."
+    ).replace("tool or models", "tools or models")
+
+
+def _wasted(name: str) -> Callable[[Sequence[Row]], str]:
+    def told(rows: Sequence[Row]) -> str:
+        calls, seconds, first = sum(r["wasted_calls"] for r in rows), sum(r["wasted_seconds"] or 0 for r in rows), rows[0]
+        cost = sum(row["wasted_usd"] or 0 for row in rows)
+        paid = f" and {cost:,.2f} USD" if cost else ""
+        return (
+            f"Loops took {counted(calls, 'call')}, {number_text(round(seconds))} s of the tools{paid} for nothing; most: "
+            f"{first[name]} with {counted(first['wasted_calls'], 'call')}."
+        )
+
+    return told
+
+
+def _asks(rows: Sequence[Row]) -> str:
+    asked, false = sum(row["asked"] for row in rows), sum(row["false_asks"] for row in rows)
+    return f"People were asked {counted(asked, 'time')}, for nothing in {ratio(false, asked)}."
+
+
+def _retries(rows: Sequence[Row]) -> str:
+    tried, good = sum(row["retried"] for row in rows), sum(row["succeeded"] for row in rows)
+    return f"Of {counted(tried, 'retry').replace('retrys', 'retries')}, {ratio(good, tried)} succeeded."
+
+
+def _overview(rows: Sequence[Row]) -> str:
+    one = rows[0]
+    if not one["events"]:
+        return "Nothing is recorded that answers this."
+    return (
+        f"{counted(one['events'], 'event')} of {counted(one['sessions'], 'session')}, {moment(one['first'])} to "
+        f"{moment(one['last'])}; {counted(one['calls'], 'call')}, of which {one['failures']:,} failed."
+    )
+
+
+def _tools(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    failures, judged = sum(row["failures"] for row in rows), sum(row["judged"] for row in rows)
+    return f"{ratio(failures, judged)} of the calls failed; worst: {first['tool']}, {ratio(first['failures'], first['judged'])}."
+
+
+def _signatures(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return (
+        f"{counted(len(rows), 'different failure')}; the most frequent, {counted(first['failures'], 'time')} in "
+        f"{counted(first['sessions'], 'session')}: {first['signature']}"
+    )
+
+
+def _failures(rows: Sequence[Row]) -> str:
+    days: Counter[Any] = Counter()
+    kinds: Counter[str] = Counter()
+    for row in rows:
+        days[row["day"]] += row["failures"]
+        kinds[row["severity"]] += row["failures"]
+    whole = sum(days.values())
+    (day, most), (kind, number) = days.most_common(1)[0], kinds.most_common(1)[0]
+    grave = sum(count for name, count in kinds.items() if level(name or "") >= 4)
+    return (
+        f"{counted(whole, 'failure')}, most on {moment(day)} ({most:,}); most are {words(kind)}, {ratio(number, whole)}; "
+        f"severe ones (server error and worse) are {ratio(grave, whole)}."
+    )
+
+
+def _recovery(rows: Sequence[Row]) -> str:
+    out, back = sum(row["outages"] for row in rows), sum(row["recovered"] for row in rows)
+    return f"{counted(out, 'outage')}, of which {back:,} have ended; most often out: {rows[0]['subject']}."
+
+
+def _states(rows: Sequence[Row]) -> str:
+    now = [row for row in rows if row["ended"] is None and STATES.get(row["state"], "") not in {"ok", ""}]
+    name = "subject" if "subject" in rows[0] else "circuit"
+    different = len({(row[name], row["workspace"]) for row in rows})
+    subjects = "1 key or circuit" if different == 1 else f"{different:,} keys and circuits"
+    still = ", ".join(f"{row[name]} ({words(row['state'])})" for row in now[:3])
+    more = f" and {len(now) - 3:,} more" if len(now) > 3 else ""
+    return f"{subjects}; not well at the end: {still}{more}." if now else f"{subjects}; all were well at the end."
+
+
+def _patterns(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return (
+        f"Stuck {counted(sum(row['times'] for row in rows), 'time')}; most: {first['model']} with {words(first['pattern'])}, "
+        f"in {ratio(first['sessions'], first['of_sessions'])} of its sessions."
+    )
+
+
+def _nudges(rows: Sequence[Row]) -> str:
+    judged, good = sum(row["judged"] for row in rows), sum(row["effective"] for row in rows)
+    issued = sum(row["issued"] for row in rows)
+    if not judged:
+        return f"{counted(issued, 'nudge')}, none delivered and judged yet: nothing can be said about their effect."
+    few = f" Fewer than {FEW} are no claim." if judged < FEW else ""
+    return f"Of {counted(judged, 'nudge')} that were delivered and judged, {ratio(good, judged)} helped.{few}"
+
+
+def _models(rows: Sequence[Row]) -> str:
+    known = [row for row in rows if row["judged"] >= FEW]
+    if not known:
+        return f"No model has called a tool {FEW} times: too few for a claim."
+    worst = max(known, key=lambda row: (row["failure_rate"], row["judged"]))
+    return f"Worst pair: {worst['model']} with {worst['tool']}, {ratio(worst['failures'], worst['judged'])} of the calls failed."
+
+
+def _false_alarms(rows: Sequence[Row]) -> str:
+    return f"{counted(sum(row['judged_false'] for row in rows), 'alarm')} judged wrong; most of {rows[0]['subject']}."
+
+
+def _letters(rows: Sequence[Row]) -> str:
+    return f"{counted(sum(row['records'] for row in rows), 'record')} refused; most for {words(rows[0]['reason'])}."
+
+
+_TOLD: dict[str, Callable[[Sequence[Row]], str]] = {
+    "now": _now,
+    "look-first": _look_first,
+    "new": _new,
+    "worse": _worse,
+    "loop-costs": _wasted("model"),
+    "loops": _wasted("tool"),
+    "asks": _asks,
+    "retries": _retries,
+    "overview": _overview,
+    "tools": _tools,
+    "signatures": _signatures,
+    "failures": _failures,
+    "recovery": _recovery,
+    "breakers": _states,
+    "states": _states,
+    "patterns": _patterns,
+    "nudges": _nudges,
+    "models": _models,
+    "false-alarms": _false_alarms,
+    "dead-letters": _letters,
+}

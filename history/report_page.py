@@ -1,0 +1,119 @@
+"""The report as one HTML page: numbers first, then what to look at, then pictures, then short tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import NamedTuple
+
+from .findings import finding
+from .page import document, figure, table
+from .pictures import picture
+from .plots import Window, moment
+from .questions import Answer
+from .summary import Number, Period, Pointer
+
+SHOWN = 15
+"""Rows of a table; the query is beside it for whoever wants all."""
+
+FIRST = ("now", "worse", "failures", "states", "tools", "models", "loop-costs", "patterns", "nudges")
+"""Questions in the order of the page; the others follow as they are listed, and `LAST` at the end."""
+
+LAST = ("overview", "recent")
+
+_WIDE = ' class="wide"'
+
+
+class Report(NamedTuple):
+    """What a report says.
+
+    Attributes:
+        title: of the page.
+        period: what its numbers are about; None where nothing is recorded.
+        window: time that the state timelines show, to the last known instant.
+        filters: in words; empty for everything.
+        made: when it was made.
+        numbers: of the period.
+        pointers: what to look at first.
+        answers: to all questions.
+    """
+
+    title: str
+    period: Period | None
+    window: Window | None
+    filters: str
+    made: datetime
+    numbers: Sequence[Number]
+    pointers: Sequence[Pointer]
+    answers: Sequence[Answer]
+
+
+def report_page(report: Report) -> str:
+    """The whole page; what has no answer is named in one line."""
+    by_name = {answer.question.name: answer for answer in report.answers if answer.rows}
+    order = [name for name in FIRST if name in by_name]
+    order += [name for name in by_name if name not in order and name not in LAST]
+    order += [name for name in LAST if name in by_name]
+    silent = [answer.question.title for answer in report.answers if not answer.rows]
+    nothing = f'<p class="quiet">Nothing is recorded for: {escape(" · ".join(silent))}</p>' if silent else ""
+    links = " ".join(f'<a href="#{escape(name)}">{escape(by_name[name].question.title)}</a>' for name in order)
+    return document(
+        report.title,
+        f"{_head(report)}{_numbers(report, by_name)}{_first(report.pointers)}"
+        f'<nav aria-label="Questions">{links}</nav>'
+        f'<div class="sections">{"".join(section(by_name[name], report.window) for name in order)}</div>{nothing}',
+    )
+
+
+def section(answer: Answer, window: Window | None = None) -> str:
+    """One question with its picture, its table and its query; state timelines show the window."""
+    question = answer.question
+    drawn = picture(answer, window if question.plot and question.plot.kind == "timeline" else None)
+    rows = table(answer.columns, answer.rows[:SHOWN], title=f"{question.title} Table")
+    hidden = answer.left_out + max(len(answer.rows) - SHOWN, 0)
+    more = f'<p class="quiet">and {hidden:,} rows more, which the query has</p>' if hidden else ""
+    reads = f'<p class="quiet">{escape(question.reads)}</p>' if question.reads else ""
+    return (
+        f'<section id="{escape(question.name)}"{"" if drawn.svg else _WIDE}><h2>{escape(question.title)}</h2>'
+        f"{figure(drawn, question.title, finding(answer), rows + more)}{reads}"
+        f'<details class="query"><summary>Query</summary><pre>{escape(question.sql)}</pre></details></section>'
+    )
+
+
+def _head(report: Report) -> str:
+    said = [f"Made {report.made.astimezone(UTC):%Y-%m-%d %H:%M:%S}+00:00; all times are UTC (+00:00)."]
+    if report.filters:
+        said.append(f"Only {report.filters}.")
+    if report.period:
+        span = f"The numbers are of {moment(report.period.begin)} to {moment(report.period.end)}"
+        said.append(f"{span}, against as long before." if report.period.comparable else f"{span}; there is nothing before to compare with.")
+    return f'<p class="quiet">{escape(" ".join(said))}</p>'
+
+
+def _numbers(report: Report, by_name: Mapping[str, Answer]) -> str:
+    return f'<ul class="numbers">{"".join(_number(one, one.section in by_name) for one in report.numbers)}</ul>'
+
+
+def _number(one: Number, linked: bool) -> str:  # noqa: FBT001 - private
+    name = f'<a href="#{escape(one.section)}">{escape(one.name)}</a>' if linked else escape(one.name)
+    verdict = f' <span class="verdict {one.verdict}">{_SHAPES[one.verdict]} {one.verdict}</span>' if one.verdict else ""
+    before = f"<small>{escape(one.before)}</small>" if one.before else ""
+    return f'<li><b>{escape(one.value)}</b><span class="name">{name}</span>{verdict}<small>{escape(one.means)}</small>{before}</li>'
+
+
+_SHAPES = {"worse": "▲", "better": "▼"}
+_MARKS = {"blocked": "■", "escalated": "▲", "open": "●", "half-open": "◐", "stuck": "↻", "degraded": "◆", "recovering": "◔", "ok": "✓"}
+
+
+def _first(pointers: Sequence[Pointer]) -> str:
+    if not pointers:
+        return "<h2>Look here first</h2><p>Nothing needs somebody, nothing got worse, no session led nowhere.</p>"
+    rows = "".join(
+        f'<li><span class="mark {one.colour}">{_MARKS.get(one.colour, "○")} {escape(one.mark)}</span> '
+        f'<a href="#{escape(one.section)}"><code>{escape(one.subject)}</code></a>: {escape(one.says)}'
+        + (f" · <code>{escape(one.order)}</code>" if one.order else "")
+        + "</li>"
+        for one in pointers
+    )
+    return f'<h2>Look here first</h2><ol class="first">{rows}</ol>'

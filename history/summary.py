@@ -1,0 +1,285 @@
+"""Numbers of a period beside those of the period before, and what to look at first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from math import hypot
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..projections.tool.wilson import wilson_bounds
+from .findings import counted, ratio
+from .pictures import objects
+from .plots import FEW, Window, meaning, moment, number_text, share_text, words
+from .questions import BY_NAME, Answer, Question, run
+
+if TYPE_CHECKING:
+    import duckdb
+
+Z_95 = 1.959964
+MOST_POINTERS = 8
+
+
+class Period(NamedTuple):
+    """A period and as long a time before it.
+
+    Attributes:
+        before: where the time before begins; equal to `begin` where nothing was recorded then.
+        begin, end: of the period.
+    """
+
+    before: datetime
+    begin: datetime
+    end: datetime
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is a time before."""
+        return self.before < self.begin
+
+
+class Number(NamedTuple):
+    """A number of a period, what it means, and how it was before.
+
+    Attributes:
+        name: what was counted, in words.
+        value: of the period, as text.
+        means: what the number says, in words.
+        before: how it was before, in words; empty where nothing can be compared.
+        verdict: `worse`, `better`, or empty where no change is shown.
+        section: question that has more about it.
+    """
+
+    name: str
+    value: str
+    means: str
+    before: str = ""
+    verdict: str = ""
+    section: str = ""
+
+
+class Pointer(NamedTuple):
+    """A thing to look at.
+
+    Attributes:
+        mark: one word for why.
+        colour: meaning of the colour of its mark, as in `--state-MEANING`.
+        subject: what it is about.
+        says: the reason in one sentence.
+        section: question that has more about it.
+        order: command that ends it; empty where none does.
+    """
+
+    mark: str
+    colour: str
+    subject: str
+    says: str
+    section: str
+    order: str = ""
+
+
+class Share(NamedTuple):
+    """How many of how many, in a period and before."""
+
+    hits: int = 0
+    trials: int = 0
+    hits_before: int = 0
+    trials_before: int = 0
+
+    @property
+    def change(self) -> tuple[float, float, float] | None:
+        """Change of the rate with its 95 % interval (Newcombe); None where one of the periods has too little for a claim."""
+        if min(self.trials, self.trials_before) < FEW:
+            return None
+        rate, was = self.hits / self.trials, self.hits_before / self.trials_before
+        low, high = wilson_bounds(self.hits, self.trials, Z_95)
+        low0, high0 = wilson_bounds(self.hits_before, self.trials_before, Z_95)
+        return rate - was, rate - was - hypot(rate - low, high0 - was), rate - was + hypot(high - rate, was - low0)
+
+    def verdict(self, *, more_is_worse: bool = True) -> str:
+        """`worse` or `better` where the interval of the change leaves out 0."""
+        change = self.change
+        if change is None or change[1] <= 0 <= change[2]:
+            return ""
+        return "worse" if (change[0] > 0) is more_is_worse else "better"
+
+
+_COUNTS = """
+WITH calls AS (
+    SELECT time >= $begin AS recent, verdict <> 'neutral' AS judged, verdict = 'failure' AND expected IS NOT TRUE AS failed, session_id
+    FROM tool_calls
+), repeated AS (
+    SELECT last_time >= $begin AS recent, sum(wasted_calls) AS wasted, sum(wasted_ms) / 1000 AS seconds, sum(wasted_usd) AS usd FROM loops GROUP BY ALL
+)
+SELECT 'calls', count(*) FILTER (recent), 0, count(*) FILTER (NOT recent), 0 FROM calls
+UNION ALL SELECT 'failures', count(*) FILTER (recent AND failed), count(*) FILTER (recent AND judged),
+    count(*) FILTER (NOT recent AND failed), count(*) FILTER (NOT recent AND judged) FROM calls
+UNION ALL SELECT 'stuck', (SELECT count(DISTINCT session_id) FROM patterns WHERE time >= $begin), count(DISTINCT session_id) FILTER (recent),
+    (SELECT count(DISTINCT session_id) FROM patterns WHERE time < $begin), count(DISTINCT session_id) FILTER (NOT recent) FROM calls
+UNION ALL SELECT 'wasted', coalesce(sum(wasted) FILTER (recent), 0), (SELECT count(*) FROM calls WHERE recent),
+    coalesce(sum(wasted) FILTER (NOT recent), 0), (SELECT count(*) FROM calls WHERE NOT recent) FROM repeated
+UNION ALL SELECT 'seconds', coalesce(round(sum(seconds) FILTER (recent)), 0), 0, coalesce(round(sum(seconds) FILTER (NOT recent)), 0), 0 FROM repeated
+UNION ALL SELECT 'cents', coalesce(round(100 * sum(usd) FILTER (recent)), 0), 0, coalesce(round(100 * sum(usd) FILTER (NOT recent)), 0), 0 FROM repeated
+UNION ALL SELECT 'asks', count(*) FILTER (time >= $begin AND for_nothing), count(*) FILTER (time >= $begin),
+    count(*) FILTER (time < $begin AND for_nothing), count(*) FILTER (time < $begin)
+    FROM asks WHERE coalesce(method, '') NOT IN ('policy', 'whitelist')
+UNION ALL SELECT 'nudges', count(*) FILTER (time >= $begin AND effective), count(*) FILTER (time >= $begin AND effective IS NOT NULL),
+    count(*) FILTER (time < $begin AND effective), count(*) FILTER (time < $begin AND effective IS NOT NULL) FROM nudges WHERE delivered
+UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTER (began < $begin), 0 FROM outages
+"""
+
+
+def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, span: timedelta) -> Period | None:
+    """The period that a summary is about: from `since` on, else the last `span` of what is recorded; None for nothing.
+
+    Raises:
+        HistoryError: the files cannot be read.
+    """
+    _, ((first, end),) = run(connection, "SELECT (SELECT min(time) FROM events WHERE appended IS NOT TRUE), until FROM recorded_until")
+    if first is None or end is None:
+        return None
+    if since is not None:
+        begin = since.astimezone(UTC).replace(tzinfo=None)
+        return Period(begin - (end - begin), begin, end)
+    begin = max(end - span, first)
+    return Period(begin - span if begin > first else begin, begin, end)
+
+
+def against_before(period: Period) -> tuple[Question, Question]:
+    """The questions `worse` and `new` about a period and the one before it; for a connection that has both.
+
+    They stand for those of the same name, which are about the last 7 days and the last day.
+    """
+    length = f"INTERVAL {int((period.end - period.begin).total_seconds() * 1000)} MILLISECOND"
+    worse, new = BY_NAME["worse"], BY_NAME["new"]
+    return (
+        worse._replace(
+            title="What got worse?",
+            sql=worse.sql.replace("INTERVAL 7 DAY", length),
+            reads="Failure rates against those of as long before, where the 95 % interval of the change leaves out 0 and both have 10 calls.",
+        ),
+        new._replace(
+            title="Which failures are new?",
+            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions "  # noqa: S608 - a number
+            f"FROM compared_signatures({length}) LIMIT $limit",
+            reads="Failures that were not there in as long a time before.",
+        ),
+    )
+
+
+def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
+    """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing.
+
+    Raises:
+        HistoryError: the files cannot be read.
+    """
+    _, ((begin, end),) = run(
+        connection, "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since"
+    )
+    return Window(begin, end) if begin is not None and end is not None and begin < end else None
+
+
+def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, Share]:
+    """What happened from a time on and before it, by name; the connection's filters bound both.
+
+    Raises:
+        HistoryError: the files cannot be read.
+    """
+    _, rows = run(connection, _COUNTS, {"begin": begin})
+    return {name: Share(*map(int, numbers)) for name, *numbers in rows}
+
+
+def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> list[Number]:
+    """The numbers of a summary, the most urgent first.
+
+    Args:
+        found: of `counts`.
+        needing: how many keys, circuits and sessions need somebody now.
+        comparable: whether there is a period before.
+    """
+    calls, failures, stuck, wasted, asks, nudges, outages = (
+        found.get(name, Share()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
+    )
+    seconds, cents = (found.get(name, Share()).hits for name in ("seconds", "cents"))
+    price = f"{number_text(seconds)} s of the tools" + (f" and {cents / 100:,.2f} USD" if cents else "")
+
+    def was(share: Share) -> str:
+        if not comparable:
+            return ""
+        change = share.change
+        before = f"before: {ratio(share.hits_before, share.trials_before)}" if share.trials_before else "before: none"
+        if change is None:
+            return f"{before}; too few to compare"
+        shown = "no change shown" if change[1] <= 0 <= change[2] else f"{change[0] * 100:+.1f} points"
+        return f"{before}; {shown} ({change[1] * 100:+.1f} to {change[2] * 100:+.1f}, 95 %)"
+
+    def count_before(share: Share) -> str:
+        return f"before: {share.hits_before:,}" if comparable else ""
+
+    def rate(share: Share) -> str:
+        return share_text(share.hits / share.trials) if share.trials else "–"
+
+    every = [
+        Number("need somebody now", f"{needing:,}", "keys, circuits and sessions that are blocked, escalated, open or stuck", section="now"),
+        Number("of the calls failed", rate(failures), f"{failures.hits:,} of {counted(failures.trials, 'call')}", was(failures), failures.verdict(), "failures"),
+        Number("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself", was(stuck), stuck.verdict(), "patterns"),
+        Number("of the calls were for nothing", rate(wasted), f"{wasted.hits:,} of {counted(wasted.trials, 'call')} repeated a known result in a loop: {price}", was(wasted), wasted.verdict(), "loop-costs"),
+        Number("outages began", f"{outages.hits:,}", "circuits that opened and keys that lost trust", count_before(outages), section="states"),
+        Number("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
+    ]  # fmt: skip
+    if asks.trials:
+        means = f"{asks.hits:,} of {counted(asks.trials, 'time')} that somebody was asked: granted, and the call went well"
+        every.insert(4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks"))
+    if nudges.trials:
+        means = f"{nudges.hits:,} of {nudges.trials:,} that were delivered and judged"
+        every.insert(4, Number("of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"))
+    return every
+
+
+def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) -> list[Pointer]:
+    """What to look at first, ranked: what needs somebody, what got worse, what is new, what cost most.
+
+    Args:
+        answers: by names of questions.
+        most: at most so many.
+    """
+
+    def rows(name: str) -> list[dict[str, object]]:
+        return objects(answers[name]) if name in answers else []
+
+    found = [
+        Pointer(
+            words(str(row["state"])),
+            meaning(str(row["state"])),
+            f"{row['session_id']}" if row["state"] == "stuck" else str(row["subject"]),
+            f"{words(str(row['subject'])) + ': ' if row['state'] == 'stuck' else ''}{row['reason'] or 'no reason was given'}, "
+            f"since {moment(row['since'])}",
+            "now",
+            str(row["resolve_with"] or ""),
+        )
+        for row in rows("now")
+    ]
+    left = max(len(found) - (most - 4), 0) + (answers["now"].left_out if "now" in answers else 0)
+    found = found[: most - 4]
+    if left:
+        found.append(Pointer("more", "unknown", f"{left:,} more", "need somebody now", "now"))
+    found += [
+        Pointer("worse", "degraded", str(row["name"]), f"the {row['kind']} fails in {_rates(row)} before", "worse")
+        for row in rows("worse")[:2]
+    ]
+    found += [
+        Pointer("new", "escalated", str(row["name"]), f"first seen {moment(row['first_seen'])}, {row['times']} times in {row['sessions']} sessions", "new")
+        for row in [one for one in rows("new") if one["kind"] == "failure" and int(str(one["times"])) > 1][:2]
+    ]  # fmt: skip
+    found += [
+        Pointer("led nowhere", "degraded", str(row["session_id"]), f"{row['led_nowhere']} of {row['calls']} calls failed or repeated a result in a loop", "look-first")
+        for row in rows("look-first")[:2]
+    ]  # fmt: skip
+    return found[:most]
+
+
+def _rates(row: Mapping[str, object]) -> str:
+    now, before = (
+        ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before")
+    )
+    return f"{now} of its calls, against {before}"

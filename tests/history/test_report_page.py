@@ -1,0 +1,211 @@
+"""The report: its numbers counted again in plain Python, what it ranks first, and the page it makes of both."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from recorded import record, replayed
+from trustfold.history.catalogue import connect
+from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.findings import finding
+from trustfold.history.pictures import picture
+from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, ask
+from trustfold.history.report_page import SHOWN, Report, report_page
+from trustfold.history.summary import (
+    Period,
+    Share,
+    against_before,
+    counts,
+    look_here_first,
+    numbers,
+    period_of,
+    window_of,
+)
+from two_days import two_days
+
+Body = dict[str, Any]
+MIDDLE = datetime(2026, 1, 6, 6, tzinfo=UTC)
+MADE = datetime(2026, 1, 8, tzinfo=UTC)
+
+
+def naive(time: datetime | str) -> datetime:
+    """A time as the catalogue gives it."""
+    found = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return found.astimezone(UTC).replace(tzinfo=None)
+
+
+class Lived:
+    """Two days recorded while they happened, and all that was decided."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        records = list(two_days())
+        record(root, records, live=True)
+        self.events: list[Body] = [orjson.loads(value) for _, value in records]
+        outputs = [output for output in replayed(records) if output.topic in {"escalations", "breakers", "nudges"}]
+        self.decisions: list[Body] = [orjson.loads(output.value or b"") for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """One history for all of these tests."""
+    return Lived(tmp_path_factory.mktemp("lived"))
+
+
+@pytest.fixture(scope="module")
+def answers(lived: Lived) -> dict[str, Answer]:
+    """All answers over the two days."""
+    with connect(lived.root, threads=2) as connection:
+        return {question.name: ask(connection, question, 400) for question in QUESTIONS}
+
+
+@pytest.mark.parametrize("filters", [EVERYTHING, Filters(since=MIDDLE)])
+def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(lived: Lived, filters: Filters) -> None:
+    """Also where the filtered time begins after that change."""
+    changes: dict[tuple[str, str, str], list[tuple[datetime, str, str]]] = {}
+    for one in lived.decisions:
+        if one["type"] in {"trust.changed", "breaker.changed"}:
+            machine = one["type"].partition(".")[0]
+            key = machine, one.get("workspace_id") or "default", one.get("breaker_key") or one["key"]
+            changes.setdefault(key, []).append((naive(one["time"]), one["from"], one["to"]))
+    with connect(lived.root, threads=2, filters=filters) as connection:
+        spans = connection.execute("SELECT machine, workspace, subject, state, began, ended FROM state_spans").fetchall()
+        window = window_of(connection)
+    assert window is not None
+    assert {row[:3] for row in spans} == changes.keys()
+    assert all(began >= window.begin for *_, began, _ in spans)
+    step = (window.end - window.begin) / 200
+    for key, steps in changes.items():
+        own = [row[3:] for row in spans if row[:3] == key]
+        for number in range(1, 200):
+            moment = window.begin + number * step
+            before = [to for time, _, to in steps if time <= moment]
+            expected = before[-1] if before else steps[0][1]
+            assert [state for state, began, ended in own if began <= moment and (ended is None or moment < ended)] == [expected]
+
+
+def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
+    """Each event counts in the period in which it happened."""
+    with connect(lived.root, threads=2) as connection:
+        found = counts(connection, naive(MIDDLE))
+        _, ((wasted,),) = [], connection.execute("SELECT sum(wasted_calls)::INTEGER FROM cost_of_loops").fetchall()
+        _, ((outages,),) = [], connection.execute("SELECT count(*) FROM outages").fetchall()
+
+    def both(ones: list[Body], named: str = "") -> list[int]:
+        recent = [one for one in ones if naive(one["time"]) >= naive(MIDDLE)]
+        older = [one for one in ones if one not in recent]
+        return [len({one[named] for one in part} if named else part) for part in (recent, older)]
+
+    calls = [one for one in lived.events if one["type"] == "tool_call.finished"]
+    failures = [one for one in calls if one["status"] != "success"]
+    stuck = [one for one in lived.decisions if one["type"] == "pattern.detected"]
+    judged = [one for one in lived.decisions if one["type"] == "nudge.judged"]
+    issued = [one for one in lived.decisions if one["type"] == "nudge.issued"]
+    assert [found["calls"].hits, found["calls"].hits_before] == both(calls)
+    (failed, failed_before), (every, every_before) = both(failures), both(calls)
+    assert found["failures"] == Share(failed, every, failed_before, every_before)
+    assert [found["stuck"].hits, found["stuck"].hits_before] == both(stuck, "session_id")
+    assert [found["stuck"].trials, found["stuck"].trials_before] == both(calls, "session_id")
+    helped = {one["nudge_id"] for one in judged if one["effective"]}
+    assert [found["nudges"].hits, found["nudges"].hits_before] == both([one for one in issued if one["id"] in helped])
+    assert found["wasted"].hits + found["wasted"].hits_before == wasted > 0
+    assert found["outages"].hits + found["outages"].hits_before == outages > 0
+
+
+def test_a_change_has_the_interval_of_the_textbook() -> None:
+    """Newcombe's example; few calls have none; what is worse depends on what is counted."""
+    share = Share(56, 70, 48, 80)
+    assert share.change == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    assert (share.verdict(), share.verdict(more_is_worse=False)) == ("worse", "better")
+    assert Share(3, 3, 0, 100).change is None
+    assert Share(11, 100, 10, 100).verdict() == ""
+
+
+def test_the_period_is_what_was_asked_for(lived: Lived) -> None:
+    """From `since` on, else the last days; where nothing is before, nothing is compared."""
+    with connect(lived.root, threads=2) as connection:
+        whole = period_of(connection, None, timedelta(days=7))
+        last = period_of(connection, None, timedelta(hours=12))
+        asked = period_of(connection, MIDDLE, timedelta(days=7))
+    assert whole is not None and last is not None and asked is not None  # noqa: PT018
+    assert not whole.comparable
+    assert (last.end - last.begin, last.begin - last.before) == (timedelta(hours=12), timedelta(hours=12))
+    assert (asked.begin, asked.begin - asked.before) == (naive(MIDDLE), asked.end - naive(MIDDLE))
+    told = numbers({"failures": Share(1, 10)}, 3, comparable=False)
+    assert [(one.value, one.before) for one in told[:2]] == [("3", ""), ("10 %", "")]
+
+
+def test_a_new_failure_is_new_against_the_period_before(lived: Lived) -> None:
+    """With a beginning given, what was before it is looked at, and not taken for nothing."""
+    end, begin = datetime(2026, 1, 7, 1, 17, 52), datetime(2026, 1, 5, 13)  # noqa: DTZ001
+    with connect(lived.root, threads=2) as connection:
+        worse, new = (ask(connection, one, 9) for one in against_before(Period(begin - (end - begin), begin, end)))
+        known = connection.execute("SELECT DISTINCT signature FROM failures WHERE time < ?", [begin]).fetchall()
+    assert worse.question.name == "worse"
+    assert new.rows
+    assert not {row[1:2] for row in new.rows} & set(known)
+
+
+def test_what_needs_somebody_stands_before_what_got_worse_and_what_is_new(answers: dict[str, Answer]) -> None:
+    """Ranked, bounded, and the rest is counted."""
+    now = answers["now"]
+    many = now._replace(rows=now.rows * 9)
+    worse = Answer(
+        BY_NAME["worse"],
+        ["kind", "name", "rate", "failures", "calls", "failures_before", "calls_before"],
+        [("tool", "http_request", 0.1, 13, 124, 2, 82)],
+    )
+    found = look_here_first(answers | {"now": many, "worse": worse})
+    marks = [one.mark for one in found]
+    assert marks[:6] == ["blocked"] * 4 + ["more", "worse"]
+    assert found[4].subject == "5 more"
+    assert found[5].says == "the tool fails in 10 % (13/124) of its calls, against 2.4 % (2/82) before"
+    assert found[0].order == "trustfold reset bash|command=make"
+    assert len(found) <= 8
+    assert not look_here_first({})
+
+
+def test_every_question_says_its_finding(answers: dict[str, Answer]) -> None:
+    """One sentence each, also of nothing, and of a part it says so."""
+    for answer in answers.values():
+        assert len(finding(answer)) > 3, answer.question.name
+        assert finding(answer._replace(rows=[])) == "Nothing is recorded that answers this."
+        picture(answer)
+    assert finding(answers["tools"]) == "7.4 % (75/1,018) of the calls failed; worst: bash, 26 % (60/234)."
+    assert finding(answers["tools"]._replace(left_out=3)).startswith("In the first 4 of 7 rows: ")
+
+
+def test_a_row_without_a_value_has_no_bar() -> None:
+    """A nudge that was never judged has not failed to help."""
+    columns = "nudge issued rate rate_low rate_high delivered judged effective false_alarms".split()
+    rows = [("a gentle", 3, 0.5, 0.1, 0.9, 3, 2, 1, 0), ("b gentle", 2, None, None, None, 0, 0, 0, 0)]
+    drawn = picture(Answer(BY_NAME["nudges"], columns, rows, 4))
+    assert drawn.svg.count("<g><title>") == 1
+    assert "50 % (1/2), 10 % to 90 %" in drawn.svg
+    assert drawn.notes == ("1 row has no rate and no bar.", "The plot is of 2 rows; 4 are left out.")
+
+
+def test_the_page_is_ordered_linked_and_needs_nothing(answers: dict[str, Answer]) -> None:
+    """Numbers, then what to look at, then pictures; decisions last; every link has its end; no script is allowed."""
+    begin = datetime(2026, 1, 5)  # noqa: DTZ001
+    period = Period(begin, begin + timedelta(days=1), begin + timedelta(days=2))
+    told = numbers({"failures": Share(9, 20, 1, 20)}, 1, comparable=True)
+    text = report_page(Report("T", period, None, "tool <b>", MADE, told, look_here_first(answers), list(answers.values())))
+    places = [text.index(part) for part in ('class="numbers"', "Look here first", 'id="now"', 'id="failures"', 'id="recent"')]
+    assert places == sorted(places)
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(re.findall(r'id="([^"]+)"', text))
+    assert "▲ worse" in text
+    assert "45 %" in text
+    assert "+00:00" in text
+    assert "Only tool &lt;b&gt;." in text
+    assert max(part.count("<tr>") for part in text.split("<table>")) <= SHOWN + 1
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert f"style-src 'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'" in text
+    assert not re.search(r"<script|<link|\bstyle=|\bsrc=|url\(", text)
