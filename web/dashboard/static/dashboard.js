@@ -158,7 +158,7 @@
     stream.id = "stream";
     stream.hidden = true;
     stream.setAttribute("hx-sse:connect", `/live?${topics.map((one) => `topic=${encodeURIComponent(one)}`).join("&")}`);
-    stream.setAttribute("hx-trigger", "load, every 5s"); // a refused first request is tried again
+    stream.setAttribute("hx-trigger", "turn, every 5s"); // a refused first request is tried again
     stream.setAttribute("hx-swap", "none");
     stream.addEventListener("open", showLive);
     stream.addEventListener("change", (event) => {
@@ -182,6 +182,7 @@
     document.body.append(stream);
     show("reconnecting", "Connecting");
     htmx.process(stream);
+    takeTurns(stream);
     pause.hidden = false;
     pause.addEventListener("click", () => {
       paused = !paused;
@@ -191,6 +192,47 @@
       if (!paused) refresh(regions());
     });
     for (const event of ["pointerout", "focusout"]) document.addEventListener(event, () => setTimeout(settle, 60));
+  }
+
+  const TURNS = 4;
+
+  /* Over HTTP/1.1 a browser opens six connections to a server, for all its windows together. Four that can be seen are
+     live; another one waits until one of these is closed or hidden. */
+  function takeTurns(stream) {
+    let giveBack = null, asked = null;
+
+    function ask() {
+      asked = new AbortController();
+      const queue = asked;
+      const waiting = setTimeout(() => show("stale", `Not live: ${TURNS} other windows are`), 2000);
+      for (let at = 0; at < TURNS; at++) {
+        navigator.locks.request(`trustfold.live.${at}`, { signal: queue.signal }, () => {
+          if (queue.signal.aborted) return null;
+          queue.abort(); // it waits for no other turn
+          clearTimeout(waiting);
+          return new Promise((release) => {
+            giveBack = release;
+            stream.dispatchEvent(new Event("turn"));
+          });
+        }).catch(() => clearTimeout(waiting));
+      }
+    }
+
+    function leave() {
+      asked?.abort();
+      giveBack?.();
+      giveBack = null;
+    }
+
+    if (location.protocol !== "http:" || !navigator.locks) {
+      stream.dispatchEvent(new Event("turn"));
+      return;
+    }
+    for (const event of ["htmx:before:request", "htmx:sse:before:connection"]) {
+      stream.addEventListener(event, (one) => { if (!giveBack) one.preventDefault(); });
+    }
+    document.addEventListener("visibilitychange", () => (document.hidden ? leave() : ask()));
+    if (!document.hidden) ask();
   }
 
   /* What was held may be shown when the pointer and the focus have gone. */
