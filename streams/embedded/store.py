@@ -161,6 +161,7 @@ class Store:
                 self.connection.executescript(
                     f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; {schema} COMMIT;"
                 )
+            self.connection.executescript(files(__package__).joinpath("lookups.sql").read_text())
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error
 

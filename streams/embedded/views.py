@@ -5,10 +5,7 @@ Opened read-only, beside a running engine or without one. Each query sees the la
 
 from __future__ import annotations
 
-import re
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -20,13 +17,12 @@ from ...projections.session.state import SessionState
 from ...projections.snapshot import SnapshotCodec
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.settings import SettingsOverrides
-from .errors import store_error
+from .lookups import MAX_PAGE, Lookups
 from .store import FIRST_OFFSET, OUTPUTS, connect
 
-DEAD_LETTERS = "dead-letters"
+__all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views", "session_of"]
 
-MAX_PAGE = 10_000
-"""Most records of one query; a follower goes on from the last offset."""
+DEAD_LETTERS = "dead-letters"
 
 _END = 1 << 62
 """Beyond every offset."""
@@ -41,20 +37,8 @@ class StoredOutput(NamedTuple):
     output: Output
 
 
-class StoredEvent(NamedTuple):
-    """An input record and its place; `seq` rises over all input topics."""
-
-    seq: int
-    value: bytes
-
-
-class Views:
-    """Queries over one store. Not for use from two threads at once."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Read through a connection; `open` makes one."""
-        self._connection = connection
-        self._path = path
+class Views(Lookups):
+    """Queries over one store. Not for use from two threads at once; `open` connects."""
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -77,48 +61,16 @@ class Views:
         return self._outputs(where, (after, *wanted), limit)
 
     def latest(
-        self, topics: Iterable[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200, session: str = ""
+        self, topics: Iterable[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200
     ) -> list[StoredOutput]:
-        """Latest outputs of the topics in front of the offset `before`, oldest first: of one session, or of all."""
+        """Latest outputs of the topics in front of the offset `before`, oldest first."""
         marks = ", ".join("?" * len(wanted := list(topics)))
         statement = (
-            f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) AND instr(value, ?) > 0"  # noqa: S608 - our own words
-            " ORDER BY offset DESC"
+            f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) "  # noqa: S608 - our own words
+            "ORDER BY offset DESC LIMIT ?"
         )
-        rows = self._each(statement, (_END if before is None else before, *wanted, _quoted(session)))
-        found = (StoredOutput(row[0], Output(*row[1:])) for row in rows if not session or session_of(row[3]) == session)
-        return list(islice(found, min(limit, MAX_PAGE)))[::-1]
-
-    def decision(self, decision_id: str) -> StoredOutput | None:
-        """The decision of an id; None where it is not kept any more."""
-        marks = ", ".join("?" * len(DECISION_TOPICS))
-        found = self._outputs(f"id = ? AND +topic IN ({marks})", (decision_id, *DECISION_TOPICS), 1)
-        return found[0] if found else None
-
-    def session_events(self, session_id: str, *, before: int | None = None, limit: int = 200) -> list[StoredEvent]:
-        """Latest input events of a session in front of the place `before`, oldest first."""
-        rows = self._each(
-            "SELECT seq, value FROM log WHERE topic = 'events' AND seq < ? AND instr(value, ?) > 0 ORDER BY seq DESC",
-            (_END if before is None else before, _quoted(session_id)),
-        )
-        found = (StoredEvent(*row) for row in rows if session_of(row[1]) == session_id)
-        return list(islice(found, min(limit, MAX_PAGE)))[::-1]
-
-    def events_of(self, ids: Collection[str]) -> list[StoredEvent]:
-        """Input events and commands with the given ids that are still kept, oldest first."""
-        if not ids:
-            return []
-        marks = " OR ".join(["instr(value, ?) > 0"] * len(ids))
-        statement = f"SELECT seq, value FROM log WHERE topic IN ('events', 'commands') AND ({marks}) ORDER BY seq DESC"  # noqa: S608 - our own words
-        rows = self._each(statement, map(_quoted, ids))
-        missing, found = set(ids), []
-        for row in rows:
-            if (name := _id_of(row[1])) in missing:
-                missing.discard(name)
-                found.append(StoredEvent(*row))
-            if not missing:
-                break
-        return found[::-1]
+        rows = self._all(statement, (_END if before is None else before, *wanted, min(limit, MAX_PAGE)))
+        return [StoredOutput(row[0], Output(*row[1:])) for row in rows[::-1]]
 
     def newest_ms(self) -> int | None:
         """When the newest input record arrived, milliseconds since 1970; None where that is not known."""
@@ -166,9 +118,12 @@ class Views:
         state = self._session(session_id)
         return (state.workspace_id, state.user_id) if state is not None else ("", "")
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+    def sessions(self) -> list[tuple[str, SessionState]]:
+        """Id and state of every session that is not over (docs/events.md)."""
+        stage = STAGE_OF_TOPIC["events"]
+        codec: SnapshotCodec[SessionState] = SnapshotCodec(SessionState, stage.state_version)
+        rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
+        return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
 
     def _session(self, session_id: str) -> SessionState | None:
         stage = STAGE_OF_TOPIC["events"]
@@ -181,30 +136,12 @@ class Views:
         rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
 
-    def _each(self, statement: str, arguments: Iterable[object]) -> Iterator[tuple]:  # type: ignore[type-arg]
-        try:
-            yield from self._connection.execute(statement, tuple(arguments))
-        except sqlite3.Error as error:
-            raise store_error(self._path, error) from error
-
-    def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple]:  # type: ignore[type-arg]
-        try:
-            return self._connection.execute(statement, tuple(arguments)).fetchall()
-        except sqlite3.Error as error:
-            raise store_error(self._path, error) from error
-
 
 class _About(msgspec.Struct):
-    id: str | None = None
     session_id: str | None = None
 
 
 _about = msgspec.json.Decoder(_About)
-
-
-def _quoted(text: str) -> bytes:
-    """What a record holds that says a text, whoever wrote its JSON: nothing certain where the text may be escaped."""
-    return b'"%b"' % text.encode() if re.fullmatch(r"[\w .:,=@#+|~-]+", text, re.ASCII) else b'"'
 
 
 def session_of(value: bytes | None) -> str | None:
@@ -213,10 +150,3 @@ def session_of(value: bytes | None) -> str | None:
         return _about.decode(value or b"").session_id
     except msgspec.MsgspecError:
         return None  # a dead letter may be anything
-
-
-def _id_of(value: bytes | None) -> str | None:
-    try:
-        return _about.decode(value or b"").id
-    except msgspec.MsgspecError:
-        return None

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import orjson
 
+from ...history.sessions.ranking import SessionSummary, Stuck
 from ...projections.emit import Output
+from ...projections.session.state import SessionState
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.errors import TrustfoldError
 from ...schemas.events import Event
+from ...schemas.rules import Rules
 from ...schemas.topics import TOPICS
 from ...streams.embedded.engine import Request
+from ...streams.embedded.lookups import StoredDecision, StoredEvent
 from ...streams.embedded.server import Service
 from ...streams.embedded.views import DEAD_LETTERS, StoredOutput, session_of
 from .board import MAX_FEED, Board, Change, Record
@@ -44,30 +48,52 @@ class EmbeddedSource:
         """The file of the store."""
         return f"store {self._service.path}"
 
+    @property
+    def rules(self) -> Rules:
+        """Rules in force now."""
+        return self._service.writer.engine.rules
+
     def freshness(self) -> Freshness:
         """How new the board is."""
         return Freshness(self._newest_ms, fault=self._service.writer.fault)
 
+    async def sessions(self) -> list[SessionSummary]:
+        """Every session that is not over."""
+        patterns: dict[str, int] = await self._service.search("patterns_by_session")
+        found: list[tuple[str, SessionState]] = await self._service.search("sessions")
+        return [_summary(session_id, state, patterns.get(session_id, 0)) for session_id, state in found]
+
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
         """Latest decisions, oldest first."""
-        return [
-            _placed(one) for one in await self._service.search("latest", before=before, limit=limit, session=session)
-        ]
+        if session:
+            found = await self._service.search("session_decisions", session, before=before, limit=limit)
+            return [_decided(one) for one in found]
+        return [_placed(one) for one in await self._service.search("latest", before=before, limit=limit)]
 
     async def decision(self, decision_id: str) -> Placed | None:
         """The decision of an id."""
         found = await self._service.search("decision", decision_id)
-        return _placed(found) if found is not None else None
+        return _decided(found) if found is not None else None
+
+    async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
+        """Changes of circuits within a time, oldest first."""
+        return [_decided(one) for one in await self._service.search("circuit_changes", since_ms, until_ms)]
 
     async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
-        """Latest input events of a session, oldest first."""
+        """Latest input events of a session, oldest first, then those that the engine appended."""
         found = await self._service.search("session_events", session, before=before, limit=limit)
-        return [Placed(seq, orjson.loads(value)) for seq, value in found]
+        if before is None:
+            found += await self._service.search("appended_events", session)
+        return [_happened(one) for one in found]
+
+    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
+        """Latest input events of all sessions up to an offset, oldest first."""
+        return [_happened(one) for one in await self._service.search("events_up_to", offset, limit=limit)]
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
         """Input events of the given ids, oldest first."""
         del session
-        return [Placed(seq, orjson.loads(value)) for seq, value in await self._service.search("events_of", ids)]
+        return [_happened(one) for one in await self._service.search("events_of", ids)]
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Hand in orders and events; returns the decisions they caused."""
@@ -103,3 +129,24 @@ def _changes(stored: Sequence[StoredOutput]) -> list[Change]:
 
 def _placed(stored: StoredOutput) -> Placed:
     return Placed(stored.offset, orjson.loads(stored.output.value or b"{}"))
+
+
+def _decided(stored: StoredDecision) -> Placed:
+    return Placed(stored.offset, orjson.loads(stored.value), stored.arrived_ms)
+
+
+def _happened(stored: StoredEvent) -> Placed:
+    return Placed(stored.seq, orjson.loads(stored.value), stored.arrived_ms)
+
+
+def _summary(session_id: str, state: SessionState, patterns: int) -> SessionSummary:
+    streaks = [*state.active, *(active for agent in state.agents.values() for active in agent.active)]
+    stuck = tuple(
+        Stuck(active.pattern, active.severity, active.count, active.tool_name, active.first_ms)
+        for active in streaks
+        if active.severity
+    )
+    return SessionSummary(
+        session_id, state.workspace_id, state.user_id, state.model, state.calls, state.failed_calls,
+        state.neutral_calls, stuck, patterns, len(state.open_calls), state.clock, state.turn_open,
+    )  # fmt: skip

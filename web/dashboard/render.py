@@ -125,7 +125,16 @@ def environment() -> Environment:
     )
     made.globals.update(pages=PAGES, static=static_url, link=link, raw=raw, order_number=order_number)
     made.filters.update(
-        ago=ago, span=span, moment=moment, number=number, plain=plain, counted=counted, segment=segment, clock=clock
+        ago=ago,
+        span=span,
+        moment=moment,
+        number=number,
+        plain=plain,
+        counted=counted,
+        segment=segment,
+        clock=clock,
+        took=took,
+        nth=nth,
     )
     return made
 
@@ -199,6 +208,19 @@ def span(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes % 60} min" if minutes % 60 and hours < 10 else f"{hours} h"
     return f"{days} d {hours % 24} h" if hours % 24 and days < 10 else f"{days} d"
+
+
+def took(seconds: float) -> str:
+    """How long a call took: `3 ms`, `0.4 s`, `12.3 s`, then as `span`."""
+    if seconds < 0.1:
+        return f"{round(seconds * 1000)} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else span(seconds)
+
+
+def nth(place: int) -> str:
+    """`1st`, `2nd`, `3rd`, `11th`."""
+    ending = "th" if place % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place:,}{ending}"
 
 
 def number(value: float, digits: int = 3) -> str:

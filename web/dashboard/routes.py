@@ -7,7 +7,7 @@ from functools import partial
 
 from starlette.routing import BaseRoute, Route
 
-from . import history, models, now, orders, session, sign_in, tool
+from . import decision, history, models, now, orders, session, sessions, sign_in, tool
 from .live import live
 from .render import Guarded, Site, static_file
 
@@ -19,7 +19,9 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
     """
     pages: list[Route] = [
         *now.now_routes(site),
+        *sessions.sessions_routes(site),
         *session.session_routes(site),
+        *decision.decision_routes(site),
         *tool.tool_routes(site),
         *models.model_routes(site),
         *history.history_routes(site),

@@ -1,29 +1,283 @@
-"""The Sessions page and the page of one session: the timeline of what an agent did and what was decided."""
+"""The page of one session: its timeline, loops and their price, patterns and what nudges led to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from asyncio import Lock
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import orjson
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .render import Site
+from ...history.sessions.calls import Call, Verdict
+from ...history.sessions.json_view import timeline_document
+from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
+from ...history.sessions.timeline import Decided, Decision, Item, Kind, Message, Note, Repeats, Telling, Timeline
+from ...schemas.decision_words import Line, line_of
+from ...schemas.rules import Rules
+from .moments import millis
+from .render import Site, segment
+from .source import Placed, Source
+
+MAX_EVENTS = 50_000
+"""Latest events of a session that are read."""
+
+NEWS = 500
+"""Latest events that are read of a session whose older ones are known."""
+
+MAX_DECISIONS = 10_000
+
+KEPT = 8
+"""Sessions whose timelines are kept until something new happens in them: pages of one are turned, and fetched live."""
+
+PAYLOAD_CHARS = 4096
+"""Characters of arguments and of a result that are shown unless all are asked for."""
+
+MEMBERS = 20
+"""Calls of repeats that are listed one by one."""
+
+SHAPES = {Message: "message", Call: "call", Repeats: "repeats", Decision: "decision", Note: "note"}
+
+WORDS = {
+    Verdict.SUCCEEDED: "ok",
+    Verdict.FAILED: "blocked",
+    Verdict.ANSWERED: "degraded",
+    Verdict.DENIED: "escalated",
+    Verdict.NOT_MADE: "open",
+    Verdict.LATE: "half-open",
+    Verdict.LOST: "unknown",
+    Verdict.CANCELLED: "unknown",
+    Verdict.CACHED: "unknown",
+    Verdict.WAITING: "escalated",
+    Verdict.PENDING: "recovering",
+}
+"""Shape and colour of each verdict; the word beside it says which it is."""
+
+
+NAMES = {
+    Kind.MESSAGE: "message",
+    Kind.CALL: "call",
+    Kind.PATTERN: "pattern",
+    Kind.NUDGE: "nudge",
+    Kind.TRUST: "trust",
+    Kind.CIRCUIT: "circuit",
+    Kind.PERMISSION: "approval",
+    Kind.LIMIT: "suggestion",
+    Kind.OTHER: "",
+}
+"""What stands before a decision of each kind."""
+
+
+class Asked(NamedTuple):
+    """What the query string asks for.
+
+    Attributes:
+        kinds: of items; empty: all.
+        only_errors: failures, and decisions that something went wrong.
+        upto: where the page ends; None: at the end.
+        at: id of an event or decision that the page must hold.
+        open: ids of calls and messages whose payload is shown.
+        all: of these, the one that is shown whole.
+    """
+
+    kinds: frozenset[Kind] = frozenset()
+    only_errors: bool = False
+    upto: int | None = None
+    at: str = ""
+    open: tuple[str, ...] = ()
+    all: str = ""
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        """Read a query string; what is wrong in it counts as not asked."""
+        query = request.query_params
+        upto = query.get("upto", "")
+        return cls(
+            frozenset(Kind(one) for one in query.getlist("kind") if one in set(Kind)),
+            query.get("only") == "errors",
+            int(upto) if upto.isdecimal() and len(upto) < 10 else None,
+            query.get("at", ""),
+            tuple(query.getlist("open")[:10]),
+            query.get("all", ""),
+        )
+
+
+class Payload(NamedTuple):
+    """What an event carries, in words of its publisher.
+
+    Attributes:
+        title: arguments, result, error, text.
+        text: at most `PAYLOAD_CHARS` of it, unless all was asked for.
+        size: characters of the whole.
+    """
+
+    title: str
+    text: str
+    size: int
+
+
+class Row(NamedTuple):
+    """An item and all that its row shows.
+
+    Attributes:
+        shape: which kind of row it is.
+        line: of a decision: its words.
+        payloads: where they are asked for.
+        ways: to the next failure and decision.
+    """
+
+    item: Item
+    shape: str
+    line: Line | None
+    payloads: tuple[Payload, ...] | None
+    ways: Ways
+
+
+class _Kept:
+    """A session that is being told, and how far it has been read."""
+
+    def __init__(self, session_id: str, rules: Rules) -> None:
+        self.rules = rules
+        self.telling = Telling(session_id, rules)
+        self.last = -1
+        self.left_out = False
+        self.stand: object = None
+        self.told: Timeline | None = None
+
+
+class Shelf:
+    """Timelines that were asked for lately; of a session that goes on only what is new is read."""
+
+    def __init__(self, source: Source) -> None:
+        """Of sessions of this source."""
+        self._source = source
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._reading = Lock()
+
+    async def timeline(self, session_id: str) -> Timeline:
+        """The timeline of a session as of now; without items where nothing is kept of it."""
+        async with self._reading:
+            kept = self._kept.get(session_id)
+            if kept is None or kept.rules is not self._source.rules:
+                kept = self._kept[session_id] = _Kept(session_id, self._source.rules)
+            self._kept.move_to_end(session_id)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return await self._up_to_date(session_id, kept)
+
+    async def _up_to_date(self, session_id: str, kept: _Kept) -> Timeline:
+        events = await self._source.events(session=session_id, limit=NEWS)
+        places = [one.offset for one in events if one.offset]
+        if places and kept.last < places[0] and len(places) == NEWS:
+            events = await self._source.events(session=session_id, limit=MAX_EVENTS)
+            kept.left_out = len(events) >= MAX_EVENTS
+        decided = await self._source.decisions(session=session_id, limit=1)
+        stand = places[-1:], [one.offset for one in decided], len(events) - len(places)
+        if kept.told is not None and kept.stand == stand:
+            return kept.told
+        decisions = await self._source.decisions(session=session_id, limit=MAX_DECISIONS)
+        if times := [millis(one.record["time"]) for one in (*events[:1], *events[-1:])]:
+            began = kept.told.began_ms if kept.told is not None else None
+            circuits = await self._source.circuits(min(times) if began is None else began, max(times))
+            decisions = sorted([*decisions, *circuits], key=lambda one: one.offset)
+        new = [one.record for one in events if not one.offset or one.offset > kept.last]
+
+        def tell() -> Timeline:
+            kept.telling.hear(new)
+            return kept.telling.timeline(
+                [Decided(one.record, one.arrived_ms) for one in decisions], left_out=kept.left_out
+            )
+
+        kept.told = await run_in_threadpool(tell)
+        kept.last, kept.stand = max([kept.last, *places]), stand
+        return kept.told
+
+
+def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]]) -> list[Row]:
+    """Rows of a page."""
+    ways = ways_from(whole.items, part.items)
+    return [
+        Row(
+            item,
+            SHAPES[type(item.what)],
+            line_of(item.what.record) if isinstance(item.what, Decision) else None,
+            payloads.get(item.id),
+            ways[item.id],
+        )
+        for item in part.items
+    ]
+
+
+async def payloads_of(source: Source, session_id: str, part: Part, asked: Asked) -> dict[str, tuple[Payload, ...]]:
+    """What the opened items of a page carry, by their ids."""
+    found: dict[str, tuple[Payload, ...]] = {}
+    for item in part.items:
+        opened = next((one for one in asked.open if holds(item, one)), None)
+        if opened is None:
+            continue
+        ids = [item.id]
+        if isinstance(item.what, Repeats):
+            call = next((one for one in item.what.calls if opened in one.events), item.what.calls[0])
+            ids = call.events
+        elif isinstance(item.what, Call):
+            ids = item.what.events
+        placed = await source.events_of(ids, session=session_id)
+        whole = asked.all in {item.id, opened}
+        found[item.id] = tuple(payload for one in placed for payload in _carried(one, whole=whole))
+    return found
+
+
+def _carried(placed: Placed, *, whole: bool) -> list[Payload]:
+    record = placed.record
+    names = ("args", "result", "error", "text", "context", "scenario", "reason", "settings")
+    return [_payload(name, record[name], whole=whole) for name in names if record.get(name) not in (None, "", {})]
+
+
+def _payload(title: str, value: Any, *, whole: bool) -> Payload:
+    text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    title = {"args": "arguments"}.get(title, title)
+    return Payload(title, text if whole else text[:PAYLOAD_CHARS], len(text))
+
+
+def session_url(session_id: str, event: str = "") -> str:
+    """Path of a session's page; with an event, at that event."""
+    path = f"/sessions/{segment(session_id)}"
+    return f"{path}?at={segment(event)}#e-{segment(event)}" if event else path
 
 
 def session_routes(site: Site) -> Sequence[Route]:
-    """Paths of these pages."""
-
-    async def sessions(request: Request) -> Response:
-        """Every session, those to look at first on top."""
-        return site.render(request, "sessions.html")
+    """Path of this page."""
+    shelf = Shelf(site.source)
 
     async def session(request: Request) -> Response:
         """One session as a timeline."""
-        return site.render(request, "session.html")
+        session_id, asked = request.path_params["id"], Asked.of(request)
+        whole = await shelf.timeline(session_id)
+        if request.query_params.get("as") == "json":
+            return Response(orjson.dumps(timeline_document(whole)), media_type="application/json")
+        if not whole.items:
+            return site.render(request, "session_missing.html", status=404, session_id=session_id)
+        part = part_of(
+            whole.items, kinds=asked.kinds, only_errors=asked.only_errors, upto=asked.upto, at=asked.at
+        )  # fmt: skip
+        payloads = await payloads_of(site.source, session_id, part, asked)
+        return site.render(
+            request,
+            "session.html",
+            session=whole,
+            part=part,
+            rows=rows_of(whole, part, payloads),
+            asked=asked,
+            kinds=list(Kind),
+            words=WORDS,
+            verdicts=[(one, count) for one in Verdict if (count := whole.counted(one))],
+            members=MEMBERS,
+            url=session_url,
+            names=NAMES,
+        )
 
-    async def decision(request: Request) -> Response:
-        """One decision with the events behind it."""
-        return site.render(request, "decision.html")
-
-    return [Route("/sessions", sessions), Route("/sessions/{id}", session), Route("/decisions/{id}", decision)]
+    return [Route("/sessions/{id:path}", session)]

@@ -6,8 +6,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from ...history.sessions.ranking import SessionSummary
 from ...schemas.commands import Command
 from ...schemas.events import Event
+from ...schemas.rules import Rules
 from .board import Board
 
 Record = dict[str, Any]
@@ -18,12 +20,15 @@ class Placed(NamedTuple):
     """A record and its place.
 
     Attributes:
-        offset: rises with each record of the source; records of one kind, input or output, are ordered by it.
+        offset: rises with each record of the source; records of one kind, input or output, are ordered by it. 0: an
+            event that the engine itself has appended, when a call did not end in time.
         record: the event or decision.
+        arrived_ms: wall clock at which it, or the input behind it, arrived, milliseconds since 1970; -1 unknown.
     """
 
     offset: int
     record: Record
+    arrived_ms: int = -1
 
 
 class Freshness(NamedTuple):
@@ -55,8 +60,15 @@ class Source(Protocol):
     def history(self) -> Path | None:
         """Directory of Parquet files for the History pages; None where nothing is recorded."""
 
+    @property
+    def rules(self) -> Rules:
+        """Rules in force now, without what scopes override."""
+
     def freshness(self) -> Freshness:
         """How new the board is."""
+
+    async def sessions(self) -> list[SessionSummary]:
+        """Every session that is not over, in any order."""
 
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
         """Latest decisions (`state` records excluded), oldest first, at most `limit`.
@@ -68,7 +80,16 @@ class Source(Protocol):
         """The decision of an id; None where it is not kept any more."""
 
     async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
-        """Latest input events of a session, oldest first, at most `limit`, in front of the offset `before`."""
+        """Latest input events of a session, oldest first, at most `limit`, in front of the offset `before`.
+
+        Without `before` those that the engine has appended stand at the end.
+        """
+
+    async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
+        """Latest input events of all sessions up to an offset, that one included, oldest first."""
+
+    async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
+        """Changes of circuits within a time (milliseconds since 1970, both ends included), oldest first."""
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
         """Input events of the given ids that are still kept, oldest first; `session` is a hint where to look."""

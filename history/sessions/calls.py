@@ -1,0 +1,389 @@
+"""Calls of a session, put together from the events that tell of them: start, permission, finish, late answer.
+
+Calls are paired, keyed and judged by the same functions as in the folds. Unlike these, nothing is forgotten here, and
+the order of a late answer and of the finish that the engine wrote for its call does not matter.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import orjson
+
+from ...projections.session.calls import args_of, describe, is_our_finish, start_of
+from ...projections.session.state import OpenCall
+from ...projections.session.verdicts import judge
+from ...schemas.codec import decode_event
+from ...schemas.errors import EventRejected
+from ...schemas.event_base import epoch_ms, json_of
+from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
+from ...schemas.rules import Rules
+from ...schemas.vocabulary import Status, ToolClass
+from ..signatures import signature
+
+Record = dict[str, Any]
+"""An event or a decision as it stands on the wire, parsed."""
+
+SUMMARY_CHARS = 120
+"""Longest summary of a call's arguments."""
+
+_FIRST = ("command", "cmd", "path", "file_path", "url", "query", "pattern", "name")
+"""Arguments that say most about a call; their names are left out."""
+
+TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.requested", "permission.resolved"})
+"""Types of the events that calls are made of."""
+
+
+class Verdict(StrEnum):
+    """What became of a call."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ANSWERED = "answered"
+    """The tool worked and said no: a failure that was expected, or that names no fault."""
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+    CACHED = "cached"
+    NOT_MADE = "not made"
+    """Its circuit was open."""
+    LATE = "late"
+    """It was answered after its deadline, when the engine had closed it."""
+    LOST = "lost"
+    """Nobody knows how it ended."""
+    WAITING = "waiting"
+    """It waits for a person."""
+    PENDING = "pending"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call.
+
+    Attributes:
+        id: of its first event: the start, or a finish without one.
+        finish_id: of the event that says how it ended; empty while none does.
+        call_id: as the publisher names it.
+        session_id: of its session.
+        workspace: of its events; empty where they name none.
+        tool: its name.
+        summary: its arguments in one line, at most `SUMMARY_CHARS`.
+        agent: the agent of the session that made it; empty: the main one.
+        model: the model that made it; empty where it is not named.
+        turn: of the session; None where it is not known.
+        key: trust key, e.g. `bash|command=git`.
+        service: domain or MCP server; empty where there is none.
+        tier: model tier of a recursive call.
+        tool_class: what it does to the world.
+        fingerprint: equal for equal tool and arguments; 0 where the arguments are not known.
+        started_ms, ended_ms: milliseconds since 1970; ended: None while it goes on.
+        duration_ms: as the publisher measured it, else from start to finish; None while unknown.
+        verdict: what became of it.
+        severity: of a failure, as the folds classify it.
+        error: of a failure: its message, as it came.
+        told: of a failure: type, code, message and status, of which its signature is made.
+        counts_as: what the folds count it as: success, failure, or neutral.
+        expected: a failure that no rule counts.
+        result: equal for equal results or errors; 0 where nothing is known of it.
+        cost_usd: US dollars; None where nobody said.
+        attempts: tries, retries included; None where nobody said.
+        waited_ms: how long it waited for a person.
+        times: how often this call has given this result, this time included, since another one brought something new.
+        events: ids of all events it is made of, oldest first.
+        approvals: operators' approvals by which it passed.
+    """
+
+    id: str
+    call_id: str
+    session_id: str
+    workspace: str
+    tool: str
+    started_ms: int
+    finish_id: str = ""
+    summary: str = ""
+    agent: str = ""
+    model: str = ""
+    turn: int | None = None
+    key: str = ""
+    service: str = ""
+    tier: str = ""
+    tool_class: ToolClass = ToolClass.UNKNOWN
+    fingerprint: int = 0
+    ended_ms: int | None = None
+    duration_ms: float | None = None
+    verdict: Verdict = Verdict.PENDING
+    severity: str = ""
+    error: str = ""
+    told: tuple[str, str, str, str] | None = None
+    counts_as: str = ""
+    expected: bool = False
+    result: int = 0
+    cost_usd: float | None = None
+    attempts: int | None = None
+    waited_ms: int = 0
+    times: int = 0
+    events: list[str] = field(default_factory=list)
+    approvals: tuple[str, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Of a failure: the error with what varies taken out; empty of other calls."""
+        return signature(*self.told) if self.told is not None else ""
+
+    @property
+    def failing(self) -> bool:
+        """Whether somebody who looks for errors wants to see it."""
+        failed = self.counts_as == "failure" and not self.expected
+        return failed or self.verdict in {Verdict.LOST, Verdict.LATE, Verdict.NOT_MADE}
+
+    def same_as(self, other: Call) -> bool:
+        """Whether both are the same call with the same result."""
+        return (
+            self.fingerprint != 0
+            and self.fingerprint == other.fingerprint
+            and self.verdict is other.verdict
+            and self.result == other.result
+            and (self.result != 0 or self.ended_ms is None)
+            and self.agent == other.agent
+        )
+
+
+class Calls:
+    """Puts calls of any sessions together, event by event.
+
+    Attributes:
+        made: all calls, in the order of their first events.
+        by_event: the call of each event that calls are made of.
+    """
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        """Judge by these rules; without, by the defaults."""
+        self.made: list[Call] = []
+        self.by_event: dict[str, Call] = {}
+        self._rules = rules or Rules()
+        self._open: dict[tuple[str, str], list[tuple[Call, OpenCall]]] = defaultdict(list)
+        self._closed: dict[tuple[str, str], tuple[Call, OpenCall]] = {}
+        self._by_start: dict[str, tuple[Call, OpenCall]] = {}
+        self._asked: dict[tuple[str, str], PermissionRequested] = {}
+        self._results: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._acted: dict[str, int] = defaultdict(int)
+
+    def add(self, record: Record) -> Call | None:
+        """Take an event; returns the call it is about, None where it is about none or repeats what was told."""
+        if record.get("type") not in TOLD or record.get("id") in self.by_event:
+            return None
+        try:
+            event = decode_event(orjson.dumps(record))
+        except EventRejected:
+            return None
+        call: Call | None = None
+        if isinstance(event, ToolCallStarted):
+            call = self._started(event)
+        elif isinstance(event, ToolCallFinished):
+            call = self._finished(event)
+        elif isinstance(event, PermissionRequested):
+            call = self._asked_for(event)
+        elif isinstance(event, PermissionResolved):
+            call = self._resolved(event)
+        if call is not None:
+            call.events.append(event.id)
+            self.by_event[event.id] = call
+        return call
+
+    def _started(self, event: ToolCallStarted) -> Call | None:
+        place = event.session_id, event.call_id
+        described = describe(event, args_of(event), epoch_ms(event.time), self._rules)
+        if any(one.fingerprint == described.fingerprint for _, one in self._open[place]):
+            return None
+        private = event.args is msgspec.UNSET and event.args_digest is None
+        call = self._new(event, described, known=not private)
+        call.summary = summary(args_of(event)) if event.args_digest is None else f"private, digest {event.args_digest}"
+        call.approvals = event.approvals
+        self._open[place].append((call, described))
+        self._by_start[event.id] = call, described
+        if place in self._asked:
+            call.verdict = Verdict.WAITING
+        return call
+
+    def _new(self, event: ToolCallStarted, described: OpenCall, *, known: bool) -> Call:
+        call = Call(
+            event.id, event.call_id, event.session_id, event.workspace_id or "", event.tool_name, described.started_ms
+        )
+        call.agent, call.model, call.turn = event.agent_id or "", event.model or "", event.turn_index
+        call.key, call.service, call.tier = described.fine_key, described.service, described.tier
+        call.tool_class = described.tool_class
+        call.fingerprint = described.fingerprint if known else 0
+        self.made.append(call)
+        return call
+
+    def _finished(self, event: ToolCallFinished) -> Call | None:
+        place = event.session_id, event.call_id
+        at = epoch_ms(event.time)
+        if is_our_finish(event):
+            found = self._by_start.get(event.correlation_id or "")
+            if found is None or (found[0].finish_id and not self._came_late(found[0], at)):
+                return None
+            if found[0].finish_id:  # its answer, which came later, was read first
+                found[0].verdict, found[0].counts_as = Verdict.LATE, "neutral"
+                return found[0]
+            self._open[place] = [one for one in self._open[place] if one[0] is not found[0]]
+        elif self._open[place]:
+            found = self._open[place].pop()
+        elif place in self._closed:
+            return self._answered_late(self._closed.pop(place)[0], event, at)
+        else:
+            described = describe(start_of(event), {}, at, self._rules)
+            found = self._new(start_of(event), described, known=False), described
+            if event.duration_ms is not None:
+                found[0].started_ms = at - int(event.duration_ms)
+            self._by_start[event.id] = found
+        call, described = found
+        call.finish_id, call.ended_ms = event.id, at
+        call.duration_ms = event.duration_ms if event.duration_ms is not None else float(max(0, at - call.started_ms))
+        call.cost_usd, call.attempts = event.cost_usd, event.attempts
+        call.model = call.model or event.model or ""
+        call.workspace = call.workspace or event.workspace_id or ""
+        self._judge(call, described, event)
+        if is_our_finish(event):
+            self._closed[place] = found
+            call.duration_ms = None
+        else:
+            self._count(call)
+        return call
+
+    @staticmethod
+    def _came_late(call: Call, closed_ms: int) -> bool:
+        return call.verdict is not Verdict.LATE and call.ended_ms is not None and call.ended_ms >= closed_ms
+
+    @staticmethod
+    def _answered_late(call: Call, event: ToolCallFinished, at: int) -> Call:
+        call.verdict, call.counts_as = Verdict.LATE, "neutral"
+        call.ended_ms, call.finish_id = at, event.id
+        call.duration_ms = event.duration_ms if event.duration_ms is not None else float(max(0, at - call.started_ms))
+        return call
+
+    def _judge(self, call: Call, described: OpenCall, event: ToolCallFinished) -> None:
+        judged = judge(event, described, self._rules)
+        call.result, call.counts_as = judged.result, judged.word
+        call.severity = str(judged.severity or "")
+        if judged.word == "success":
+            call.verdict = Verdict.SUCCEEDED
+        elif judged.word == "failure":
+            call.expected = judged.expected
+            call.verdict = Verdict.ANSWERED if judged.expected or judged.answered else Verdict.FAILED
+            self._error(call, event)
+        elif judged.denied:
+            call.verdict = Verdict.DENIED
+        elif event.status is Status.LOST:
+            call.verdict = Verdict.LOST
+        elif event.status is Status.CIRCUIT_OPEN:
+            call.verdict = Verdict.NOT_MADE
+        else:
+            call.verdict = Verdict.CACHED if event.from_cache else Verdict.CANCELLED
+
+    @staticmethod
+    def _error(call: Call, event: ToolCallFinished) -> None:
+        if is_our_finish(event):
+            call.error = "no answer by the deadline that was stated"
+            call.told = "", "", call.error, ""
+            return
+        error, result = event.error, json_of(event.result)
+        told = result.get("error") if isinstance(result, dict) else None
+        kind, code, message = "", "", ""
+        if error is not None:
+            kind, code, message = error.type or "", str(error.code or error.http_status or ""), error.message or ""
+        elif isinstance(told, dict):
+            kind, code, message = (str(told.get(name) or "") for name in ("type", "code", "message"))
+        if not message:
+            message = told if isinstance(told, str) else _text_of(result)
+        call.error = message.strip() or kind or event.status
+        call.told = kind, code, message, str(event.status)
+
+    def _count(self, call: Call) -> None:
+        """How often the call has given this result; an action that brings something new starts the count afresh."""
+        if call.counts_as == "neutral" or not call.fingerprint or not call.result:
+            return
+        place = call.session_id, call.fingerprint, call.result
+        times, acted = self._results.get(place) or (0, -1)
+        if times and acted != self._acted[call.session_id]:
+            times = 0
+        elif not times and call.tool_class is ToolClass.ACTION and call.counts_as == "success":
+            self._acted[call.session_id] += 1
+        call.times = times + 1
+        self._results[place] = times + 1, self._acted[call.session_id]
+
+    def _asked_for(self, event: PermissionRequested) -> Call | None:
+        place = event.session_id, event.call_id
+        self._asked[place] = event
+        if not self._open[place]:
+            return None
+        call = self._open[place][-1][0]
+        call.verdict = Verdict.WAITING
+        return call
+
+    def _resolved(self, event: PermissionResolved) -> Call | None:
+        place = event.session_id, event.call_id
+        asked = self._asked.pop(place, None)
+        if not self._open[place]:
+            return None
+        call = self._open[place][-1][0]
+        at = epoch_ms(event.time)
+        if asked is not None:
+            call.waited_ms += max(0, at - max(epoch_ms(asked.time), call.started_ms))
+        if event.granted:
+            call.verdict = Verdict.PENDING
+        else:
+            self._open[place].pop()
+            call.verdict, call.counts_as, call.ended_ms, call.finish_id = Verdict.DENIED, "neutral", at, event.id
+        return call
+
+
+def calls_of(events: Iterable[Record], rules: Rules | None = None) -> list[Call]:
+    """All calls that some events tell of, in the order of their beginning."""
+    calls = Calls(rules)
+    for event in events:
+        calls.add(event)
+    return calls.made
+
+
+def summary(args: Record) -> str:
+    """Arguments in one line: what says most about them first and without its name, then the others."""
+    first = next((name for name in _FIRST if isinstance(args.get(name), str)), None)
+    if first is None and len(args) == 1:
+        first = next(iter(args))
+    parts = [_short(args[first], SUMMARY_CHARS)] if first is not None else []
+    for name, value in args.items():
+        if name != first:
+            parts.append(f"{name}={_short(value, 40)}")
+        if sum(map(len, parts)) > SUMMARY_CHARS:
+            break
+    return shortened(", ".join(parts), SUMMARY_CHARS)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text in one line and at most so many characters; an ellipsis says that something is left out."""
+    line = " ".join(text[: 4 * most].split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
+
+
+def _short(value: object, most: int) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode(errors="replace")
+    return shortened(text, most)
+
+
+def _text_of(result: object) -> str:
+    """The words of a result that failed without an error of its own."""
+    if isinstance(result, str):
+        return result
+    if isinstance(result, dict):
+        content = result.get("content")
+        if isinstance(content, list):
+            return " ".join(str(one.get("text", "")) for one in content if isinstance(one, dict))
+        for name in ("stderr", "message", "output", "content", "text"):
+            if isinstance(result.get(name), str) and result[name].strip():
+                return str(result[name])
+    return "" if result is None else _short(result, 400)

@@ -1,0 +1,470 @@
+"""What stands behind a decision: the rule and its threshold, the events that counted, and what leads out.
+
+A decision names its events in `caused_by`, at most 20 of them, and some kinds name the last one alone. What is missing
+is counted again from the log, as the folds count it, and only taken if it comes to the numbers that the decision
+states; otherwise the page says how many could not be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ...projections.tool.breaker import HEALTH_FAILURES
+from ...projections.tool.layers import breaker_policy
+from ...projections.tool.texts import number, span
+from ...schemas.outcomes import DEFAULT_WORKSPACE
+from ...schemas.rules import Rules
+from ...schemas.rules_circuits import BreakerPolicy
+from ...schemas.vocabulary import Pattern
+from .calls import Call, Calls, Record
+from .ladders import ladder_of
+
+
+class Measure(NamedTuple):
+    """A number that a decision rests on, beside what it was compared with.
+
+    Attributes:
+        name: what was counted, in words.
+        value: the number, in words.
+        threshold: in words; empty where there is none.
+        met: the threshold was reached; None where there is none.
+        rule: the setting that gives it, as it is spelled in a rules file; empty where no single one does.
+    """
+
+    name: str
+    value: str
+    threshold: str = ""
+    met: bool | None = None
+    rule: str = ""
+
+
+class Behind(NamedTuple):
+    """What stands behind a decision.
+
+    Attributes:
+        decision: the decision.
+        measures: the numbers it rests on.
+        calls: the calls that counted, in the order in which they ended.
+        events: events that counted and are no calls, oldest first.
+        named: how many events the decision names itself.
+        missing: ids it names that are not kept any more.
+        how: how those that it does not name were found, or why they were not; empty where it names them all.
+        earlier: decisions that it follows from, oldest first.
+        later: decisions that followed from it, oldest first.
+        ways_out: what ends the state it began, in sentences.
+    """
+
+    decision: Record
+    measures: tuple[Measure, ...]
+    calls: tuple[Call, ...]
+    events: tuple[Record, ...]
+    named: int
+    missing: tuple[str, ...]
+    how: str
+    earlier: tuple[Record, ...]
+    later: tuple[Record, ...]
+    ways_out: tuple[str, ...]
+
+
+class Wanted(NamedTuple):
+    """What a decision does not name and must be counted again.
+
+    Attributes:
+        most: how many calls.
+        words: what they are.
+    """
+
+    most: int
+    words: str
+
+
+def behind(
+    decision: Record,
+    events: Iterable[Record],
+    related: Iterable[Record] = (),
+    *,
+    basis: Record | None = None,
+    rules: Rules | None = None,
+) -> Behind:
+    """What stands behind a decision.
+
+    Args:
+        decision: on the wire.
+        events: what is known of the time before it, of any sessions, each in the order of the log: at least the events
+            it names, with the starts of their calls.
+        related: decisions of the same session, key or circuit, in order.
+        basis: of a nudge, the pattern it is about: its events are what stands behind both.
+        rules: in force; the thresholds that the decision does not state are theirs.
+    """
+    rules = rules or Rules()
+    named = tuple((basis or decision).get("caused_by") or ())
+    calls = Calls(rules)
+    ended: dict[str, Call] = {}
+    others: dict[str, Record] = {}
+    for event in events:
+        call = calls.add(event)
+        if call is not None:
+            if call.finish_id == event["id"]:
+                ended[call.id] = call
+        else:
+            others[str(event["id"])] = event
+    counted = {call.id: call for id_ in named if (call := calls.by_event.get(id_)) is not None}
+    said = tuple(others[id_] for id_ in named if id_ not in calls.by_event and id_ in others)
+    missing = tuple(id_ for id_ in named if id_ not in calls.by_event and id_ not in others)
+    wanted = wanted_of(decision)
+    how = ""
+    if wanted is not None:
+        before = _up_to(list(ended.values()), named, calls.by_event)
+        found = _again(decision, before)
+        if found:
+            counted = {call.id: call for call in found}
+            how = f"The decision names the last event alone; {wanted.words} were counted again from the log."
+        else:
+            how = f"The decision names the last event alone; {wanted.words} are not in what is kept of the log."
+    elif (more := _beyond(decision, len(named))) > 0:
+        how = f"A decision names at most 20 events: the {len(named)} newest; {more} older ones counted as well."
+    in_order = tuple(sorted(counted.values(), key=lambda call: (call.ended_ms or call.started_ms, call.started_ms)))
+    earlier, later = _neighbours(decision, related)
+    return Behind(
+        decision, (*(_measures(basis, rules) if basis else ()), *_measures(decision, rules)), in_order, said, len(named), missing, how, earlier, later,
+        _ways_out(decision, rules),
+    )  # fmt: skip
+
+
+def wanted_of(decision: Record) -> Wanted | None:
+    """What a decision does not name: calls to be counted again from all sessions; None where it names its events."""
+    if decision["type"] == "breaker.changed":
+        match decision["trigger"]:
+            case "consecutive":
+                return Wanted(int(decision.get("consecutive_failures") or 0), "the failures in a row")
+            case "rate" | "slow_rate":
+                return Wanted(int(decision.get("measured") or 0), "the measured calls")
+    if decision["type"] == "trust.changed" and decision["trigger"] == "recovery":
+        return Wanted(
+            int(decision.get("successes") or decision.get("count") or 0), "the successes since recovery began"
+        )
+    return None
+
+
+def _up_to(ended: Sequence[Call], named: Sequence[str], by_event: dict[str, Call]) -> list[Call]:
+    """Calls that ended up to the last one that is named."""
+    last = by_event.get(named[-1]) if named else None
+    return list(ended[: ended.index(last) + 1]) if last is not None and last in ended else []
+
+
+def _again(decision: Record, before: Sequence[Call]) -> list[Call]:
+    """The calls a decision rests on, counted as the folds count them; none where that does not come to its numbers."""
+    workspace = decision.get("workspace_id") or DEFAULT_WORKSPACE
+    of_it = [call for call in before if (call.workspace or DEFAULT_WORKSPACE) == workspace and _is_of(call, decision)]
+    wanted = wanted_of(decision)
+    most = wanted.most if wanted is not None else 0
+    found: list[Call] = []
+    if decision["trigger"] in {"consecutive", "recovery"}:
+        good = _is_ill if decision["trigger"] == "consecutive" else _worked
+        for call in reversed(of_it):
+            if call.counts_as == "neutral" or call.expected:
+                continue
+            if len(found) == most or not good(call):
+                break
+            found.insert(0, call)
+        return found if len(found) == most else []
+    found = [call for call in of_it if _worked(call) or _is_ill(call)][-most:]
+    if len(found) < most:
+        return []
+    share = sum(map(_is_ill, found)) / most if most else 0.0
+    fits = abs(share - float(decision.get("failure_rate") or 0.0)) < 0.001
+    return found if fits else []
+
+
+def _is_of(call: Call, decision: Record) -> bool:
+    """Whether a call counts for the circuit or the key of a decision."""
+    if decision["type"] != "breaker.changed":
+        key = str(decision["key"])
+        return key in {call.key, call.tool, f"service:{call.service}"}
+    kind, _, name = str(decision["breaker_key"]).partition(":")
+    if kind == "tool":
+        return call.tool == name and not call.service
+    return (call.service if kind == "service" else call.tier) == name
+
+
+def _is_ill(call: Call) -> bool:
+    """Whether a call says that its tool is ill: not every failure does (an error that was answered is health)."""
+    return call.counts_as == "failure" and not call.expected and call.severity in HEALTH_FAILURES
+
+
+def _worked(call: Call) -> bool:
+    return call.counts_as == "success"
+
+
+def _beyond(decision: Record, named: int) -> int:
+    """How many more than the named ones counted."""
+    if decision["type"] == "trust.changed" and decision["trigger"] in {"count", "consecutive"}:
+        return max(0, int(decision.get("count") or 0) - named) if named >= 20 else 0
+    if decision["type"] == "pattern.detected":
+        return max(0, int(decision["repetitions"]) - named) if named >= 20 else 0
+    return 0
+
+
+# --- the numbers -----------------------------------------------------------------------------------------------------
+
+
+def _measures(decision: Record, rules: Rules) -> tuple[Measure, ...]:
+    made = _MEASURES.get(decision["type"])
+    return tuple(made(decision, rules)) if made is not None else ()
+
+
+def _of_trust(decision: Record, _rules: Rules) -> Iterable[Measure]:
+    count, threshold = decision.get("count"), decision.get("threshold")
+    within = f" within {span(decision['window_s'])}" if decision.get("window_s") else ""
+    trigger = decision["trigger"]
+    if trigger == "rate" and count is not None:
+        yield Measure(
+            f"failed share{within}",
+            f"{count:.0%}",
+            _percent(threshold),
+            _reached(count, threshold),
+            "trust rate_threshold",
+        )
+    elif trigger == "count" and count is not None:
+        yield Measure(
+            f"failures{within}, weighted",
+            number(count),
+            _plain(threshold),
+            _reached(count, threshold),
+            "trust count_threshold",
+        )
+    elif trigger == "consecutive" and count is not None:
+        yield Measure(
+            "failures in a row",
+            number(count),
+            _plain(threshold),
+            _reached(count, threshold),
+            "trust consecutive_threshold",
+        )
+    elif trigger == "exhausted" and count is not None:
+        yield Measure(
+            "failures without a success while escalated",
+            number(count),
+            _plain(threshold),
+            _reached(count, threshold),
+            "trust block_after",
+        )
+    elif trigger in {"promotion", "demotion"} and count is not None:
+        yield Measure(
+            f"mean failure rate over workspaces{within}",
+            f"{count:.0%}",
+            _percent(threshold),
+            None,
+            "fleet failure_rate",
+        )
+    elif trigger == "repeated_auth" and count is not None:
+        yield Measure(f"authentication failures{within}", number(count))
+    if decision.get("successes_needed") and decision["to"] in {"recovering", "trusted"}:
+        done, needed = decision.get("successes") or 0, decision["successes_needed"]
+        yield Measure(
+            "successes since recovery began",
+            number(done),
+            number(needed),
+            done >= needed,
+            "trust success_count_to_recover",
+        )
+
+
+def _of_circuit(decision: Record, rules: Rules) -> Iterable[Measure]:
+    policy = _policy(decision, rules)
+    trigger = decision["trigger"]
+    in_row = decision.get("consecutive_failures")
+    measured, rate = decision.get("measured"), decision.get("failure_rate")
+    if in_row is not None:
+        limit = policy.consecutive_failures
+        yield Measure(
+            "failures in a row",
+            number(in_row),
+            _plain(limit),
+            trigger == "consecutive",
+            "breakers consecutive_failures",
+        )
+    if measured:
+        words = f"{rate or 0:.0%} ({round((rate or 0) * measured)} of {measured})"
+        yield Measure(
+            f"failed share of the last {policy.rate_window_calls} calls", words,
+            "" if policy.rate_threshold is None else f"{policy.rate_threshold:.0%} of at least {policy.rate_min_calls}",
+            trigger == "rate", "breakers rate_threshold",
+        )  # fmt: skip
+    if trigger == "slow_rate":
+        yield Measure(
+            "share of slow calls",
+            "",
+            _percent(policy.slow_rate_threshold),
+            met=True,
+            rule="breakers slow_rate_threshold",
+        )
+
+
+def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
+    found = ladder_of(decision, rules)
+    if found is None:
+        yield Measure("repetitions", number(decision["repetitions"]))
+        return
+    name, ladder = found
+    steps = f"minor {ladder.minor}, moderate {ladder.moderate}, severe {ladder.severe}"
+    yield Measure("repetitions", number(decision["repetitions"]), steps, met=True, rule=f"behaviour.{name}")
+
+
+def _of_judgement(_decision: Record, rules: Rules) -> Iterable[Measure]:
+    yield Measure(
+        "calls in which it must not repeat",
+        "",
+        number(rules.nudges.effective_within_calls),
+        None,
+        "nudges.effective_within_calls",
+    )
+
+
+def _of_limit(decision: Record, _rules: Rules) -> Iterable[Measure]:
+    share = "" if decision["type"] == "guarantee.violated" else "80 % of "
+    yield Measure(
+        str(decision["guarantee"]).removeprefix("max_").replace("_", " "), f"{decision['used']:g}",
+        f"{share}{decision['limit']:g}", met=True, rule=f"guarantees.{decision['guarantee']}",
+    )  # fmt: skip
+
+
+def _of_model(decision: Record, _rules: Rules) -> Iterable[Measure]:
+    for who in ("current", "suggested"):
+        attempts = decision.get(f"{who}_attempts")
+        of = f" of {attempts} calls" if attempts is not None else ""
+        yield Measure(f"success rate of {decision[f'{who}_model']}", f"{decision[f'{who}_success_rate']:.0%}{of}")
+
+
+def _of_confidence(decision: Record, _rules: Rules) -> Iterable[Measure]:
+    yield Measure("confidence", f"{decision['confidence']:.2f}", f"{decision['threshold']:.2f}", met=True)
+    for name, value in (decision.get("signals") or {}).items():
+        yield Measure(str(name).replace("_", " "), f"{value:.2f}")
+
+
+_MEASURES: dict[str, Callable[[Record, Rules], Iterable[Measure]]] = {
+    "trust.changed": _of_trust,
+    "trust.recovery_pending": _of_trust,
+    "breaker.changed": _of_circuit,
+    "pattern.detected": _of_pattern,
+    "pattern.cleared": lambda decision, _: [Measure("repetitions", number(decision["repetitions"]))],
+    "nudge.judged": _of_judgement,
+    "guarantee.warned": _of_limit,
+    "guarantee.violated": _of_limit,
+    "model_switch.suggested": _of_model,
+    "confidence.low": _of_confidence,
+}
+
+
+def _policy(decision: Record, rules: Rules) -> BreakerPolicy:
+    return breaker_policy(rules.breakers, str(decision["breaker_key"]), "")
+
+
+def _reached(value: Any, threshold: Any) -> bool | None:
+    return None if threshold is None else bool(value >= threshold)
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+# --- what came before, what came after, what leads out ---------------------------------------------------------------
+
+
+def _neighbours(decision: Record, related: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """Decisions that this one follows from, and those that followed from it."""
+    earlier: list[Record] = []
+    later: list[Record] = []
+    place = _thread(decision)
+    passed = False
+    for one in related:
+        if one["id"] == decision["id"]:
+            passed = True
+        elif one["id"] in {decision.get("pattern_id"), decision.get("nudge_id")}:
+            earlier.append(one)
+        elif decision["id"] in {one.get("pattern_id"), one.get("nudge_id")}:
+            later.append(one)
+        elif place is not None and _thread(one) == place:
+            (later if passed else earlier).append(one)
+    return tuple(earlier[-NEIGHBOURS:]), tuple(later[:NEIGHBOURS])
+
+
+NEIGHBOURS = 5
+"""Decisions of the same key, circuit or streak that are shown before and after one."""
+
+
+def _thread(decision: Record) -> tuple[object, ...] | None:
+    """What the decisions of one key, circuit or streak have in common."""
+    match decision["type"]:
+        case "trust.changed" | "trust.recovery_pending":
+            return "trust", decision.get("workspace_id"), decision["key"], decision["scope"]
+        case "breaker.changed":
+            return "breaker", decision.get("workspace_id"), decision["breaker_key"]
+        case "pattern.detected" | "pattern.cleared":
+            return (
+                decision["pattern"],
+                decision.get("session_id"),
+                decision.get("agent_id"),
+                decision.get("fingerprint"),
+            )
+        case "guarantee.warned" | "guarantee.violated":
+            return decision["guarantee"], decision.get("session_id")
+    return None
+
+
+ENDS_WITH = {
+    Pattern.PREREQUISITE_VIOLATED: "a success of the tool that the policy wants first",
+    Pattern.UNKNOWN_TOOL: "a window of steps without a call to a tool that does not exist",
+    Pattern.ERROR_RETRY_LOOP: "a success, another error, or progress",
+    Pattern.SAME_ERROR_LOOP: "a success of the tool, or another error",
+    Pattern.ALTERNATING_LOOP: "a step out of the cycle",
+    Pattern.REPETITIVE_CALLS: "another result, or progress",
+    Pattern.INTROSPECTION_LOOP: "any call but looking at the tools",
+    Pattern.TOOL_AVOIDANCE: "a call of the tool",
+    Pattern.PAGING_LOOP: "progress, or any other number",
+    Pattern.READ_ONLY_LOOP: "news, or progress",
+    Pattern.PLANNING_LOOP: "any call but planning",
+    Pattern.ANNOUNCE_NO_ACTION: "any call but looking at the tools",
+    Pattern.TEXT_LOOP: "another message, or news",
+    Pattern.MONOLOGUE: "any call",
+    Pattern.STALLED_CALL: "the finish of the call, or the model moving on",
+    Pattern.STALLED_TURN: "any sign of life",
+    Pattern.CALL_BUDGET: "the next turn",
+}
+"""What ends each pattern, beside a message of the user, which ends them all (docs/detection.md)."""
+
+
+def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:
+    match decision["type"]:
+        case "trust.changed" | "trust.recovery_pending":
+            hint = decision.get("recovery_hint")
+            return (str(hint),) if hint else ()
+        case "breaker.changed" if decision["to"] in {"open", "half_open"}:
+            need = _policy(decision, rules).close_after
+            probes = "one successful probe closes it" if need == 1 else f"{need} successful probes in a row close it"
+            at_once = f"`trustfold breaker close {decision['breaker_key']}` at once"
+            return (f"after its time is over {probes}; {at_once}",)
+        case "breaker.changed" if decision["to"] == "forced_open":
+            return (f"an operator opened it: `trustfold breaker close {decision['breaker_key']}`",)
+        case "pattern.detected":
+            ends = f"{ENDS_WITH[Pattern(decision['pattern'])]}; a message of the user ends it, too"
+            expected = decision.get("expected_action")
+            return (ends, str(expected)) if expected else (ends,)
+        case "nudge.issued":
+            within = rules.nudges.effective_within_calls
+            return (
+                f"it counts as followed when the pattern ends, or does not repeat within {within} calls",
+                "`feedback.false_alarm` with its id leaves the model alone about this streak",
+            )
+        case "guarantee.warned" | "guarantee.violated":
+            plan = decision.get("plan") or {}
+            return (*map(str, plan.get("recommendations") or ()), "a person may lift the limit: `guarantee.overridden`")
+        case "model_switch.suggested" | "confidence.low":
+            message = decision.get("message")
+            return (str(message),) if message else ()
+    return ()

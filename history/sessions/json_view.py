@@ -1,0 +1,101 @@
+"""A timeline as one JSON document, for programs and for the command line that asks a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...schemas.codec import rfc3339
+from .calls import Call
+from .timeline import Decision, Item, Loop, Message, Note, Repeats, Streak, Timeline
+
+
+def timeline_document(session: Timeline) -> dict[str, Any]:
+    """The document: what the session is, its loops and patterns, and its items, oldest first."""
+    return {
+        "session_id": session.session_id,
+        "workspace_id": session.workspace or None,
+        "user_id": session.user or None,
+        "models": session.models,
+        "agents": session.agents,
+        "began": _time(session.began_ms),
+        "ended": _time(session.ended_ms),
+        "over": session.over,
+        "calls": len(session.calls),
+        "verdicts": {str(one): count for one in _verdicts(session) if (count := session.counted(one))},
+        "cost_usd": session.cost_usd,
+        "older_events_left_out": session.left_out,
+        "loops": [_loop(one) for one in session.loops],
+        "patterns": [_streak(one) for one in session.streaks],
+        "items": [_item(one) for one in session.items],
+    }
+
+
+def _verdicts(session: Timeline) -> list[Any]:
+    return list(dict.fromkeys(call.verdict for call in session.calls))
+
+
+def _item(item: Item) -> dict[str, Any]:
+    head: dict[str, Any] = {"id": item.id, "kind": str(item.kind), "time": rfc3339(item.at_ms), "failing": item.failing}
+    head |= {"agent_id": item.agent} if item.agent else {}
+    match item.what:
+        case Message(who, text, size, thought):
+            return head | {"who": who, "text": text, "size": size, "thought": thought}
+        case Repeats(calls):
+            return head | _call(calls[0]) | {"repeats": len(calls), "calls": [_call(one) for one in calls]}
+        case Call() as call:
+            return head | _call(call)
+        case Decision(record, _, nudge):
+            led = {"effect": nudge.effect, "delivered": nudge.delivered} if nudge is not None else {}
+            return head | {"decision": record} | led
+        case Note(record):
+            return head | {"event": record}
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {
+        "call_id": call.call_id,
+        "events": call.events,
+        "tool_name": call.tool,
+        "arguments": call.summary,
+        "verdict": str(call.verdict),
+        "severity": call.severity or None,
+        "signature": call.signature or None,
+        "started": rfc3339(call.started_ms),
+        "duration_ms": call.duration_ms,
+        "cost_usd": call.cost_usd,
+        "same_result": call.times or None,
+    }
+
+
+def _loop(loop: Loop) -> dict[str, Any]:
+    first = loop.calls[0]
+    return {
+        "tool_name": first.tool,
+        "arguments": first.summary,
+        "verdict": str(first.verdict),
+        "times": len(loop.calls),
+        "wasted_calls": loop.wasted,
+        "share_of_calls": round(loop.share, 4),
+        "tool_ms": loop.tool_ms,
+        "lasted_ms": loop.lasted_ms,
+        "cost_usd": loop.cost_usd,
+        "first_event": first.id,
+    }
+
+
+def _streak(streak: Streak) -> dict[str, Any]:
+    return {
+        "pattern": streak.pattern,
+        "agent_id": streak.agent or None,
+        "steps": [
+            {"severity": step.severity, "repetitions": step.times, "time": rfc3339(step.at_ms), "decision": step.id}
+            for step in streak.steps
+        ],
+        "thresholds": streak.ladder,
+        "cleared": _time(streak.cleared_ms),
+        "nudges": [one._asdict() for one in streak.nudges],
+    }
+
+
+def _time(ms: int | None) -> str | None:
+    return rfc3339(ms) if ms is not None else None

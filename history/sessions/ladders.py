@@ -1,0 +1,33 @@
+"""The thresholds of a pattern: at how many repetitions it is minor, moderate and severe under some rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...schemas.rules import Rules
+from ...schemas.rules_behaviour import Ladder
+from ...schemas.vocabulary import Pattern, PatternSeverity
+
+Record = dict[str, Any]
+
+RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}
+"""1 minor, 2 moderate, 3 severe."""
+
+_OTHERS = {Pattern.REPETITIVE_CALLS: ("poll_no_progress",), Pattern.READ_ONLY_LOOP: ("read_only_cap",)}
+"""Ladders that may take the place of a pattern's own: of tools that poll, of reads with news."""
+
+
+def ladder_of(detected: Record, rules: Rules) -> tuple[str, Ladder] | None:
+    """Name and thresholds of the ladder that a `pattern.detected` was measured with.
+
+    None where no ladder of these rules gives this severity at this count: the rules were others, or a policy has
+    thresholds of its own.
+    """
+    count, rank = int(detected["repetitions"]), RANKS[detected["severity"]]
+    pattern = Pattern(detected["pattern"])
+    candidates: list[tuple[str, Ladder]] = []
+    tools = detected.get("tool_sequence") or ()
+    if pattern is Pattern.ERROR_RETRY_LOOP and tools and tools[-1] in rules.behaviour.error_retry_by_tool:
+        candidates.append((f"error_retry_by_tool.{tools[-1]}", rules.behaviour.error_retry_by_tool[tools[-1]]))
+    candidates += [(name, getattr(rules.behaviour, name)) for name in (str(pattern), *_OTHERS.get(pattern, ()))]
+    return next((one for one in candidates if one[1].step(count) == rank), None)

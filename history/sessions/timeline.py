@@ -1,0 +1,560 @@
+"""One session as a person would tell it: messages, calls and their verdicts, growing patterns, nudges and their effect.
+
+Theory of operation. Each event becomes an item where it stands in the log, a call where it began. Each decision stands
+behind the last event that caused it. Calls that follow one another, with the same arguments and the same result, are
+folded into one item that counts them. Loops are counted over the whole session, as the view `loops` of history does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ...schemas.event_base import epoch_ms
+from ...schemas.rules import Rules
+from .calls import TOLD, Call, Calls, Record, Verdict, shortened
+from .ladders import ladder_of
+
+TEXT_CHARS = 200
+"""Longest text of a message in the timeline."""
+
+FOLDED_FROM = 3
+"""Calls in a row that are folded: two are shown as two."""
+
+LOOP_FROM = 3
+"""Times that make a loop, as in the view `loops`."""
+
+DELIVERED_MS = 60_000
+"""A decision that arrived later than this after its events could be told to nobody (`nudges.delivered`)."""
+
+
+class Kind(StrEnum):
+    """What an item is about; the words of the filter."""
+
+    MESSAGE = "messages"
+    CALL = "calls"
+    PATTERN = "patterns"
+    NUDGE = "nudges"
+    TRUST = "escalations"
+    CIRCUIT = "circuits"
+    PERMISSION = "approvals"
+    LIMIT = "suggestions"
+    OTHER = "other"
+
+
+_KINDS = {
+    "user.message": Kind.MESSAGE, "model.text": Kind.MESSAGE,
+    "permission.requested": Kind.PERMISSION, "permission.resolved": Kind.PERMISSION,
+    "pattern.detected": Kind.PATTERN, "pattern.cleared": Kind.PATTERN,
+    "nudge.issued": Kind.NUDGE, "nudge.judged": Kind.NUDGE, "feedback.false_alarm": Kind.NUDGE,
+    "trust.changed": Kind.TRUST, "trust.recovery_pending": Kind.TRUST,
+    "breaker.changed": Kind.CIRCUIT, "breaker.probe_granted": Kind.CIRCUIT, "breaker.probe_denied": Kind.CIRCUIT,
+    "model_switch.suggested": Kind.LIMIT, "confidence.low": Kind.LIMIT, "guarantee.warned": Kind.LIMIT,
+    "guarantee.violated": Kind.LIMIT,
+}  # fmt: skip
+
+_QUIET = frozenset({"time.passed", "breaker.probe_requested"})
+"""Events that tell a person nothing of what the agent did."""
+
+
+class Decided(NamedTuple):
+    """A decision and when it was made.
+
+    Attributes:
+        record: the decision.
+        arrived_ms: wall clock of its input, milliseconds; -1 when unknown.
+    """
+
+    record: Record
+    arrived_ms: int = -1
+
+
+class Message(NamedTuple):
+    """What was said.
+
+    Attributes:
+        who: `user` or `model`.
+        text: at most `TEXT_CHARS` of it in one line; empty where only a digest was published.
+        size: characters of the whole; None where the text is not known.
+        thought: it is reasoning.
+    """
+
+    who: str
+    text: str
+    size: int | None = None
+    thought: bool = False
+
+
+class Repeats(NamedTuple):
+    """Calls in a row with the same arguments and the same result; at least `FOLDED_FROM`."""
+
+    calls: tuple[Call, ...]
+
+    @property
+    def duration_ms(self) -> float | None:
+        """Milliseconds of all of them together; None where nobody measured."""
+        measured = [call.duration_ms for call in self.calls if call.duration_ms is not None]
+        return sum(measured) if measured else None
+
+
+class Nudge(NamedTuple):
+    """A nudge and what it led to.
+
+    Attributes:
+        id: of the `nudge.issued`.
+        at_ms: when, milliseconds.
+        kind: `gentle`, `direct` or `interrupt`.
+        effect: `followed`, `ignored` or `unknown`: not judged, or overtaken by the user or the end of the session.
+        delivered: the agent could see it; None where that is not known.
+        false_alarm: somebody called it wrong.
+    """
+
+    id: str
+    at_ms: int
+    kind: str
+    effect: str
+    delivered: bool | None
+    false_alarm: bool
+
+
+class Step(NamedTuple):
+    """A severity that a streak reached: the repetitions, when, and the id of the decision."""
+
+    severity: str
+    times: int
+    at_ms: int
+    id: str
+
+
+class Streak(NamedTuple):
+    """One pattern from its first sighting to its end.
+
+    Attributes:
+        pattern: as in the contract.
+        agent: of the session; empty: the main one.
+        steps: severities it reached, oldest first.
+        ladder: thresholds of minor, moderate and severe; None where these rules do not give them.
+        rule: name of that ladder below `behaviour`.
+        cleared_ms: when the model broke out; None: it has not.
+        nudges: told because of it.
+        tools: of the repetition, each once.
+    """
+
+    pattern: str
+    agent: str
+    steps: tuple[Step, ...]
+    ladder: tuple[int, int, int] | None
+    rule: str
+    cleared_ms: int | None
+    nudges: tuple[Nudge, ...]
+    tools: tuple[str, ...]
+
+
+class Decision(NamedTuple):
+    """A decision in the timeline.
+
+    Attributes:
+        record: as on the wire.
+        streak: of a pattern or nudge: the streak it belongs to.
+        nudge: of a nudge, what it led to.
+        elsewhere: the last event behind it is not one of this session's.
+    """
+
+    record: Record
+    streak: Streak | None = None
+    nudge: Nudge | None = None
+    elsewhere: bool = False
+
+
+class Note(NamedTuple):
+    """Any other event: a turn, the end of the session, a report of a plugin, changed settings."""
+
+    record: Record
+
+
+class Item(NamedTuple):
+    """One line of the timeline.
+
+    Attributes:
+        id: of its first event, or of the decision; names it in links (`#e-ID`).
+        kind: for the filter.
+        at_ms: milliseconds since 1970.
+        agent: the agent of the session; empty: the main one.
+        turn: which turn; None where it is not known.
+        failing: a failure, or a decision that things went wrong.
+        what: what there is to say.
+    """
+
+    id: str
+    kind: Kind
+    at_ms: int
+    agent: str
+    turn: int | None
+    failing: bool
+    what: Message | Call | Repeats | Decision | Note
+
+
+class Loop(NamedTuple):
+    """The same call with the same result, three times or more, with nothing new done by other calls in between.
+
+    Attributes:
+        calls: all of them, oldest first; all but the first were wasted.
+        tool_ms: milliseconds of the wasted ones; None where nobody measured.
+        lasted_ms: milliseconds from the end of the first call to the end of the last, whatever was done meanwhile.
+        cost_usd: US dollars of the wasted ones; None where the events carry none.
+        share: wasted calls as a share of the session's.
+    """
+
+    calls: tuple[Call, ...]
+    tool_ms: float | None
+    lasted_ms: int
+    cost_usd: float | None
+    share: float
+
+    @property
+    def wasted(self) -> int:
+        """Calls that brought nothing new."""
+        return len(self.calls) - 1
+
+
+class Timeline(NamedTuple):
+    """A session.
+
+    Attributes:
+        session_id, workspace, user: as its events say; empty where they do not.
+        models: that acted, in order of appearance.
+        agents: subagents that acted.
+        began_ms, ended_ms: of the first and the last event; None without any.
+        over: it has been ended.
+        items: oldest first.
+        calls: oldest first.
+        loops: the most wasted calls first.
+        streaks: patterns, oldest first.
+        cost_usd: US dollars of all calls; None where the events carry none.
+        left_out: true when there are older events that were not read.
+    """
+
+    session_id: str
+    workspace: str
+    user: str
+    models: tuple[str, ...]
+    agents: tuple[str, ...]
+    began_ms: int | None
+    ended_ms: int | None
+    over: bool
+    items: tuple[Item, ...]
+    calls: tuple[Call, ...]
+    loops: tuple[Loop, ...]
+    streaks: tuple[Streak, ...]
+    cost_usd: float | None
+    left_out: bool
+
+    def counted(self, *verdicts: Verdict) -> int:
+        """How many calls ended in one of these ways."""
+        return sum(call.verdict in verdicts for call in self.calls)
+
+    @property
+    def stuck(self) -> tuple[Streak, ...]:
+        """Patterns that the model has not broken out of."""
+        return () if self.over else tuple(streak for streak in self.streaks if streak.cleared_ms is None)
+
+
+def timeline(
+    session_id: str,
+    events: Iterable[Record],
+    decisions: Iterable[Decided] = (),
+    *,
+    rules: Rules | None = None,
+    left_out: bool = False,
+) -> Timeline:
+    """The timeline of a session.
+
+    Args:
+        session_id: its id; events of others are passed over.
+        events: in the order of the log; those that the engine appended may stand anywhere.
+        decisions: in the order in which they were made; those about circuits may be others' too: of them only those
+            are told that this session caused, or that hold for a tool or service it called.
+        rules: to judge calls and thresholds by; the defaults without.
+        left_out: the events are not all.
+    """
+    telling = Telling(session_id, rules)
+    telling.hear(events)
+    return telling.timeline(decisions, left_out=left_out)
+
+
+class Telling:
+    """Puts a session together as its events come; the arguments are those of `timeline`."""
+
+    def __init__(self, session_id: str, rules: Rules | None = None) -> None:
+        """Begin before the first event."""
+        self._session = session_id
+        self._rules = rules or Rules()
+        self._calls = Calls(rules)
+        self._seen: dict[str, int] = {}
+        self._began: int | None = None
+        self._ended: int | None = None
+        self._placed: list[tuple[int, int, Item]] = []
+        self._starts: list[int] = []
+        self._models: dict[str, None] = {}
+        self._agents: dict[str, None] = {}
+        self._false_alarms: set[str] = set()
+        self._workspace = self._user = ""
+        self._over = False
+
+    def hear(self, events: Iterable[Record]) -> None:
+        """Take further events; those of other sessions, and those taken before, are passed over."""
+        for event in events:
+            if event.get("session_id") == self._session and event.get("id") not in self._seen:
+                self._event(event)
+
+    def timeline(self, decisions: Iterable[Decided] = (), *, left_out: bool = False) -> Timeline:
+        """The timeline as of now, with these decisions."""
+        kept = self._concerning(_once(decisions))
+        streaks = self._streaks(kept)
+        by_decision = {id_: streak for streak, ids in streaks for id_ in ids}
+        placed = [*self._placed, *self._decisions(kept, by_decision)]
+        items = tuple(_folded([item for _, _, item in sorted(placed, key=lambda one: one[:2])]))
+        calls = tuple(self._calls.made)
+        costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+        return Timeline(
+            self._session, self._workspace, self._user, tuple(self._models), tuple(self._agents),
+            self._began, self._ended, self._over, items, calls, loops_of(calls),
+            tuple(streak for streak, _ in streaks), sum(costs) if costs else None, left_out,
+        )  # fmt: skip
+
+    def _event(self, event: Record) -> None:
+        place = len(self._seen)
+        self._seen[str(event["id"])] = place
+        kind = str(event["type"])
+        at = millis(event["time"])
+        if kind not in _QUIET and not _is_appended(event):
+            self._began = at if self._began is None else min(self._began, at)
+            self._ended = at if self._ended is None else max(self._ended, at)
+        self._workspace = event.get("workspace_id") or self._workspace
+        self._user = event.get("user_id") or self._user
+        if model := event.get("model"):
+            self._models.setdefault(str(model))
+        if agent := event.get("agent_id"):
+            self._agents.setdefault(str(agent))
+        if kind == "session.ended":
+            self._over = True
+        elif kind not in _QUIET:
+            self._over = False
+        if kind in TOLD:
+            call = self._calls.add(event)
+            if call is not None and call.id == event["id"]:
+                # Whether it failed is known at the end alone: `_folded` looks again.
+                self._place(
+                    place, Item(call.id, Kind.CALL, call.started_ms, call.agent, call.turn, failing=False, what=call)
+                )
+            elif (call is None and kind == "permission.requested") or kind == "permission.resolved":
+                self._place(place, _item(event, Note(event), at))
+            return
+        if kind == "feedback.false_alarm":
+            self._false_alarms.add(str(event.get("output_id")))
+        if kind in {"user.message", "model.text"}:
+            text = event.get("text")
+            size = len(text) if isinstance(text, str) else None
+            who = "user" if kind == "user.message" else "model"
+            said = Message(who, shortened(text or "", TEXT_CHARS), size, bool(event.get("thought")))
+            self._place(place, _item(event, said, at))
+        elif kind not in _QUIET and not self._says_nothing(event):
+            self._place(place, _item(event, Note(event), at))
+
+    def _says_nothing(self, event: Record) -> bool:
+        """A turn that begins is told by what follows; one that ends, if it was cut off."""
+        return event["type"] == "turn.started" or (event["type"] == "turn.ended" and not event.get("stalled"))
+
+    def _place(self, place: int, item: Item) -> None:
+        self._placed.append((place, 0, item))
+        self._starts.append(item.at_ms)
+
+    def _concerning(self, decisions: Iterable[Decided]) -> list[Decided]:
+        """Decisions about the session, and changes of circuits that it caused or that held for what it called."""
+        scopes = {
+            scope
+            for call in self._calls.made
+            for scope in (f"tool:{call.tool}", f"service:{call.service}", f"tier:{call.tier}")
+        }
+        return [one for one in decisions if self._concerns(one.record, scopes)]
+
+    def _concerns(self, decision: Record, scopes: set[str]) -> bool:
+        if decision.get("session_id") == self._session:
+            return True
+        if decision.get("type") != "breaker.changed" or self._began is None or self._ended is None:
+            return False
+        causes = decision.get("caused_by") or ()
+        if causes and causes[-1] in self._seen:
+            return True
+        same_workspace = (decision.get("workspace_id") or "default") == (self._workspace or "default")
+        return (
+            same_workspace
+            and decision["breaker_key"] in scopes
+            and self._began <= millis(decision["time"]) <= self._ended
+        )
+
+    def _streaks(self, decisions: Sequence[Decided]) -> list[tuple[Streak, list[str]]]:
+        judged = {one["nudge_id"]: bool(one["effective"]) for one, _ in decisions if one["type"] == "nudge.judged"}
+        open_: dict[tuple[str, str, str], int] = {}
+        made: list[tuple[Streak, list[str]]] = []
+        of_step: dict[str, int] = {}
+        of_nudge: dict[str, int] = {}
+        for record, arrived in decisions:
+            kind = record["type"]
+            if kind == "pattern.detected":
+                place = record["pattern"], record.get("fingerprint") or "", record.get("agent_id") or ""
+                number = open_.get(place)
+                if number is None:
+                    number = open_[place] = len(made)
+                    made.append((Streak(place[0], place[2], (), None, "", None, (), ()), []))
+                streak, ids = made[number]
+                made[number] = self._grown(streak, record), ids
+                ids.append(record["id"])
+                of_step[record["id"]] = number
+            elif kind == "pattern.cleared":
+                place = record["pattern"], record.get("fingerprint") or "", record.get("agent_id") or ""
+                number = open_.pop(place, None)
+                if number is not None:
+                    streak, ids = made[number]
+                    made[number] = streak._replace(cleared_ms=millis(record["time"])), ids
+                    ids.append(record["id"])
+            elif kind == "nudge.issued" and record.get("pattern_id") in of_step:
+                number = of_step[record["pattern_id"]]
+                streak, ids = made[number]
+                made[number] = streak._replace(nudges=(*streak.nudges, self._nudge(record, arrived, judged))), ids
+                ids.append(record["id"])
+                of_nudge[record["id"]] = number
+            elif kind == "nudge.judged" and record["nudge_id"] in of_nudge:
+                made[of_nudge[record["nudge_id"]]][1].append(record["id"])
+        return made
+
+    def _grown(self, streak: Streak, record: Record) -> Streak:
+        step = Step(record["severity"], int(record["repetitions"]), millis(record["time"]), record["id"])
+        found = ladder_of(record, self._rules)
+        tools = tuple(dict.fromkeys((*streak.tools, *(record.get("tool_sequence") or ()))))
+        ladder = (found[1].minor, found[1].moderate, found[1].severe) if found is not None else None
+        return streak._replace(steps=(*streak.steps, step), ladder=ladder, rule=found[0] if found else "", tools=tools)
+
+    def _nudge(self, record: Record, arrived_ms: int, judged: dict[str, bool]) -> Nudge:
+        effective = judged.get(record["id"])
+        effect = "unknown" if effective is None else "followed" if effective else "ignored"
+        at = millis(record["time"])
+        delivered = None if arrived_ms < 0 else arrived_ms - at <= DELIVERED_MS
+        return Nudge(
+            record["id"], at, record["nudge_type"], effect, delivered, false_alarm=record["id"] in self._false_alarms
+        )
+
+    def _decisions(self, decisions: Sequence[Decided], streaks: dict[str, Streak]) -> Iterable[tuple[int, int, Item]]:
+        """Items of decisions, each with the place of the event behind it."""
+        nudges = {
+            nudge.id: nudge for streak in {id(one): one for one in streaks.values()}.values() for nudge in streak.nudges
+        }
+        latest = list(accumulate(self._starts, max))
+        for number, (record, _) in enumerate(decisions, 1):
+            streak = streaks.get(record["id"])
+            if record["type"] == "nudge.judged" and streak is not None:
+                continue  # the nudge itself says what it led to
+            at = millis(record["time"])
+            causes = record.get("caused_by") or ()
+            place = self._seen.get(causes[-1]) if causes else None
+            elsewhere = place is None
+            if place is None:
+                behind = bisect_right(latest, at)
+                place = self._placed[behind - 1][0] if behind else -1
+            what = Decision(record, streak, nudges.get(record["id"]), elsewhere)
+            yield place, number, _item(record, what, at)
+
+
+def loops_of(calls: Sequence[Call]) -> tuple[Loop, ...]:
+    """Loops among the calls of a session, those with the most wasted calls first."""
+    runs: dict[tuple[int, int], list[list[Call]]] = {}
+    for call in calls:
+        if not call.times:
+            continue
+        of_result = runs.setdefault((call.fingerprint, call.result), [])
+        if call.times == 1 or not of_result:
+            of_result.append([])
+        of_result[-1].append(call)
+    found = [_loop(run, len(calls)) for of_result in runs.values() for run in of_result if run[-1].times >= LOOP_FROM]
+    return tuple(sorted(found, key=lambda loop: (-loop.wasted, loop.calls[0].started_ms)))
+
+
+def _loop(run: Sequence[Call], of_calls: int) -> Loop:
+    wasted = run[1:]
+    measured = [call.duration_ms for call in wasted if call.duration_ms is not None]
+    costs = [call.cost_usd for call in wasted if call.cost_usd is not None]
+    lasted = (run[-1].ended_ms or run[-1].started_ms) - (run[0].ended_ms or run[0].started_ms)
+    return Loop(
+        tuple(run), sum(measured) if measured else None, lasted, sum(costs) if costs else None, len(wasted) / of_calls
+    )
+
+
+def millis(time: str) -> int:
+    """Milliseconds since 1970 of RFC 3339 text."""
+    return epoch_ms(datetime.fromisoformat(time))
+
+
+def _item(record: Record, what: Message | Decision | Note, at: int) -> Item:
+    kind = _KINDS.get(record["type"], Kind.OTHER)
+    turn = record.get("turn_index")
+    return Item(record["id"], kind, at, record.get("agent_id") or "", turn, _is_bad(record), what)
+
+
+def _is_bad(record: Record) -> bool:
+    """Whether an event or decision says that something went wrong."""
+    match record["type"]:
+        case "trust.changed":
+            return str(record["to"]) in {"escalated", "blocked"}
+        case "breaker.changed":
+            return str(record["to"]) == "open"
+        case "pattern.detected":
+            return str(record["severity"]) != "minor"
+        case "failure.reported" | "guarantee.violated":
+            return True
+        case "turn.ended":
+            return bool(record.get("stalled"))
+    return False
+
+
+def _is_appended(event: Record) -> bool:
+    return (
+        event["type"] == "tool_call.finished"
+        and event.get("status") in {"timeout", "lost"}
+        and (event.get("correlation_id") is not None and "duration_ms" not in event)
+    )
+
+
+def _once(decisions: Iterable[Decided]) -> Iterable[Decided]:
+    """Each decision once: after a crash some are made again."""
+    seen: set[Any] = set()
+    for one in decisions:
+        if one.record.get("id") not in seen:
+            seen.add(one.record.get("id"))
+            yield one
+
+
+def _folded(items: Sequence[Item]) -> Iterable[Item]:
+    """The items, with repeats in a row as one; of calls it is known by now whether they failed."""
+    run: list[Item] = []
+    for item in items:
+        call = item.what
+        if run and not (isinstance(call, Call) and call.same_as(run[-1].what)):  # type: ignore[arg-type]
+            yield from _run(run)
+            run = []
+        if isinstance(call, Call):
+            run.append(item._replace(failing=call.failing))
+        else:
+            yield item
+    yield from _run(run)
+
+
+def _run(run: Sequence[Item]) -> Iterable[Item]:
+    if len(run) < FOLDED_FROM:
+        yield from run
+        return
+    calls = tuple(item.what for item in run if isinstance(item.what, Call))
+    yield run[0]._replace(what=Repeats(calls))

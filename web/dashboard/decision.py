@@ -1,0 +1,125 @@
+"""The page of one decision: the rule and its threshold, the events that counted, what led to it and what leads out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...history.sessions.evidence import Behind, behind, wanted_of
+from ...schemas.decision_words import Line, line_of
+from .moments import millis
+from .now import key_url
+from .render import Site, segment
+from .session import WORDS, session_url
+from .source import Placed, Record, Source
+
+LOOKED_BACK = 2000
+"""Events of a session that are read for the starts of the calls that a decision names."""
+
+COUNTED_AGAIN = 10_000
+"""Latest events of all sessions that are read to count again what a decision does not name."""
+
+AROUND_MS = 7 * 86_400_000
+"""Changes of a circuit that are shown before and after one lie within this time."""
+
+RELATED = 2000
+"""Decisions that are read to find those of the same key before and after one."""
+
+
+class Neighbour(NamedTuple):
+    """A decision before or after the one that is shown."""
+
+    url: str
+    time: str
+    line: Line
+
+
+async def read_behind(source: Source, decision: Placed) -> Behind:
+    """What stands behind a decision, as far as it is kept."""
+    record = decision.record
+    session = str(record.get("session_id") or "")
+    basis = await _basis(source, record)
+    named = await source.events_of((basis or record).get("caused_by") or (), session=session)
+    found = {str(one.record["id"]): one for one in named}
+    last: dict[str, int] = {}
+    for one in named:
+        of = str(one.record.get("session_id") or "")
+        last[of] = max(last.get(of, 0), one.offset)
+    for name, offset in last.items():
+        before = offset + 1 if offset else None
+        _add(found, await source.events(session=name, before=before, limit=LOOKED_BACK))
+    if wanted_of(record) is not None and named:
+        _add(found, await source.events_up_to(max(one.offset for one in named), limit=COUNTED_AGAIN))
+    events = sorted(found.values(), key=lambda one: (one.offset or 1 << 62, one.record["time"]))
+    return await run_in_threadpool(
+        behind,
+        record,
+        [one.record for one in events],
+        [one.record for one in await _related(source, decision)],
+        basis=basis,
+        rules=source.rules,
+    )
+
+
+async def _basis(source: Source, record: Record) -> Record | None:
+    """The pattern that a nudge is about, or that of a nudge which is judged; None of other decisions."""
+    if record["type"] == "nudge.judged":
+        nudge = await source.decision(str(record["nudge_id"]))
+        record = nudge.record if nudge is not None else {}
+    pattern = await source.decision(str(record["pattern_id"])) if record.get("pattern_id") else None
+    return pattern.record if pattern is not None else None
+
+
+async def _related(source: Source, decision: Placed) -> Sequence[Placed]:
+    record = decision.record
+    if record["type"] == "breaker.changed":
+        at = millis(record["time"])
+        return await source.circuits(at - AROUND_MS, at + AROUND_MS)
+    if record["type"] in {"trust.changed", "trust.recovery_pending"}:
+        return await source.decisions(before=decision.offset + RELATED // 2, limit=RELATED)
+    return await source.decisions(session=str(record.get("session_id") or ""), limit=RELATED)
+
+
+def _add(found: dict[str, Placed], more: Iterable[Placed]) -> None:
+    for one in more:
+        found.setdefault(str(one.record["id"]), one)
+
+
+def neighbours_of(decisions: Sequence[Record]) -> list[Neighbour]:
+    """Decisions as links."""
+    return [Neighbour(f"/decisions/{segment(str(one['id']))}", str(one["time"]), line_of(one)) for one in decisions]
+
+
+def decision_routes(site: Site) -> Sequence[Route]:
+    """Path of this page."""
+
+    async def decision(request: Request) -> Response:
+        """One decision with the events behind it."""
+        decision_id = request.path_params["id"]
+        found = await site.source.decision(decision_id)
+        if found is None:
+            return site.render(request, "decision_missing.html", status=404, decision_id=decision_id)
+        made = await read_behind(site.source, found)
+        key = str(found.record.get("key") or found.record.get("breaker_key") or "")
+        return site.render(
+            request,
+            "decision.html",
+            behind=made,
+            decision=found.record,
+            line=line_of(found.record),
+            key=key,
+            key_url=key_url(key, str(found.record.get("workspace_id") or "")) if key else "",
+            earlier=neighbours_of(made.earlier),
+            later=neighbours_of(made.later),
+            url=session_url,
+            words=WORDS,
+            record=orjson.dumps(found.record, option=orjson.OPT_INDENT_2).decode(),
+        )
+
+    return [Route("/decisions/{id:path}", decision)]
