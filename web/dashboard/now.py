@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -60,20 +61,18 @@ class Asked(NamedTuple):
             max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
         )
 
-    def takes(self, place: Place) -> bool:
-        """Whether a place is asked for."""
-        return self._takes_word(place.word) and self.takes_any(place)
+    @property
+    def words(self) -> Sequence[str]:
+        """The words asked for; they stand together in the ranking."""
+        if self.state == "needed":
+            return TROUBLE
+        return WORDS[:-1] if self.state == "all" else (self.state,)
 
-    def takes_any(self, place: Place) -> bool:
-        """The same, whatever its word."""
+    def takes(self, place: Place) -> bool:
+        """Whether a place is asked for, whatever its word."""
         return self.workspace in {"", place.workspace} and (
             not self.text or self.text.lower() in place.key.partition("\x1f")[2].lower() or self.text in place.tool
         )
-
-    def _takes_word(self, word: str) -> bool:
-        if self.state == "all":
-            return word != "handled"
-        return word in TROUBLE if self.state == "needed" else word == self.state
 
 
 class Row(NamedTuple):
@@ -169,25 +168,28 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     ranking = board.ranking(now_ms)
     ranked = ranking.ranked(now_ms)
     if asked.workspace or asked.text:
-        ranked = [place for place in ranked if asked.takes_any(place)]
-        counts = {word: sum(place.word == word for place in ranked) for word in WORDS}
+        ranked = [place for place in ranked if asked.takes(place)]
+        counts = Counter(place.word for place in ranked)
     else:
-        counts = dict(ranking.counts)
-    taken = [place for place in ranked if asked.takes(place)]
-    last = max(1, -(-len(taken) // PAGE_ROWS))
+        counts = ranking.counts
+    words = asked.words
+    begin = sum(counts[word] for word in WORDS[: WORDS.index(words[0])])
+    total = sum(counts[word] for word in words)
+    last = max(1, -(-total // PAGE_ROWS))
     page = min(asked.page, last)
-    shown = taken[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    first = begin + (page - 1) * PAGE_ROWS
+    shown = ranked[first : min(first + PAGE_ROWS, begin + total)]
     return NowPage(
         asked,
         [row_of(place, ranking.record(place.key), board, now) for place in shown],
-        [(word, counts.get(word, 0)) for word in WORDS if counts.get(word)],
-        len(taken),
+        [(word, counts[word]) for word in WORDS if counts[word]],
+        total,
         page,
         last,
         tools_by_health(ranked, ranking, now_ms),
         [feed_line(one) for one in board.feed() if asked.workspace in {"", one.get("workspace_id", "")}][:FEED_ROWS],
         sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
-        _empty(ranking, asked, bool(taken), fault),
+        _empty(ranking, asked, bool(total), fault),
         counted(len(ranking.tools), "tool"),
     )
 
@@ -339,7 +341,7 @@ def now_routes(site: Site) -> Sequence[Route]:
         """What needs a person, first."""
         asked = Asked.of(request.query_params)
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
-        word = sum(count for word, count in page.counts if word in TROUBLE)
-        return site.render(request, "now.html", found=page, needed=word)
+        needed = sum(count for word, count in page.counts if word in TROUBLE)
+        return site.render(request, "now.html", found=page, needed=needed)
 
     return [Route("/", now)]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -120,7 +121,10 @@ def order_routes(site: Site) -> Sequence[Route]:
 
     async def give(request: Request) -> Response:
         """Send an order and say what came of it."""
-        fields = await read_form(request, site.sign_ins)
+        try:
+            fields = await read_form(request, site.sign_ins)
+        except HTTPException as refused:
+            return _said(request, refused.status_code, f"Not done: {refused.detail}")
         if request.state.role is not Role.OPERATOR:
             return _said(request, 403, NO_ORDERS if site.sign_ins.has_operator else NO_OPERATOR)
         given = Given(

@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 WORDS = ("blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering", "stale", "ok", "handled")
 """What a place is called, worst first. `handled`: a person has seen to it; shown only when asked for."""
 
-TROUBLE = frozenset(WORDS[:8])
+TROUBLE = WORDS[:8]
 """Words of what needs, or may need, a person."""
 
 RANK = {word: number for number, word in enumerate(WORDS)}

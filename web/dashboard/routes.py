@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from starlette.routing import BaseRoute, Route
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, request_response
 
+from ...schemas.errors import ConfigError, TrustfoldError
 from . import decision, history, models, now, orders, session, sessions, sign_in, tool
 from .live import live
 from .render import Guarded, Site, static_file
+
+Answer = Callable[[Request], Awaitable[Response]]
 
 
 def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
@@ -27,10 +33,27 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
         *history.history_routes(site),
         *orders.order_routes(site),
         *sign_in.sign_in_routes(site),
-        Route("/live", partial(live, hub=site.hub)),
-        Route("/static/{name}", static_file),
     ]
+    for page in pages:
+        page.app = Guarded(request_response(_told(page.endpoint, site)))
+    others = [Route("/live", partial(live, hub=site.hub)), Route("/static/{name}", static_file)]
+    for other in others:
+        other.app = Guarded(other.app)
+    return [*pages, *others]
 
-    for route in pages:
-        route.app = Guarded(route.app)
-    return pages
+
+def _told(answer: Answer, site: Site) -> Answer:
+    """A page that says in words why it cannot be shown."""
+
+    async def told(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except HTTPException as refused:
+            status, text = refused.status_code, refused.detail
+        except ConfigError as wrong:
+            status, text = 400, str(wrong)
+        except TrustfoldError as fault:
+            status, text = 503, str(fault)
+        return site.render(request, "message.html", status=status, title="This cannot be shown", text=text, back="/")
+
+    return told

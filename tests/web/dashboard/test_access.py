@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from dashboard_kit import dashboard
 from starlette.testclient import TestClient
+from trustfold.schemas.errors import TrustfoldError
 from trustfold.streams.embedded.sign_in import SIGNED_IN_S, Role, Roles, SignIns
 from trustfold.web.dashboard.render import CSP
 
@@ -138,3 +139,17 @@ def test_styles_and_scripts_are_kept_by_browsers(tmp_path: Path) -> None:
             assert "immutable" in answer.headers["cache-control"]
         assert client.get("/static/nothing.js").status_code == 404
         assert client.get("/static/../render.py").status_code == 401
+
+
+def test_a_page_that_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words on a page, with the status for programs; not as a bare error."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise TrustfoldError("the store cannot be read; free some space")
+
+    monkeypatch.setattr("trustfold.web.dashboard.now.now_page", broken)
+    with dashboard(tmp_path) as client:
+        answer = client.get("/")
+    assert answer.status_code == 503
+    assert "<h1>This cannot be shown</h1>" in answer.text
+    assert "free some space" in answer.text

@@ -139,7 +139,7 @@
       button.type = "button";
       button.className = "news";
       button.addEventListener("click", () => {
-        refresh([region]).then(() => $("a, button", region)?.focus());
+        refresh([region]).then(() => ($("[data-open]", region) || $("a, button", region))?.focus());
       });
       region.prepend(button);
     }
