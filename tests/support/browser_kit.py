@@ -74,15 +74,17 @@ class Visitor:
     """Somebody with a browser of a width and a theme, and what went wrong in any of their tabs.
 
     Attributes:
-        faults: errors of scripts and of the console, violations of the content security policy, requests to other hosts.
+        faults: errors of scripts and of the console, violations of the content security policy, requests to other
+            hosts, dialogs, and answers with an unexpected status.
     """
 
     def __init__(
         self, browser: Browser, url: str, *, width: int = 1400, theme: str = "light", scripts: bool = True
     ) -> None:
         """Come to the server at `url`."""
-        self.url = url
+        self.url = url.rstrip("/")
         self.faults: list[str] = []
+        self._expected: set[str] = set()
         self._context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",
@@ -98,17 +100,15 @@ class Visitor:
         self._context.on("weberror", lambda error: self.faults.append(f"script: {error.error}"))
         self._context.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
 
-    def tab(self, path: str = "/") -> Page:
-        """Open a page in a tab of its own."""
+    def tab(self, path: str = "/", *, status: int = 200) -> Page:
+        """Open a page in a tab of its own; its answer has the status."""
         page = self._context.new_page()
-        self.go(page, path)
-        return page
-
-    def go(self, page: Page, path: str) -> None:
-        """Open a page in a tab."""
-        answer = page.goto(self.url.rstrip("/") + path, wait_until="load")
-        if answer is None or answer.status != 200:
+        if status != 200:
+            self._expected.add(self.url + path)
+        answer = page.goto(self.url + path, wait_until="load")
+        if answer is None or answer.status != status:
             self.faults.append(f"{path}: status {answer and answer.status}")
+        return page
 
     def leave(self) -> None:
         """Close all tabs."""
@@ -123,8 +123,9 @@ class Visitor:
         route.abort()
 
     def _listen(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
-            self.faults.append(f"console: {message.text} ({message.location.get('url', '')})")
+        at = message.location.get("url", "")
+        if message.type in {"error", "warning"} and at not in self._expected:
+            self.faults.append(f"console: {message.text} ({at})")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from browser_kit import barriers, browsing, focused, picture, too_wide, visit
+from browser_kit import Visitor, barriers, browsing, focused, picture, too_wide, visit
 from command_line import Up, up
 from dashboard_kit import failures
 from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, planted_day
@@ -21,12 +21,17 @@ PAGES = {
     "now-nothing-matches": "/?q=nosuchkey",
     "sessions": "/sessions",
     "session": f"/sessions/{STUCK_SESSION}",
+    "no-session": "/sessions/nobody",
+    "decision": "/decisions/{decision}",
     "tools": "/tools",
     "tool": "/tools/http_request?workspace=team-1",
     "models": "/models",
     "history": "/history",
     "sign-in": "/sign-in",
 }
+
+MISSING = {"no-session"}
+"""Pages about what is not there: their status is 404."""
 
 LOOKS = [(1400, "light"), (400, "dark")]
 OTHER_LOOKS = [(1400, "dark"), (400, "light")]
@@ -48,6 +53,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield running
 
 
+def opened(visitor: Visitor, server: Up, name: str) -> Page:
+    """A page of `PAGES` in a tab."""
+    path = PAGES[name]
+    if "{decision}" in path:
+        found = server.lines("/v1/decisions?topics=escalations&limit=1000")
+        path = path.format(decision=quote(next(one["id"] for one in found if one["key"] == "http_request"), safe=""))
+    page = visitor.tab(path, status=404 if name in MISSING else 200)
+    expect(page.locator("h1")).to_be_visible()
+    return page
+
+
+def trust_in(server: Up, key: str) -> list[str]:
+    """States of trust in a key that are away from the default."""
+    return [one["state"] for one in server.get("/v1/state")["states"] if (one["kind"], one["key"]) == ("trust", key)]
+
+
 def live(page: Page) -> None:
     """Wait until the page is told what changes."""
     expect(page.locator("html[data-live=open]")).to_be_attached()
@@ -60,8 +81,7 @@ def look_at(browser: Browser, server: Up, name: str, looks: list[tuple[int, str]
     """What is wrong with a page in each of its looks."""
     found = {}
     with visit(browser, server.url) as visitor:
-        page = visitor.tab(PAGES[name])
-        expect(page.locator("h1")).to_be_visible()
+        page = opened(visitor, server, name)
         for width, theme in looks:
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
@@ -87,8 +107,7 @@ def test_pages_keep_nobody_out_in_their_other_looks(browser: Browser, server: Up
 def test_pages_work_without_scripts(browser: Browser, server: Up, name: str) -> None:
     """What a page says and where it leads is in its HTML; no link in its navigation is dead."""
     with visit(browser, server.url, scripts=False) as visitor:
-        page = visitor.tab(PAGES[name])
-        expect(page.locator("h1")).to_be_visible()
+        page = opened(visitor, server, name)
         expect(page.locator("#main")).not_to_be_empty()
         expect(page.get_by_role("link", name="Tools", exact=True)).to_have_attribute("href", "/tools")
 
@@ -126,7 +145,7 @@ def test_the_tab_key_reaches_every_order(browser: Browser, server: Up) -> None:
 
 
 def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
-    """j and k between rows, Enter opens one, g and a letter a page; ? tells of them, and Esc closes that."""
+    """By j and k between rows, by Enter into one, by g and a letter to a page; ? tells of them, and Esc closes that."""
     with visit(browser, server.url) as visitor:
         page = visitor.tab()
         rows = page.locator("[data-row]")
@@ -143,6 +162,32 @@ def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
         page.keyboard.press("g")
         page.keyboard.press("t")
         page.wait_for_url("**/tools")
+
+
+# --- three tasks -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cause_of_an_escalation_is_two_clicks_away(browser: Browser, server: Up) -> None:
+    """From what needs an operator to the decision with the failures behind it, and into the session where one is."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        row = page.locator("[data-row]", has=page.locator(".state-escalated")).filter(has_text="http_request").first
+        row.get_by_role("link", name="Why").click()
+        behind = page.locator("h2", has_text="The events behind it")
+        expect(behind).to_be_visible()
+        expect(page.locator("#main")).to_contain_text("503")
+        page.locator("[data-row] [data-open]").first.click()
+        expect(page.locator(".tl-asked, .row:target").first).to_contain_text("http_request")
+
+
+def test_a_repeated_call_is_one_click_away(browser: Browser, server: Up) -> None:
+    """From the stuck session on the first page to what it repeats, how often, and with what result."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        page.locator("[data-row]", has_text=STUCK_SESSION).first.locator("[data-open]").click()
+        loops = page.locator("table", has_text="Wasted calls")
+        expect(loops).to_contain_text("pytest tests/test_login.py")
+        expect(loops).to_contain_text("×9")
 
 
 # --- live, orders ----------------------------------------------------------------------------------------------------
@@ -170,7 +215,9 @@ def test_an_order_takes_effect(browser: Browser, server: Up) -> None:
         expect(page.locator("#said")).to_contain_text("wrongly_accused")
         expect(page.locator("[data-row]", has_text="wrongly_accused").filter(has_text="escalated")).to_have_count(0)
     states = server.get("/v1/state")["states"]
-    assert [one["state"] for one in states if one["key"] == "wrongly_accused" and one["kind"] == "trust"] != ["escalated"]
+    assert [one["state"] for one in states if one["key"] == "wrongly_accused" and one["kind"] == "trust"] != [
+        "escalated"
+    ]
 
 
 def test_an_order_takes_effect_without_scripts(browser: Browser, server: Up) -> None:
@@ -180,8 +227,7 @@ def test_an_order_takes_effect_without_scripts(browser: Browser, server: Up) -> 
         page = visitor.tab("/?q=plain_form")
         page.locator("[data-row]", has_text="plain_form").first.get_by_role("button", name="Recover").click()
         expect(page.locator("#main")).to_contain_text("plain_form")
-    states = server.get("/v1/state")["states"]
-    assert [one["state"] for one in states if one["key"] == "plain_form" and one["kind"] == "trust"] != ["escalated"]
+    assert trust_in(server, "plain_form") != ["escalated"]
 
 
 def test_seven_tabs_leave_room_for_an_order(browser: Browser, server: Up) -> None:
