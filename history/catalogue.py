@@ -91,6 +91,20 @@ def install(
         raise unreadable(error, _listed(roots)[0]) from error
 
 
+def narrow(connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], *, filters: Filters) -> None:
+    """Put other filters into a catalogue that is made, and the topics that are recorded by now; much quicker than a new one.
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the files cannot be read.
+    """
+    try:
+        for statement in narrowing(roots, filters=filters):
+            connection.execute(statement)
+    except duckdb.Error as error:
+        raise unreadable(error, _listed(roots)[0]) from error
+
+
 def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
     """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
 
@@ -139,8 +153,7 @@ def statements(
     Raises:
         ConfigError: nothing is recorded in one of the directories.
     """
-    places = {root: _pattern(root, beside) for root in _listed(roots)}
-    topics = {root: _topics(root) for root in places}
+    places = _places(roots, beside)
     yield "SET TimeZone = 'UTC'"
     yield _FILES.format(
         patterns=", ".join(f"'{place}/' || pattern || '/date=*/{_NAMED}'" for place in places.values()), young=YOUNG_S
@@ -153,6 +166,20 @@ def statements(
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _words("00")
+    yield from narrowing(roots, filters=filters, beside=beside)
+    yield from _words("0[1-9]")
+
+
+def narrowing(
+    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, beside: Path | None = None
+) -> Iterator[str]:
+    """The SQL of the views of recorded topics, in which the filters stand; in a catalogue that is made all others follow.
+
+    Raises:
+        ConfigError: nothing is recorded in one of the directories.
+    """
+    places = _places(roots, beside)
+    topics = {root: _topics(root) for root in places}
     every = {
         topic: _rows(topic, kind, [place for root, place in places.items() if topic in topics[root]])
         for topic, kind in _KINDS.items()
@@ -174,7 +201,10 @@ def statements(
     until = timestamp(filters.until) if filters.until else latest
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
-    yield from _words("0[1-9]")
+
+
+def _places(roots: Path | Sequence[Path], beside: Path | None) -> dict[Path, str]:
+    return {root: _pattern(root, beside) for root in _listed(roots)}
 
 
 def _listed(roots: Path | Sequence[Path]) -> list[Path]:

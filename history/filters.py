@@ -5,9 +5,12 @@ Filters hold in the views of recorded topics, on which every other view and macr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+
+from ..schemas.errors import ConfigError
 
 KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
 """Topics of keys that pass from state to state, and the column of the key."""
@@ -22,6 +25,9 @@ _OWNER = {
 
 _OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
+_UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _ENDS = "('pattern.cleared', 'nudge.judged')"
 """Types of events that only complete another row: when a pattern ended, whether a nudge helped."""
@@ -129,3 +135,28 @@ def timestamp(time: datetime) -> str:
 def _listed(names: Iterable[str]) -> str:
     quoted = (name.replace("'", "''") for name in names)
     return "(" + ", ".join(f"'{name}'" for name in quoted) + ")"
+
+
+def span_of(text: str) -> timedelta | None:
+    """A length of time such as 30d or 90min; None where a text is none."""
+    span = _SPAN.fullmatch(text.strip())
+    return timedelta(seconds=float(span[1]) * _UNITS[span[2]]) if span else None
+
+
+def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
+    """The time that `--since` or another option means, in UTC.
+
+    Raises:
+        ConfigError: it is neither a span nor a time.
+    """
+    if not since:
+        return None
+    try:
+        if (span := span_of(since)) is not None:
+            return (now or datetime.now(UTC)) - span
+        time = datetime.fromisoformat(since.strip())
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except ValueError:
+        raise ConfigError(f"{option} {since}: give a span (30d, 12h, 90min, 2w) or a time (2026-01-31T12:00)") from None
+    except OverflowError:
+        raise ConfigError(f"{option} {since}: that is before all time; leave it out for everything") from None

@@ -20,7 +20,7 @@ SHARES = frozenset(
 )
 """Columns that are shares of 1 and are shown in percent."""
 
-_NUMERIC = ' class="n"'
+_NUMERIC = ' class="num"'
 
 
 @cache
@@ -43,22 +43,22 @@ def document(title: str, body: str) -> str:
     )
 
 
-def figure(picture: Picture, title: str, finding: str, rows: str) -> Html:
+def figure(picture: Picture, title: str, finding: str, rows: str = "") -> Html:
     """A picture with what it says in words, what it leaves out, and its rows as a table; the table alone where nothing is drawn.
 
     Args:
         picture: to be shown.
         title: name of the drawing for who cannot see it.
         finding: the caption.
-        rows: markup of the table.
+        rows: markup of the table; empty where it stands elsewhere.
     """
     if not picture.svg:
         return Html(f"<p>{escape(finding)}</p>{rows}")
     named = picture.svg.replace("<svg ", f'<svg aria-label="{escape(title)}" ', 1)
     notes = f'<p class="quiet">{escape(" ".join(picture.notes))}</p>' if picture.notes else ""
+    table = f"<details><summary>The numbers as a table</summary>{rows}</details>" if rows else ""
     return Html(
-        f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{_scrolled(named, title)}{notes}'
-        f"<details><summary>The numbers as a table</summary>{rows}</details></figure>"
+        f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{_scrolled(named, title)}{notes}{table}</figure>'
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
-from ..config import DEFAULT_DB, Settings
+from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
 from ..schemas.errors import ConfigError
 from ..streams.embedded.engine import EmbeddedEngine
 from .output import ExitCode, note, note_any
+from .record import recording_beside
 from .targets import rules_options
 
 
@@ -40,7 +41,14 @@ from .targets import rules_options
 @rules_options
 @click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
 @click.option("--stop", is_flag=True, help="Stop that one.")
-@click.option("--history", metavar="DIR", help="Record everything there as Parquet, too, as `trustfold record` does.")
+@click.option(
+    "--history",
+    metavar="[DIR]",
+    is_flag=False,
+    flag_value="",
+    help="Record everything as Parquet, too, as `trustfold record` does, and show it on the History pages. "
+    f"[DIR: env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+)
 def up(  # noqa: PLR0913 - each is an option of its own
     *,
     store: str | None,
@@ -59,7 +67,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
     Rules and policies are read again when their files change.
     """
     if detach or stop:
-        others = (store, host, rules_file, policies_file, history, allow_local_orders, detach and stop)
+        others = (store, host, rules_file, policies_file, allow_local_orders, history is not None, detach and stop)
         _in_background(port, stop=stop, others=any(others))
         return
     try:
@@ -74,6 +82,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
             "pip install 'trustfold[web]', or in a checkout `make install`"
         ) from missing
     settings = Settings.from_env()
+    recorded = Path(history) if history else settings.history
     temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
@@ -86,13 +95,12 @@ def up(  # noqa: PLR0913 - each is an option of its own
         listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
-        recorded = Path(history) if history else settings.history if settings.history.is_dir() else None
         more = partial(more_routes, user=settings.user, history=recorded)
         app = make_app(engine, path, roles=roles, files=files, more=more)
     except BaseException:
         engine.close()
         raise
-    with _recorded(path, history):
+    with recording_beside(path, recorded) if history is not None else nullcontext():
         stopped = serve(
             app,
             listener,
@@ -107,11 +115,6 @@ def up(  # noqa: PLR0913 - each is an option of its own
         click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
-def _tell_address(url: str, store: Path) -> None:
-    note(f"trustfold is up at {url}, store {store}; Ctrl-C stops it")
-    note(f"See what it decides: {url}/")
-
-
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     if others:
         raise click.UsageError("--detach takes --port alone, and --stop nothing: it is the one server of this user")
@@ -124,11 +127,3 @@ def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     how = service.start(port)
     note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
     note(f"See what it decides: http://{service.address}/ (sign in with a token of {service.secrets_file})")
-
-
-def _recorded(store: Path, history: str | None) -> AbstractContextManager[None]:
-    if not history:
-        return nullcontext()
-    from .record import recording_beside
-
-    return recording_beside(store, Path(history))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
-from ..history.filters import EVERYTHING, Filters
+from ..history.filters import EVERYTHING, Filters, moment_of, span_of
 from ..schemas.errors import ConfigError
 from .output import console, note, write_json
 
@@ -32,9 +31,6 @@ COMPARED = "7d"
 
 LONGEST = timedelta(days=3650)
 """Longest period that can be compared."""
-
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
-_UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Chosen(NamedTuple):
@@ -110,31 +106,6 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
     return filtered
 
 
-def span_of(text: str) -> timedelta | None:
-    """A length of time such as 30d or 90min; None where a text is none."""
-    span = _SPAN.fullmatch(text.strip())
-    return timedelta(seconds=float(span[1]) * _UNITS[span[2]]) if span else None
-
-
-def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
-    """The time that `--since` or another option means, in UTC.
-
-    Raises:
-        ConfigError: it is neither a span nor a time.
-    """
-    if not since:
-        return None
-    try:
-        if (span := span_of(since)) is not None:
-            return (now or datetime.now(UTC)) - span
-        time = datetime.fromisoformat(since.strip())
-        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    except ValueError:
-        raise ConfigError(f"{option} {since}: give a span (30d, 12h, 90min, 2w) or a time (2026-01-31T12:00)") from None
-    except OverflowError:
-        raise ConfigError(f"{option} {since}: that is before all time; leave it out for everything") from None
-
-
 def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDBPyConnection:
     """The catalogue of one or several histories; of the configured one where none is given.
 
@@ -165,7 +136,8 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     if span is not None and question != COMPARE:
         raise ConfigError(f"--with is for `trustfold history {COMPARE}`")
     with open_history(*chosen) as connection:
-        from ..history.questions import BY_NAME, ask
+        from ..history.asking import ask
+        from ..history.questions import BY_NAME
         from .history_view import as_json as objects
 
         if question == COMPARE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from rich import box
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..history.page import text
+from ..history.values import plain
 from .output import console
 
 LEAST = 6
@@ -74,21 +75,3 @@ def as_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[
         again = columns[: len(names)].count(name)
         names.append(f"{name}_{again}" if again else name)
     return [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in rows]
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON has."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        return str(value)
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

@@ -45,7 +45,8 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
     The page compares the time from --since on (or the last 7 days) with as long before.
     """
     with open_history(*chosen) as connection:
-        from ..history.questions import QUESTIONS, ask
+        from ..history.asking import ask
+        from ..history.questions import QUESTIONS
         from .history_view import as_json as objects
 
         rows = limit or (HTML_ROWS if html or opened else ROWS)
@@ -73,7 +74,7 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
 
 
 def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer]) -> str:
-    from ..history.questions import ask
+    from ..history.asking import ask
     from ..history.report_page import Report, report_page
     from ..history.summary import against_before, counts, look_here_first, numbers, period_of, window_of
 

@@ -82,7 +82,7 @@ def sql(
 
 def _show(connection: DuckDBPyConnection, query: str, *, as_json: bool) -> None:
     from ..history.catalogue import relations
-    from ..history.questions import parts, run
+    from ..history.asking import parts, run
 
     if query.strip() == TABLES:
         _print(("name", "kind", "what it is"), relations(connection), as_json=as_json)

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 
 from ..streams.embedded.server import Service
 from .check import check_routes
+from .dashboard.archive import Archive
 from .dashboard.embedded_source import EmbeddedSource
 from .dashboard.live import Hub
 from .dashboard.render import Site
@@ -27,7 +28,8 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     source = EmbeddedSource(service, history)
     hub = Hub(source.board)
     service.ending.append(hub.stop)
-    site = Site(source, service.sign_ins, hub)
+    site = Site(source, service.sign_ins, hub, archive=Archive(history))
+    service.ending.append(site.archive.close)
     return [
         *Hooks(service, policy, user).routes(),
         *check_routes(service, policy),

@@ -21,7 +21,8 @@ from trustfold.history.decision_rows import ROWS
 from trustfold.history.event_rows import EventRow
 from trustfold.history.files import data_files
 from trustfold.history.parquet import ParquetWriter
-from trustfold.history.questions import QUESTIONS, ask
+from trustfold.history.asking import ask
+from trustfold.history.questions import QUESTIONS
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology

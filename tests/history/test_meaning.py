@@ -14,7 +14,8 @@ from trustfold.history.catalogue import connect
 from trustfold.history.event_rows import EventReader
 from trustfold.history.files import APPENDED_PARTITION
 from trustfold.history.filters import Filters
-from trustfold.history.questions import BY_NAME, ask
+from trustfold.history.asking import ask
+from trustfold.history.questions import BY_NAME
 from trustfold.history.recorder import Recorder
 
 

@@ -16,11 +16,11 @@ from trustfold.history.catalogue import connect
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.findings import finding
 from trustfold.history.pictures import picture
-from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, ask
+from trustfold.history.asking import ask
+from trustfold.history.questions import BY_NAME, QUESTIONS, Answer
 from trustfold.history.report_page import SHOWN, Report, report_page
 from trustfold.history.summary import (
     Period,
-    Share,
     against_before,
     counts,
     look_here_first,
@@ -28,6 +28,7 @@ from trustfold.history.summary import (
     period_of,
     window_of,
 )
+from trustfold.history.shares import Share
 from two_days import two_days
 
 Body = dict[str, Any]

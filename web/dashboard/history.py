@@ -1,25 +1,282 @@
-"""The History pages: every question of the catalogue, filtered."""
+"""The History pages: every question of the catalogue, filtered; as picture, table, CSV, JSON and SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+import orjson
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .render import Site
+from ...history.findings import finding
+from ...history.page import figure, table
+from ...history.pictures import picture
+from ...history.plots import Window
+from ...history.questions import BY_NAME, Answer, Question
+from ...history.values import plain
+from ...schemas.errors import TrustfoldError
+from .archive import Archive, Found, Unanswered
+from .narrowing import NAMES, PRESETS, Narrowing
+from .render import Site, link, segment
+
+ROWS = 50
+MOST_ROWS = 10_000
+LAST_PAGE = 1_000
+
+GROUPS = (
+    ("Asked first", ("now", "look-first", "new", "worse")),
+    ("Tools and services", ("tools", "failures", "signatures", "states", "breakers", "recovery", "retries")),
+    ("Models", ("models", "patterns", "loop-costs", "loops", "nudges", "sessions")),
+    ("People", ("asks", "false-alarms", "reasons")),
+    ("What is recorded", ("overview", "recent", "dead-letters")),
+)
+"""Questions by what they are about."""
+
+_WINDOW = Question(
+    "window",
+    "Which time is shown?",
+    "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since LIMIT $limit",
+)
+
+
+class Asked(NamedTuple):
+    """What a query string asks of a question.
+
+    Attributes:
+        narrowing: what of the history.
+        page: of the table, from 1.
+        rows: of one page.
+        compare: whether the period before stands beside.
+    """
+
+    narrowing: Narrowing
+    page: int
+    rows: int
+    compare: bool
+
+    @classmethod
+    def of(cls, query: QueryParams, now: datetime) -> Asked:
+        """Read a query string; a number that is none counts as not given."""
+        return cls(
+            Narrowing.of(query, now),
+            min(_whole(query.get("page"), 1), LAST_PAGE),
+            min(_whole(query.get("rows"), ROWS), MOST_ROWS),
+            query.get("compare") == "1",
+        )
+
+
+class Shown(NamedTuple):
+    """Rows of one page of an answer.
+
+    Attributes:
+        answer: with the rows of this page alone.
+        picture: the rows that the picture is of: those of all pages up to this one.
+        first: number of the first row, from 1.
+        total: rows of all pages.
+        last: the last page.
+        at: when the answer was found.
+    """
+
+    answer: Answer
+    picture: Answer
+    first: int
+    total: int
+    last: int
+    at: datetime
+
+
+def shown(found: Found, asked: Asked) -> Shown:
+    """The page of an answer that is asked for; one beyond the last has no rows."""
+    answer, total = found.answer, len(found.answer.rows) + found.answer.left_out
+    whole = not paged(answer.question)
+    start = 0 if whole else (asked.page - 1) * asked.rows
+    rows = answer.rows if whole else answer.rows[start : start + asked.rows]
+    last = 1 if whole else min(max(1, -(-total // asked.rows)), LAST_PAGE)
+    return Shown(answer._replace(rows=rows, left_out=0), answer, start + 1, total, last, found.at)
+
+
+def paged(question: Question) -> bool:
+    """Whether an answer has pages: whole days, the latest, have none."""
+    return question.plot is None or question.plot.kind != "columns"
+
+
+def beside(answer: Answer, before: Answer) -> Answer:
+    """An answer with the values of the period before, by its labels; `before` is empty where there was none."""
+    plot = answer.question.plot
+    if plot is None or plot.kind not in {"bars", "heat"}:
+        return answer
+    known = {_labels(before, row): row[before.columns.index(plot.value)] for row in before.rows}
+    place = answer.columns.index(plot.value) + 1
+    return answer._replace(
+        columns=[*answer.columns[:place], f"{plot.value}_before", *answer.columns[place:]],
+        rows=[(*row[:place], known.get(_labels(answer, row)), *row[place:]) for row in answer.rows],
+    )
+
+
+def _labels(answer: Answer, row: Sequence[Any]) -> tuple[Any, ...]:
+    assert answer.question.plot is not None  # noqa: S101 - of `beside`
+    return tuple(row[answer.columns.index(name)] for name in answer.question.plot.label)
+
+
+def comparable(question: Question) -> bool:
+    """Whether the period before can stand beside an answer."""
+    return question.plot is not None and question.plot.kind in {"bars", "heat"} and question.name not in {"now"}
+
+
+def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
+    """Where values of a table lead: to the page of their tool, key, model or session, with the same filters."""
+
+    def to(column: str, row: dict[str, Any]) -> str:
+        value = row[column]
+        if not isinstance(value, str) or not value or value == "unknown":
+            return ""
+        if column == "session_id":
+            return link(f"/sessions/{segment(value)}")
+        if column == "model" or (column == "name" and row.get("kind") == "model"):
+            return link("/models", narrowing.carried("model"), model=value)
+        key = column in {"tool", "tool_name", "circuit"}
+        key |= column == "name" and row.get("kind") in {"tool", "trust lost", "circuit opened"}
+        key |= column == "subject" and row.get("state") != "stuck" and row.get("topic") != "nudges"
+        return link(f"/tools/{segment(value)}", narrowing.carried("tool", "session")) if key else ""
+
+    return to
+
+
+def csv_of(answer: Answer) -> bytes:
+    """Rows as CSV with a header, one line for each row of the table; a text that a spreadsheet takes for a formula is quoted."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(answer.columns)
+    for row in answer.rows:
+        writer.writerow([_cell(value) for value in row])
+    return out.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    found = plain(value)
+    if isinstance(found, list):
+        found = "; ".join(map(str, found))
+    return f"'{found}" if isinstance(found, str) and found[:1] in {"=", "+", "-", "@", "\t", "\r"} else found
+
+
+def copied_sql(question: Question, rows: int) -> str:
+    """The query as `trustfold sql` takes it."""
+    return question.sql.replace("$limit", str(rows))
 
 
 def history_routes(site: Site) -> Sequence[Route]:
     """Paths of these pages."""
+    archive = site.archive
 
     async def history(request: Request) -> Response:
-        """The questions."""
-        return site.render(request, "history.html")
+        """The questions, and what is recorded."""
+
+        narrowing = Narrowing.of(request.query_params, site.clock())
+        try:
+            overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
+        except TrustfoldError as error:
+            return unanswered(site, request, "History", narrowing, error)
+
+        groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
+        return site.render(
+            request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
+            overview=finding(overview.answer), found_at=overview.at, nothing=not overview.answer.rows[0][0],
+        )  # fmt: skip
 
     async def question(request: Request) -> Response:
         """One question and its answer."""
-        return site.render(request, "question.html")
+
+        name, _, kind = request.path_params["question"].partition(".")
+        if name not in BY_NAME or kind not in {"", "csv", "json"}:
+            known = ", ".join(BY_NAME)
+            return site.render(
+                request, "message.html", status=404, title="There is no such question",
+                text=f"History has no question {name!r}. There are: {known}.", back="/history",
+            )  # fmt: skip
+        asked = Asked.of(request.query_params, site.clock())
+        one = BY_NAME[name]
+        limit = asked.page * asked.rows if paged(one) else 400
+        try:
+            found = await archive.ask(one, asked.narrowing.filters, limit)
+            before = asked.narrowing.before if asked.compare and comparable(one) else None
+            if before is not None:
+                earlier = await archive.ask(one, before, MOST_ROWS)
+                found = found._replace(answer=beside(found.answer, earlier.answer))
+            timeline = one.plot is not None and one.plot.kind == "timeline"
+            window = await window_of(archive, asked.narrowing) if timeline and not kind else None
+        except TrustfoldError as error:
+            return unanswered(site, request, one.title, asked.narrowing, error)
+        part = shown(found, asked)
+        if kind:
+            return _file(name, kind, part.answer)
+        return _page_of(site, request, asked, part, window)
 
     return [Route("/history", history), Route("/history/{question}", question)]
+
+
+def unanswered(
+    site: Site, request: Request, title: str, narrowing: Narrowing, error: TrustfoldError, **known: Any
+) -> Response:
+    """A page that says why the history gives no answer, and what to do."""
+    recorded = not isinstance(error, Unanswered) or error.recorded
+    return site.render(
+        request, "unanswered.html", status=503 if recorded else 200, title=title, narrowing=narrowing, presets=PRESETS,
+        names=NAMES, recorded=recorded, why=str(error), **known,
+    )  # fmt: skip
+
+
+def _file(name: str, kind: str, answer: Answer) -> Response:
+    if kind == "csv":
+        body, media_type = csv_of(answer), "text/csv"
+    else:
+        rows = [{key: plain(value) for key, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
+        body, media_type = orjson.dumps(rows, option=orjson.OPT_INDENT_2), "application/json"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"', "Cache-Control": "no-store"}
+    return Response(body, media_type=media_type, headers=headers)
+
+
+async def window_of(archive: Archive, narrowing: Narrowing) -> Window | None:
+    """The time that an axis shows: from the beginning to the last known instant; None where nothing is recorded.
+
+    Raises:
+        Unanswered: as `Archive.ask`.
+    """
+    ((begin, end),) = (await archive.ask(_WINDOW, narrowing.filters)).answer.rows
+    return Window(begin, end) if begin is not None and end is not None and begin < end else None
+
+
+def cell_link(narrowing: Narrowing) -> Callable[[dict[str, Any]], str]:
+    """Where a cell of the heat map leads: to the failures of that model with that tool."""
+    carried = narrowing.carried("tool", "model")
+    return lambda row: link("/history/signatures", carried, tool=row["tool"], model=row["model"])
+
+
+def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, rows: str = "") -> Markup:
+    """Picture of an answer with its finding; empty where nothing can be drawn."""
+    timeline = answer.question.plot is not None and answer.question.plot.kind == "timeline"
+    drawn = picture(answer, window if timeline else None, cell_link(narrowing))
+    if not drawn.svg:
+        return Markup()
+    return Markup(figure(drawn, answer.question.title, finding(answer), rows))  # noqa: S704 - all parts are escaped
+
+
+def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Window | None) -> Response:
+    one, narrowing = part.answer.question, asked.narrowing
+    rows = table(part.answer.columns, part.answer.rows, linked(narrowing), one.title)
+    return site.render(
+        request, "question.html", question=one, narrowing=narrowing, presets=PRESETS, names=NAMES, asked=asked, part=part,
+        finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window),
+        table=Markup(rows),  # noqa: S704 - all parts are escaped
+        sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
+    )  # fmt: skip
+
+
+def _whole(text: str | None, default: int) -> int:
+    return max(1, int(text)) if text and text.isdecimal() and len(text) < 7 else default

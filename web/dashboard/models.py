@@ -1,21 +1,164 @@
-"""The Models page: how models compare."""
+"""The Models page: how models compare; few calls are no claim."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .render import Site
+from ...history.findings import ratio
+from ...history.page import table
+from ...history.pictures import objects
+from ...history.plots import FEW, share_text
+from ...history.questions import BY_NAME, Answer, Question
+from ...projections.tool.wilson import wilson_bounds
+from ...history.shares import Z_95
+from ...schemas.errors import TrustfoldError
+from .history import linked, shown_figure, unanswered
+from .narrowing import NAMES, PRESETS, Narrowing
+from .render import Site, link
+
+SORTS = ("calls", "failures", "stuck", "patterns", "nudges", "model")
+MOST_MODELS = 200
+
+_MODELS = Question(
+    "every-model",
+    "How does every model do?",
+    """WITH calls AS (
+        SELECT coalesce(model, 'unknown') AS model, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+               count(*) FILTER (verdict <> 'neutral') AS judged, count(DISTINCT session_id) AS sessions,
+               count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making
+        FROM tool_calls GROUP BY 1
+    ), stuck AS (
+        SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, fingerprint, cleared_by)) AS patterns
+        FROM patterns GROUP BY 1
+    ), told AS (
+        SELECT coalesce(p.model, 'unknown') AS model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
+        FROM nudges n JOIN patterns p ON n.pattern_id = p.id WHERE n.delivered GROUP BY 1
+    )
+    SELECT model, coalesce(calls, 0) AS calls, coalesce(failures, 0) AS failures, coalesce(judged, 0) AS judged, coalesce(own_making, 0) AS own_making,
+           greatest(coalesce(sessions, 0), coalesce(stuck, 0)) AS sessions, coalesce(stuck, 0) AS stuck, coalesce(patterns, 0) AS patterns,
+           1000 * coalesce(patterns, 0) / nullif(calls, 0) AS per_thousand, coalesce(effective, 0) AS effective,
+           coalesce(nudges_judged, 0) AS nudges_judged
+    FROM calls FULL JOIN stuck USING (model) LEFT JOIN told USING (model) ORDER BY calls DESC, model LIMIT $limit""",
+)
+
+
+class Measured(NamedTuple):
+    """A share with its counts and its interval.
+
+    Attributes:
+        text: in words: `40 % (4/10)`, `3/4`, or empty where nothing was measured.
+        interval: in words; empty where there is too little for a claim.
+        value: None where there is too little for a claim.
+        url: what stands behind it.
+    """
+
+    text: str
+    interval: str
+    value: float | None
+    url: str
+
+
+class ModelLine(NamedTuple):
+    """A model.
+
+    Attributes:
+        failed: calls that failed.
+        own: failures that the model caused by what it sent, of its failures.
+        stuck: sessions that were stuck.
+        per_thousand: patterns per 1,000 calls; None below the minimum of calls.
+        patterns: how many those are.
+        nudged: nudges that helped.
+    """
+
+    model: str
+    url: str
+    calls: int
+    sessions: int
+    failed: Measured
+    own: Measured
+    stuck: Measured
+    per_thousand: float | None
+    patterns: int
+    patterns_url: str
+    nudged: Measured
+
+
+def measured(hits: int, trials: int, url: str) -> Measured:
+    """A share; below `FEW` trials only its counts."""
+    if trials < FEW:
+        return Measured(f"{hits}/{trials}" if trials else "", "", None, url)
+    low, high = wilson_bounds(hits, trials, Z_95)
+    return Measured(ratio(hits, trials), f"{share_text(low)} to {share_text(high)}", hits / trials, url)
+
+
+def model_lines(answer: Answer, narrowing: Narrowing, sort: str) -> list[ModelLine]:
+    """Models, sorted; what is no claim comes last."""
+    every = [_line(row, narrowing) for row in objects(answer)]
+    return sorted(every, key=lambda one: (*_ORDER[sort](one), one.model))
+
+
+def _line(row: Mapping[str, Any], narrowing: Narrowing) -> ModelLine:
+    def to(question: str) -> str:
+        return link(f"/history/{question}", narrowing.carried("model"), model=row["model"])
+
+    return ModelLine(
+        row["model"],
+        link("/models", narrowing.carried("model"), model=row["model"]),
+        row["calls"],
+        row["sessions"],
+        measured(row["failures"], row["judged"], to("signatures")),
+        measured(row["own_making"], row["failures"], to("models")),
+        measured(row["stuck"], row["sessions"], to("sessions")),
+        row["per_thousand"] if row["calls"] >= FEW else None,
+        row["patterns"],
+        to("patterns"),
+        measured(row["effective"], row["nudges_judged"], to("nudges")),
+    )
+
+
+def _last(value: float | None) -> tuple[bool, float]:
+    return value is None, -(value or 0)
+
+
+_ORDER: dict[str, Any] = {
+    "calls": lambda one: (-one.calls,),
+    "failures": lambda one: _last(one.failed.value),
+    "stuck": lambda one: _last(one.stuck.value),
+    "patterns": lambda one: _last(one.per_thousand),
+    "nudges": lambda one: _last(one.nudged.value),
+    "model": lambda _one: (),
+}
 
 
 def model_routes(site: Site) -> Sequence[Route]:
     """Paths of these pages."""
+    archive = site.archive
 
     async def models(request: Request) -> Response:
         """All models."""
-        return site.render(request, "models.html")
+        narrowing = Narrowing.of(request.query_params, site.clock())
+        sort = request.query_params.get("sort", "")
+        sort = sort if sort in SORTS else SORTS[0]
+        try:
+            every, cells, stuck, nudges = await asyncio.gather(
+                archive.ask(_MODELS, narrowing.filters, MOST_MODELS),
+                *(archive.ask(BY_NAME[name], narrowing.filters, 400) for name in ("models", "patterns", "nudges")),
+            )
+        except TrustfoldError as error:
+            return unanswered(site, request, "Models", narrowing, error)
+        pictures = [
+            (one.answer.question, shown_figure(one.answer, narrowing, None, table(one.answer.columns, one.answer.rows, linked(narrowing), one.answer.question.title)))
+            for one in (cells, stuck, nudges)
+        ]  # fmt: skip
+        return site.render(
+            request, "models.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=model_lines(every.answer, narrowing, sort),
+            cut=every.answer.left_out, sort=sort, sorts=SORTS, pictures=pictures, few=FEW, found_at=every.at,
+        )  # fmt: skip
 
     return [Route("/models", models)]

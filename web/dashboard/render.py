@@ -22,9 +22,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...history.page import style
 from ...schemas.decision_words import counted, plain
 from ...schemas.visible import visible
 from ...streams.embedded.sign_in import Role, SignIns, cookie_name
+from .archive import Archive
 from .live import Hub
 from .order_words import ORDERS
 from .source import Source
@@ -77,12 +79,14 @@ class Site:
         hub: tells open pages what has changed.
         sign_ins: cookies and form tokens.
         clock: the time now, UTC.
+        archive: answers out of the recorded history; closed by whoever made it.
     """
 
     source: Source
     sign_ins: SignIns
     hub: Hub
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    archive: Archive = field(default_factory=Archive)
 
     def render(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
         """An answer out of a template, which gets `context` and what every page gets (`_common`).
@@ -261,6 +265,7 @@ def static_files() -> dict[str, tuple[bytes, str]]:
     """Every static file by name: its content and a digest of it."""
     folder = files(__package__ or "").joinpath("static")
     found = {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(_TYPES))}
+    found["plots.css"] = style("plots").encode()
     return {name: (content, blake2b(content, digest_size=8).hexdigest()) for name, content in found.items()}
 
 

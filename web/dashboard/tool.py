@@ -2,24 +2,406 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .render import Site
+from ...history.filters import EVERYTHING
+from ...history.findings import ratio
+from ...history.page import figure, table
+from ...history.pictures import objects
+from ...history.plots import FEW, Rate, Window, rates, share_text
+from ...history.questions import Answer, Plot, Question
+from ...history.shares import Share
+from ...projections.calls.keys import tool_of_key
+from ...schemas.errors import TrustfoldError
+from .archive import Archive
+from .board import Board
+from .history import linked, shown_figure, unanswered, window_of
+from .narrowing import NAMES, PRESETS, Narrowing, bucket_of
+from .now import FeedLine, Row, feed_line, row_of
+from .ranking import RANK, TROUBLE
+from .render import Site, link, segment
+
+PAGE_ROWS = 50
+MOST_TOOLS = 2_000
+SHOWN = 15
+"""Rows of a table of this page; its question has them all."""
+
+SORTS = ("worst", "calls", "rate", "p95")
+
+_JUDGED = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+       count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS rate,
+       wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
+_QUANTILES = "approx_quantile(duration_ms, 0.5) AS p50_ms, approx_quantile(duration_ms, 0.95) AS p95_ms"
+
+_TOOLS = Question(
+    "every-tool",
+    "How does every tool do?",
+    f"SELECT tool_name AS tool, {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id) AS sessions, max(time) AS last_call "  # noqa: S608 - no values
+    "FROM tool_calls GROUP BY tool_name UNION ALL "
+    f"SELECT 'service:' || service, {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id), max(time) "
+    "FROM tool_calls WHERE service IS NOT NULL GROUP BY service ORDER BY calls DESC, tool LIMIT $limit",
+)
+
+
+class ToolLine(NamedTuple):
+    """A tool or service of the list.
+
+    Attributes:
+        word: of the worst state of its keys now, as `ranking.WORDS`; empty where nothing is known.
+        name: tool, or `service:` and its name.
+        url: its page.
+        keys: how many of its keys are away from their default now.
+        row: numbers of the history, by columns of the query; empty where nothing is recorded.
+        rate: failure rate in words, with what it was counted from.
+    """
+
+    word: str
+    name: str
+    url: str
+    keys: int
+    row: Mapping[str, Any]
+    rate: str
+
+
+def tool_lines(answer: Answer | None, board: Board, narrowing: Narrowing, sort: str, text: str, now: datetime) -> list[ToolLine]:
+    """Tools and services with their worst state now and their numbers; a tool that has but a state is there, too."""
+    now_ms = round(now.timestamp() * 1000)
+    ranking = board.ranking(now_ms)
+    worst: dict[str, str] = {}
+    keys: dict[str, int] = {}
+    wanted = narrowing.named["workspace"]
+    for place in ranking.ranked(now_ms):
+        if not place.key.startswith("stuck:") and (not wanted or place.workspace in wanted):
+            worst.setdefault(place.tool, place.word)
+            keys[place.tool] = keys.get(place.tool, 0) + 1
+    known = {row["tool"]: row for row in objects(answer)} if answer else {}
+    tools = narrowing.named["tool"]
+    every = [
+        ToolLine(
+            worst.get(name, "ok" if name in known else ""),
+            name,
+            link(f"/tools/{segment(name)}", narrowing.carried("tool")),
+            keys.get(name, 0),
+            known.get(name, {}),
+            rate_words(known[name]) if name in known else "",
+        )
+        for name in {**known, **worst}
+        if text.lower() in name.lower() and (not tools or name in tools)
+    ]
+    return sorted(every, key=lambda one: (*_ORDER[sort](one), one.name))
+
+
+_ORDER: dict[str, Any] = {
+    "worst": lambda one: (RANK[one.word] if one.word in TROUBLE else 99, -(one.row.get("rate_low") or 0)),
+    "calls": lambda one: (-(one.row.get("calls") or 0),),
+    "rate": lambda one: (-(one.row.get("rate") or 0), -(one.row.get("judged") or 0)),
+    "p95": lambda one: (-(one.row.get("p95_ms") or 0),),
+}
+
+
+def rate_words(row: Mapping[str, Any]) -> str:
+    """A failure rate with its counts and its interval; few calls are no claim."""
+    judged = row["judged"]
+    if judged < FEW:
+        return f"{row['failures']}/{judged}: too few"
+    return f"{ratio(row['failures'], judged)}, {share_text(row['rate_low'])} to {share_text(row['rate_high'])}"
+
+
+class Subject(NamedTuple):
+    """What the page of a key is about.
+
+    Attributes:
+        key: tool, `service:NAME`, or a trust key.
+        name: as the history names it.
+        calls: condition in SQL for its calls; `$name` is the name.
+        states: the same for its states.
+    """
+
+    key: str
+    name: str
+    calls: str
+    states: str
+
+    @classmethod
+    def of(cls, key: str) -> Subject:
+        """The subject of a key; `tool:bash` is the tool `bash`."""
+        if key.startswith("service:"):
+            own = "(subject = 'service:' || $name OR service_of(subject) = $name)"
+            return cls(key, key.removeprefix("service:"), "service = $name", own)
+        if "|" in key:
+            return cls(key, key, "failure_key = $name", "(subject = $name OR subject = 'tool:' || tool_of($name))")
+        name = key.removeprefix("tool:")
+        return cls(name, name, "tool_name = $name", "tool_of(subject) = $name")
+
+    def numbers(self) -> Question:
+        """Its four numbers."""
+        return Question(
+            "numbers",
+            "How does it do?",
+            f"SELECT {_JUDGED}, {_QUANTILES}, count(DISTINCT session_id) AS sessions, min(time) AS first_call, "  # noqa: S608 - no values
+            f"max(time) AS last_call FROM tool_calls WHERE {self.calls} LIMIT $limit",
+        )
+
+    def over_time(self) -> Question:
+        """Its failures and latency over time."""
+        return Question(
+            "over-time",
+            "How often did it fail, and how long did it take?",
+            f"SELECT time_bucket($step_ms * INTERVAL 1 MILLISECOND, time) AS began, {_JUDGED}, {_QUANTILES} "  # noqa: S608 - no values
+            f"FROM tool_calls WHERE {self.calls} GROUP BY 1 ORDER BY 1 LIMIT $limit",
+        )
+
+    def failures(self) -> Question:
+        """Its failures by signature."""
+        return Question(
+            "failures-of",
+            "What are its failures?",
+            "SELECT signature, mode(severity) AS severity, count(*) AS failures, count(DISTINCT session_id) AS sessions, "  # noqa: S608 - no values
+            "min(time) AS first_seen, max(time) AS last_seen, arg_max(session_id, time) AS session_id, arg_max(id, time) AS event, "
+            "any_value(error_type) AS error_type, any_value(http_status) AS http_status, "
+            "histogram(time_bucket($step_ms * INTERVAL 1 MILLISECOND, time)) AS trend "
+            f"FROM failures WHERE expected IS NOT TRUE AND {self.calls} GROUP BY signature ORDER BY failures DESC, signature LIMIT $limit",
+        )
+
+    def spans(self) -> Question:
+        """States of its keys and circuits."""
+        return Question(
+            "states-of",
+            "In which state was it?",
+            "SELECT subject, workspace, state, began, ended, machine FROM state_spans "  # noqa: S608 - no values
+            f"WHERE {self.states} ORDER BY worst, changes DESC, subject, workspace, began, ended LIMIT $limit",
+            Plot("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
+        )
+
+    def by(self, column: str, title: str) -> Question:
+        """Its calls by another column."""
+        return Question(
+            f"by-{column}",
+            title,
+            f"SELECT coalesce({column}, 'unknown') AS {column}, {_JUDGED}, max(time) AS last_call FROM tool_calls "  # noqa: S608 - no values
+            f"WHERE {self.calls} GROUP BY 1 ORDER BY failures DESC, calls DESC, 1 LIMIT $limit",
+            Plot("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
+        )
+
+
+class Signature(NamedTuple):
+    """A failure of a tool, the same across sessions.
+
+    Attributes:
+        state: `new` (first seen within the last tenth of the time), or empty.
+        trend: points of a small picture, x from 0 to 100, y from 0 (most) to 24.
+        most: failures of the worst step of the trend.
+        url: page of the last session with it, at that event.
+    """
+
+    name: str
+    severity: str
+    failures: int
+    sessions: int
+    first_seen: datetime
+    last_seen: datetime
+    kind: str
+    state: str
+    trend: tuple[tuple[float, float], ...]
+    most: int
+    url: str
+
+
+def signatures(answer: Answer, window: Window | None, step: timedelta) -> list[Signature]:
+    """Failures by signature with their trend over the shown time."""
+    found = []
+    for row in objects(answer):
+        counts: Mapping[datetime, int] = row["trend"] or {}
+        most = max(counts.values(), default=0)
+        trend: tuple[tuple[float, float], ...] = ()
+        if window is not None and most:
+            steps = int((window.end - window.begin) / step) + 1
+            first = min(counts)
+            first -= int((first - window.begin) / step) * step
+            values = [counts.get(first + number * step, 0) for number in range(steps + 1)]
+            trend = tuple((100 * place / steps, 23 - 21 * value / most) for place, value in enumerate(values))
+        new = window is not None and row["first_seen"] > window.end - (window.end - window.begin) / 10
+        error = " ".join(str(one) for one in (row["error_type"], row["http_status"]) if one)
+        found.append(
+            Signature(
+                row["signature"] or "without a message", row["severity"] or "", row["failures"], row["sessions"], row["first_seen"],
+                row["last_seen"], error, "new" if new else "", trend, most,
+                f"/sessions/{segment(row['session_id'])}#e-{segment(row['event'] or '')}",
+            )
+        )  # fmt: skip
+    return found
+
+
+class Four(NamedTuple):
+    """One of the four numbers of a tool: value, name, meaning, and how it was before."""
+
+    value: str
+    name: str
+    means: str
+    before: str = ""
+    verdict: str = ""
+
+
+def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[Four]:
+    """Calls, failure rate, failures, latency."""
+    share = Share(now["failures"], now["judged"], *((before["failures"], before["judged"]) if before else (0, 0)))
+    was = [f"before: {before['calls']:,}", f"before: {ratio(before['failures'], before['judged'])}"] if before else ["", ""]
+    if before and share.change is None:
+        was[1] += "; too few to compare"
+    latency = [(f"{row['p50_ms']:,.0f} ms" if row["p50_ms"] is not None else "–") if row else "" for row in (now, before)]
+    tail = f"half of the calls; 95 % within {now['p95_ms']:,.0f} ms" if now["p95_ms"] is not None else "not measured"
+    return [
+        Four(f"{now['calls']:,}", "calls", f"in {now['sessions']:,} sessions", was[0]),
+        Four(share_text(now["rate"]) if now["rate"] is not None else "–", "failure rate", rate_words(now), was[1], share.verdict()),
+        Four(f"{now['failures']:,}", "failures", "refused, cancelled and expected ones are none", f"before: {before['failures']:,}" if before else ""),
+        Four(latency[0], "latency", tail, f"before: {latency[1]}" if before else ""),
+    ]  # fmt: skip
+
+
+def states_of(board: Board, key: str, now: datetime) -> list[Row]:
+    """What is known of a key now, of its tool where it is one: the worst first."""
+    now_ms = round(now.timestamp() * 1000)
+    ranking = board.ranking(now_ms)
+    own = [
+        place for place in ranking.ranked(now_ms)
+        if not place.key.startswith("stuck:")
+        and (str(ranking.record(place.key)["key"]) == key or ("|" not in key and place.tool == key))
+    ]  # fmt: skip
+    return [row_of(place, ranking.record(place.key), board, now) for place in own[:PAGE_ROWS]]
+
+
+def decided_of(board: Board, key: str) -> list[FeedLine]:
+    """Latest decisions about a key or its tool, as long as they are remembered."""
+    found = []
+    for one in board.feed(200):
+        about = str(one.get("key") or one.get("breaker_key") or one.get("failure_key") or "")
+        if about and (about == key or ("|" not in key and tool_of_key(about.removeprefix("tool:")) == key)):
+            found.append(feed_line(one))
+    return found[:SHOWN]
 
 
 def tool_routes(site: Site) -> Sequence[Route]:
     """Paths of these pages."""
+    archive = site.archive
 
     async def tools(request: Request) -> Response:
         """Every tool and service by health."""
-        return site.render(request, "tools.html")
+        now, query = site.clock(), request.query_params
+        narrowing, text = Narrowing.of(query, now), query.get("q", "").strip()
+        sort = query.get("sort", "") if query.get("sort") in SORTS else SORTS[0]
+        page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 7 else 1
+        answer, why = None, ""
+        try:
+            answer = (await archive.ask(_TOOLS, narrowing.filters, MOST_TOOLS)).answer
+        except TrustfoldError as error:
+            why = str(error)
+        lines = tool_lines(answer, site.source.board, narrowing, sort, text, now)
+        last = max(1, -(-len(lines) // PAGE_ROWS))
+        page = min(max(page, 1), last)
+        return site.render(
+            request, "tools.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=lines[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
+            total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why, cut=answer.left_out if answer else 0,
+        )  # fmt: skip
 
     async def tool(request: Request) -> Response:
         """One tool, service or key."""
-        return site.render(request, "tool.html")
+        now = site.clock()
+        narrowing = Narrowing.of(request.query_params, now)
+        subject = Subject.of(request.path_params["key"])
+        states, decided = (find(site.source.board, subject.key, *more) for find, *more in ((states_of, now), (decided_of,)))
+        known = {"subject": subject, "states": states, "decided": decided}
+        try:
+            numbers = await _numbers(archive, subject, narrowing)
+            if not numbers[0]["calls"] and not states and not await _ever(archive, subject):
+                return _unknown(site, request, subject.key)
+            parts = await _parts(archive, subject, narrowing)
+        except TrustfoldError as error:
+            if not states and not decided and not getattr(error, "recorded", True):
+                return _unknown(site, request, subject.key)
+            return unanswered(site, request, subject.key, narrowing, error, **known)
+        return site.render(
+            request, "tool.html", narrowing=narrowing, presets=PRESETS, names=NAMES, four=four_numbers(*numbers),
+            numbers=numbers[0], **known, **parts,
+        )  # fmt: skip
 
     return [Route("/tools", tools), Route("/tools/{key:path}", tool)]
+
+
+async def _numbers(archive: Archive, subject: Subject, narrowing: Narrowing) -> list[Any]:
+    """Numbers of the period, and of the one before where there is one with calls."""
+    question = subject.numbers()
+    found = await archive.ask(question, narrowing.filters, name=subject.name)
+    before = None
+    if narrowing.before is not None:
+        (before,) = objects((await archive.ask(question, narrowing.before, name=subject.name)).answer)
+    (now,) = objects(found.answer)
+    return [now, before if before and before["calls"] else None]
+
+
+async def _ever(archive: Archive, subject: Subject) -> bool:
+    """Whether the history knows of any call or state of it."""
+    asked = [archive.ask(question, EVERYTHING, 1, name=subject.name) for question in (subject.numbers(), subject.spans())]
+    numbers, spans = await asyncio.gather(*asked)
+    return bool(numbers.answer.rows[0][0] or spans.answer.rows)
+
+
+async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> dict[str, Any]:
+    """Pictures and tables of the page."""
+    window = await window_of(archive, narrowing)
+    step = bucket_of(window.end - window.begin if window else narrowing.length)
+    step_ms = int(step.total_seconds() * 1000)
+    filters, name = narrowing.filters, subject.name
+    over, failed, spans, models, agents, sessions = await asyncio.gather(
+        archive.ask(subject.over_time(), filters, 1000, name=name, step_ms=step_ms),
+        archive.ask(subject.failures(), filters, SHOWN, name=name, step_ms=step_ms),
+        archive.ask(subject.spans(), filters, 2000, name=name),
+        archive.ask(subject.by("model", "Which models does it fail?"), filters, SHOWN, name=name),
+        archive.ask(subject.by("agent_id", "Which agents does it fail?"), filters, SHOWN, name=name),
+        archive.ask(subject.by("session_id", "Which sessions does it fail?"), filters, SHOWN, name=name),
+    )
+    points = [Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"]) for row in objects(over.answer)]
+    worst = max((point for point in points if point.calls), key=lambda point: point.failures, default=None)
+    caption = (
+        f"Most failures in the {_span(step)} from {worst.at:%Y-%m-%d %H:%M} UTC: {ratio(worst.failures, worst.calls)}."
+        if worst and worst.failures
+        else "No call failed."
+    )
+    columns = ["began", "calls", "failures", "rate", "rate_low", "rate_high", "p50_ms", "p95_ms"]
+    rows = [[row[column] for column in columns] for row in objects(over.answer)]
+    return {
+        "rate_figure": Markup(  # noqa: S704 - all parts are escaped
+            figure(rates(points, step, window), "Failure rate over time", caption, table(columns, rows, title="Failures and latency over time"))
+        ),
+        "state_figure": shown_figure(
+            spans.answer, narrowing, window, table(spans.answer.columns, spans.answer.rows, linked(narrowing), "States")
+        ),
+        "signatures": signatures(failed.answer, window, step),
+        "signatures_left": failed.answer.left_out,
+        "step": _span(step),
+        "by": [
+            (one.answer.question.title, shown_figure(one.answer, narrowing, None, table(one.answer.columns, one.answer.rows, linked(narrowing), one.answer.question.title)), one.answer.left_out)
+            for one in (models, agents, sessions)
+            if one is not agents or any(row[0] != "unknown" for row in one.answer.rows)
+        ],
+        "found_at": over.at,
+    }  # fmt: skip
+
+
+def _span(step: timedelta) -> str:
+    hours, minutes = step // timedelta(hours=1), step // timedelta(minutes=1)
+    return f"{step.days} d" if step.days else f"{hours} h" if hours else f"{minutes} min"
+
+
+def _unknown(site: Site, request: Request, key: str) -> Response:
+    return site.render(
+        request, "message.html", status=404, title="Nothing is known of this key",
+        text=f"No call, state or decision of {key} is kept here. Names are as agents write them, upper and lower case included.", back="/tools",
+    )  # fmt: skip
