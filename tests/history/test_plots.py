@@ -124,14 +124,18 @@ def test_a_cell_of_a_heat_map_says_how_many_calls_it_is_of() -> None:
     drawn = heat(cells)
     assert [fill for *_, fill in rectangles(drawn)] == ["var(--zero)", "var(--sev-5)", "none", "", "", "none"]
     assert drawn.svg.count("never called") == 2
-    assert all(text in drawn.svg for text in ("0/40", "12/40", "2/2", "too few for a claim", 'href="/models?x=1&amp;y=2"'))
+    assert all(
+        text in drawn.svg for text in ("0/40", "12/40", "2/2", "too few for a claim", 'href="/models?x=1&amp;y=2"')
+    )
     assert str(FEW) in drawn.notes[0]
 
 
 def test_what_is_not_in_a_plot_is_said() -> None:
     """Rows and columns beyond those drawn."""
     many = ROWS + 3
-    assert bars([Bar(f"t{number}", number) for number in range(many)], "calls").notes == ("3 more rows are not in the plot.",)
+    assert bars([Bar(f"t{number}", number) for number in range(many)], "calls").notes == (
+        "3 more rows are not in the plot.",
+    )
     cells = [Cell(f"t{number}", f"m{column}", 0.5, 10, 20) for number in range(many) for column in range(COLUMNS + 2)]
     assert heat(cells).notes[1:] == ("3 more rows are not in the plot.", "2 more columns are not in the plot.")
     lasting = [Span(f"k{number}", DAY, DAY + HOUR, "open") for number in range(many)]

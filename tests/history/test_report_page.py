@@ -77,7 +77,9 @@ def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(liv
             key = machine, one.get("workspace_id") or "default", one.get("breaker_key") or one["key"]
             changes.setdefault(key, []).append((naive(one["time"]), one["from"], one["to"]))
     with connect(lived.root, threads=2, filters=filters) as connection:
-        spans = connection.execute("SELECT machine, workspace, subject, state, began, ended FROM state_spans").fetchall()
+        spans = connection.execute(
+            "SELECT machine, workspace, subject, state, began, ended FROM state_spans"
+        ).fetchall()
         window = window_of(connection)
     assert window is not None
     assert {row[:3] for row in spans} == changes.keys()
@@ -89,7 +91,9 @@ def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(liv
             moment = window.begin + number * step
             before = [to for time, _, to in steps if time <= moment]
             expected = before[-1] if before else steps[0][1]
-            assert [state for state, began, ended in own if began <= moment and (ended is None or moment < ended)] == [expected]
+            assert [state for state, began, ended in own if began <= moment and (ended is None or moment < ended)] == [
+                expected
+            ]
 
 
 def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
@@ -198,8 +202,12 @@ def test_the_page_is_ordered_linked_and_needs_nothing(answers: dict[str, Answer]
     begin = datetime(2026, 1, 5)  # noqa: DTZ001
     period = Period(begin, begin + timedelta(days=1), begin + timedelta(days=2))
     told = numbers({"failures": Share(9, 20, 1, 20)}, 1, comparable=True)
-    text = report_page(Report("T", period, None, "tool <b>", MADE, told, look_here_first(answers), list(answers.values())))
-    places = [text.index(part) for part in ('class="numbers"', "Look here first", 'id="now"', 'id="failures"', 'id="recent"')]
+    text = report_page(
+        Report("T", period, None, "tool <b>", MADE, told, look_here_first(answers), list(answers.values()))
+    )
+    places = [
+        text.index(part) for part in ('class="numbers"', "Look here first", 'id="now"', 'id="failures"', 'id="recent"')
+    ]
     assert places == sorted(places)
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(re.findall(r'id="([^"]+)"', text))
     assert "▲ worse" in text

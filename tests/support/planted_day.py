@@ -1,19 +1,23 @@
 """A fortnight of two teams' agents that ends now, with something on every page: for the browser and for pictures.
 
-Work of a week ago and of the last two days, in which `deploy` has become worse; then the chapters of `trustfold demo`,
-an agent that runs the same command again and again, and names that are markup.
+Two days of work, and deploys that fail more often than those of a week ago; then the chapters of `trustfold demo`, an
+agent that runs the same command again and again, and names that are markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from heapq import merge
 from importlib.resources import files
 from operator import itemgetter
+from pathlib import Path
 from random import Random
 
 import orjson
+from command_line import Up, up
+from recorded import record
 from story import START, Story
 from two_days import MODELS, two_days
 
@@ -29,9 +33,8 @@ Record = tuple[str, bytes]
 def planted_day(now: datetime) -> list[Record]:
     """Topic and value of every record, in the order of their times; the same at every call, but for the times."""
     parts = [
-        _moved(two_days(6), ends=now - timedelta(days=7)),
         _moved(_deploys(0.05, 1 << 40), ends=now - timedelta(days=7)),
-        _moved(two_days(5), ends=now - timedelta(minutes=15), ids="later-"),
+        _moved(two_days(), ends=now - timedelta(minutes=15)),
         _moved(_deploys(0.45, 2 << 40), ends=now - timedelta(minutes=20)),
         _moved(_demo(), ends=now - timedelta(seconds=100)),
         _moved(_stuck(), ends=now - timedelta(seconds=30)),
@@ -42,16 +45,23 @@ def planted_day(now: datetime) -> list[Record]:
     return [(topic, value) for _, _, topic, value in merge(*timed, key=itemgetter(0, 1))]
 
 
-def _moved(records: Iterable[Record], *, ends: datetime, ids: str = "") -> list[Record]:
+@contextmanager
+def serving_a_planted_day(folder: Path, now: datetime) -> Iterator[Up]:
+    """A `trustfold up` that has folded it, over a history of the same."""
+    records = planted_day(now)
+    record(folder / "history", records, live=True)
+    with up("--history", folder / "history", cwd=folder) as running:
+        assert running.post("/v1/events", b"\n".join(value for _, value in records))["dead_letters"] == 0
+        yield running
+
+
+def _moved(records: Iterable[Record], *, ends: datetime) -> list[Record]:
     """Records whose last one happens at a time, the others as far in front of it as they are."""
     read = [(topic, orjson.loads(value)) for topic, value in records]
     further = ends - max(datetime.fromisoformat(one["time"]) for _, one in read)
     for _, one in read:
         at = datetime.fromisoformat(one["time"]) + further
         one["time"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        one["id"] = ids + one["id"]
-        if ids and "session_id" in one:
-            one["session_id"] = ids + one["session_id"]
     return [(topic, orjson.dumps(one)) for topic, one in read]
 
 

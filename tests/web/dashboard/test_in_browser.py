@@ -12,8 +12,9 @@ import pytest
 from browser_kit import Visitor, barriers, browsing, focused, picture, too_wide, visit
 from command_line import Up, up
 from dashboard_kit import failures
-from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, planted_day
+from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, serving_a_planted_day
 from playwright.sync_api import Browser, Page, expect
+from scenes import MAX_BYTES, SCENES, Scene, shoot
 
 PAGES = {
     "now": "/",
@@ -25,8 +26,9 @@ PAGES = {
     "decision": "/decisions/{decision}",
     "tools": "/tools",
     "tool": "/tools/http_request?workspace=team-1",
-    "models": "/models",
+    "models": "/models?since=14d",
     "history": "/history",
+    "question": "/history/tools?since=14d",
     "sign-in": "/sign-in",
 }
 
@@ -47,9 +49,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A server that has seen a fortnight of work."""
-    with up(cwd=tmp_path_factory.mktemp("served")) as running:
-        records = planted_day(datetime.now(UTC))
-        assert running.post("/v1/events", b"\n".join(value for _, value in records))["dead_letters"] == 0
+    with serving_a_planted_day(tmp_path_factory.mktemp("served"), datetime.now(UTC)) as running:
         yield running
 
 
@@ -281,3 +281,14 @@ def test_planted_markup_stays_text(browser: Browser, server: Up, path: str) -> N
         assert page.evaluate("window.planted") is None
         assert page.locator("#main img").count() == 0
         assert "\u202e" not in page.content()
+
+
+# --- the documents' pictures -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=[scene.name for scene in SCENES])
+def test_the_pictures_of_the_documents_can_be_taken_again(
+    browser: Browser, server: Up, scene: Scene, tmp_path: Path
+) -> None:
+    """The page is there over the same data, and shows what the picture is for."""
+    assert shoot(browser, server.url, scene, tmp_path).stat().st_size <= MAX_BYTES
