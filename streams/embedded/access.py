@@ -3,8 +3,8 @@
 Without a token it is for this machine only: the address a browser asked for must be this machine's (a foreign name
 that points here is an attack), and a page of another site may not send anything. Orders (resets, settings, rules,
 republishing) take the operator's token, which is another one than the publishers'; without tokens they are refused
-unless the server was started to take them: an agent with a shell must not be able to acquit itself. See
-docs/operating.md, Roles.
+unless the server was started to take them: an agent with a shell must not be able to acquit itself. A browser signs in
+once (`sign_in`), and its cookie counts for pages alone. See docs/operating.md, Roles.
 """
 
 from __future__ import annotations

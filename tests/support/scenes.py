@@ -39,7 +39,7 @@ SCENES = (
     Scene("session", f"/sessions/{STUCK_SESSION}", "#timeline [data-row]", theme="dark"),
     Scene("tool", f"/tools/{WORSE_TOOL}?since=14d", "#over-time"),
     Scene("models", "/models?since=14d", "figure"),
-    Scene("question", "/history/compare?since=7d", "main table"),
+    Scene("question", "/history/worse?since=7d", "main table"),
 )
 
 

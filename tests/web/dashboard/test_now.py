@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from dashboard_kit import dashboard, failures
 from hypothesis import given
 from hypothesis import strategies as st
@@ -197,8 +196,8 @@ def test_a_page_of_ten_thousand_keys_is_small_and_quick(tmp_path: Path) -> None:
     assert took < 30, "it is slow by an order of magnitude"
 
 
-@pytest.mark.parametrize("query", ["?page=999999", "?page=x", "?state=%00", "?workspace=%F0%9F%98%80&q=%22%3E"])
-def test_any_query_is_answered(tmp_path: Path, query: str) -> None:
+def test_any_query_is_answered(tmp_path: Path) -> None:
     """What is wrong in it counts as not asked."""
     with dashboard(tmp_path) as client:
-        assert client.get(f"/{query}").status_code == 200
+        for query in ("page=999999", "page=x", "state=%00", "workspace=%F0%9F%98%80&q=%22%3E"):
+            assert client.get(f"/?{query}").status_code == 200

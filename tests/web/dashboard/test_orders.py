@@ -151,13 +151,13 @@ def test_a_pattern_is_called_a_false_alarm(client: TestClient) -> None:
     assert "noted as a false alarm" in answer.text
 
 
-@pytest.mark.parametrize("wrong", [{"order": "destroy"}, {"key": ""}, {"number": "../1"}])
-def test_an_order_that_cannot_be_read_is_refused(client: TestClient, wrong: dict[str, str]) -> None:
+def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
     """In words."""
     let_fail(client)
     sign_in(client, "orders")
-    fields = fields_of(client.get("/").text, "deploy") | {"order": "reset"} | wrong
-    assert client.post("/orders", data=fields).status_code == 400
+    fields = fields_of(client.get("/").text, "deploy") | {"order": "reset"}
+    for wrong in ({"order": "destroy"}, {"key": ""}, {"number": "../1"}):
+        assert client.post("/orders", data=fields | wrong).status_code == 400
 
 
 def trust(key: str, state: str = "escalated", **more: Any) -> dict[str, Any]:
