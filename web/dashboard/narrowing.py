@@ -19,6 +19,8 @@ PRESETS = (("1h", "last hour"), ("24h", "last 24 hours"), ("7d", "last 7 days"),
 NAMES = ("workspace", "tool", "model", "session")
 
 _FINEST = timedelta(minutes=1)
+_GRID = [timedelta(minutes=minutes) for minutes in (1, 5, 15, 30, 60, 180, 1440)]
+"""Steps at which spans back from now begin."""
 
 
 class Narrowing(NamedTuple):
@@ -121,7 +123,7 @@ def _begin(since: str, now: datetime) -> datetime | None:
     span = span_of(since)
     if span is None or begin is None:
         return begin
-    step = max(span / 300, _FINEST)
+    step = max((one for one in _GRID if one <= span / 300), default=_FINEST)
     zero = datetime(2020, 1, 1, tzinfo=UTC)
     return zero + (begin - zero) // step * step
 

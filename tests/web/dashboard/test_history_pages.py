@@ -1,0 +1,297 @@
+"""The History, Tools and Models pages: what they show is what is recorded, whatever names are in it."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from html import unescape
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from dashboard_kit import HERE, failures
+from recorded import record
+from starlette.datastructures import QueryParams
+from starlette.testclient import TestClient
+from story import Story
+from trustfold.history.filters import Filters
+from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, Question
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.server import make_app
+from trustfold.web.dashboard.archive import Archive, Unanswered
+from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
+from trustfold.web.dashboard.models import measured
+from trustfold.web.dashboard.narrowing import Narrowing, bucket_of
+from trustfold.web.dashboard.tool import Subject, four_numbers
+from trustfold.web.routes import more_routes
+from two_days import two_days
+
+NOW = datetime(2026, 1, 8, 12, tzinfo=UTC)
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def client_of(folder: Path, history: Path | None) -> TestClient:
+    """A client of `up` that shows a history."""
+    path = folder / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path), path, more=partial(more_routes, history=history))
+    return TestClient(app, base_url=HERE, follow_redirects=False)
+
+
+@pytest.fixture(scope="module")
+def calls() -> list[dict[str, Any]]:
+    """Finished calls of the two days."""
+    found = [orjson.loads(value) for _, value in two_days()]
+    return [one for one in found if one["type"] == "tool_call.finished"]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """`up` over two recorded days, with a tool and a session whose names are markup."""
+    folder = tmp_path_factory.mktemp("pages")
+    story = Story(session=EVIL, model="<b>m</b>")
+    story.fails(EVIL, times=12, message="<script>alert(2)</script> failed")
+    evil = [(topic, value.replace(b'"00000000-', b'"00000099-')) for topic, value in story.records]
+    record(folder / "h", [*two_days(), *evil], live=True)
+    with client_of(folder, folder / "h") as found:
+        yield found
+
+
+def cells(text: str) -> list[list[str]]:
+    """Texts of the last table of a page."""
+    rows = re.findall(r"<tr>(<td.*?)</tr>", text[text.rindex("<table>") :], re.DOTALL)
+    return [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)] for row in rows]
+
+
+# --- the query string ------------------------------------------------------------------------------------------------
+
+
+def narrowed(query: str) -> Narrowing:
+    """What a query string narrows a page to."""
+    return Narrowing.of(QueryParams(query), NOW)
+
+
+def test_a_query_string_says_which_part_of_the_history_is_meant() -> None:
+    """A span is live, two bounds are fixed, a name may be given several times, a mistake is told and does no harm."""
+    assert narrowed("").filters == Filters(NOW - timedelta(days=7))
+    assert narrowed("since=all&tool=a&tool=b&tool=&model=m").filters == Filters(None, None, (), ("a", "b"), ("m",))
+    fixed = narrowed("since=2026-01-01&until=2026-01-03T00:00")
+    assert (fixed.filters.since, fixed.filters.until) == (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    for wrong in ("since=soon", "until=%00", "since=2026-01-03&until=2026-01-01", "since=99999999999999w"):
+        found = narrowed(wrong)
+        assert found.fault, wrong
+        assert found.filters == Filters(NOW - timedelta(days=7))
+
+
+def test_whoever_asks_again_in_a_moment_asks_for_the_same() -> None:
+    """So an answer that is kept is found again, also that of the period before."""
+    later = Narrowing.of(QueryParams(""), NOW + timedelta(seconds=3))
+    assert (later.filters, later.before) == (narrowed("").filters, narrowed("").before)
+
+
+def test_periods_follow_one_another_without_a_gap() -> None:
+    """Earlier and back is where one was; beyond now there is nothing later."""
+    here = narrowed("since=2026-01-03&until=2026-01-04&tool=a")
+    earlier = here.changes(-1)
+    assert earlier == {"since": "2026-01-02T00:00:00Z", "until": "2026-01-03T00:00:00Z"}
+    assert narrowed(f"since={earlier['since']}&until={earlier['until']}").changes(1) == here.fixed()
+    assert narrowed("since=7d").changes(1) is None
+    assert narrowed("since=all").changes(-1) is None
+    assert here.before == Filters(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC), (), ("a",))
+
+
+def test_a_plot_has_at_most_about_a_hundred_points() -> None:
+    """From minutes to years."""
+    for length in (timedelta(minutes=5), timedelta(hours=7), timedelta(days=7), timedelta(days=600)):
+        assert length / bucket_of(length) <= 100
+
+
+# --- models of pages -------------------------------------------------------------------------------------------------
+
+
+def test_pages_of_a_table_have_every_row_once() -> None:
+    """The second page begins where the first ends; the last one may be short."""
+    rows = [(f"t{number}", number) for number in range(25)]
+    seen = []
+    for page in (1, 2, 3):
+        asked = Asked.of(QueryParams(f"page={page}&rows=10"), NOW)
+        limit = asked.page * asked.rows
+        answer = Answer(BY_NAME["signatures"], ["a", "b"], rows[:limit], max(25 - limit, 0))
+        part = shown(_found(answer), asked)
+        assert (part.total, part.last) == (25, 3)
+        seen += part.answer.rows
+    assert seen == rows
+
+
+def _found(answer: Answer) -> Any:
+    from trustfold.web.dashboard.archive import Found
+
+    return Found(answer, NOW)
+
+
+def test_the_period_before_stands_beside_by_label() -> None:
+    """What was not there before has no value, which is not zero."""
+    question = BY_NAME["patterns"]
+    now = Answer(question, ["pattern", "model", "times"], [("a", "m", 3), ("b", "m", 1)])
+    before = Answer(question, ["pattern", "model", "times"], [("a", "m", 7), ("c", "m", 9)])
+    both = beside(now, before)
+    assert both.columns == ["pattern", "model", "times", "times_before"]
+    assert both.rows == [("a", "m", 3, 7), ("b", "m", 1, None)]
+
+
+def test_few_calls_are_no_claim() -> None:
+    """Only their counts are shown."""
+    assert measured(2, 3, "/x") == ("2/3", "", None, "/x")
+    assert measured(4, 10, "/x")[:3] == ("40 % (4/10)", "17 % to 69 %", 0.4)
+    assert measured(0, 0, "/x").text == ""
+
+
+def test_keys_are_tools_services_or_keys_of_tools() -> None:
+    """Each has its own calls; `tool:bash` is the tool."""
+    assert Subject.of("tool:bash") == Subject.of("bash")
+    assert [Subject.of(key).calls for key in ("bash", "service:x.org", "bash|command=git")] == [
+        "tool_name = $name",
+        "service = $name",
+        "failure_key = $name",
+    ]
+
+
+def test_the_four_numbers_of_a_tool() -> None:
+    """With those before, where there were any."""
+    row = {"calls": 30, "failures": 9, "judged": 20, "rate": 0.45, "rate_low": 0.26, "rate_high": 0.66, "p50_ms": 5.0, "p95_ms": 9.0, "sessions": 3}
+    before = row | {"calls": 25, "failures": 1}
+    assert [(one.value, one.verdict) for one in four_numbers(row, before)] == [("30", ""), ("45 %", "worse"), ("9", ""), ("5 ms", "")]
+    assert {one.before for one in four_numbers(row, None)} == {""}
+
+
+# --- the archive -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path: Path) -> None:
+    """Who asks meanwhile gets the old one, at once."""
+    record(tmp_path, [*two_days()][:200], live=True)
+    clock = [0.0]
+    archive = Archive(tmp_path, clock=lambda: clock[0])
+    try:
+        first = await archive.ask(BY_NAME["overview"])
+        assert await archive.ask(BY_NAME["overview"]) is first
+        clock[0] = 1e6
+        assert await archive.ask(BY_NAME["overview"]) is first
+        (task,) = archive._asked.values()
+        newer = await task
+        assert newer.at >= first.at
+        assert await archive.ask(BY_NAME["overview"]) is newer
+    finally:
+        archive.close()
+
+
+async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    """The answer says what to do, and the next question is answered."""
+    record(tmp_path, [*two_days()][:50], live=True)
+    archive = Archive(tmp_path, limit_s=0.3)
+    endless = Question("endless", "?", "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3 LIMIT $limit")
+    try:
+        await archive.ask(Question("first", "?", "SELECT 1 LIMIT $limit"))
+        with pytest.raises(Unanswered, match="choose a shorter time"):
+            await archive.ask(endless)
+        assert (await archive.ask(Question("one", "?", "SELECT 1 LIMIT $limit"))).answer.rows == [(1,)]
+    finally:
+        archive.close()
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_question_has_a_page_and_a_way_to_it(client: TestClient) -> None:
+    """Each in one group; each page has an answer, a query to copy and its files."""
+    listed = [name for _, names in GROUPS for name in names]
+    assert sorted(listed) == sorted(BY_NAME)
+    text = client.get("/history?since=all&tool=bash").text
+    for question in QUESTIONS:
+        url = f"/history/{question.name}?since=all&amp;tool=bash"
+        assert f'href="{url}"' in text
+        page = client.get(unescape(url))
+        assert (page.status_code, "trustfold sql" in page.text) == (200, True), question.name
+
+
+def test_the_numbers_of_a_page_are_those_counted_by_hand(client: TestClient, calls: list[dict[str, Any]]) -> None:
+    """Of the tools, of one tool, of the models."""
+    failed = Counter(one["tool_name"] for one in calls if one["status"] != "success")
+    every = Counter(one["tool_name"] for one in calls)
+    rows = client.get("/history/tools.json?since=all").json()
+    assert {row["tool"]: (row["calls"], row["failures"]) for row in rows} == {name: (n, failed[name]) for name, n in every.items()}
+    page = client.get("/tools/bash?since=all").text
+    assert f"<b>{every['bash']}</b> <span class=\"name\">calls" in page
+    assert f"({failed['bash']}/{every['bash']})" in page
+    models = client.get("/models?since=all").text
+    for model in ("large-1", "medium-2", "small-3"):
+        own = [one for one in calls if one["model"] == model]
+        bad = sum(one["status"] != "success" for one in own)
+        assert f"({bad}/{len(own)})" in models
+
+
+def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
+    """The same page, the same order; so has JSON."""
+    for query in ("since=all&rows=3&page=2", "since=all&compare=1", "since=all&tool=bash"):
+        shown_rows = cells(client.get(f"/history/signatures?{query}").text)
+        saved = list(csv.reader(StringIO(client.get(f"/history/signatures.csv?{query}").text)))
+        assert [row[0] for row in saved[1:]] == [row[0] for row in shown_rows]
+        assert len(saved[0]) == len(shown_rows[0])
+        assert len(client.get(f"/history/signatures.json?{query}").json()) == len(shown_rows) > 0
+
+
+def test_names_stay_text(client: TestClient) -> None:
+    """On every page that shows them, in tables, pictures and titles."""
+    for url in ("/tools?since=all", f"/tools/{EVIL}?since=all", "/models?since=all", "/history/signatures?since=all",
+                "/history/models?since=all", "/history/look-first?since=all", f"/history/tools?since=all&tool={EVIL}"):  # fmt: skip
+        text = client.get(url).text
+        assert "&lt;" in text, url
+        assert not re.search(r"<(img|script>|b>m)", text), url
+        assert "style=" not in text, url
+
+
+def test_filters_stay_on_the_way(client: TestClient) -> None:
+    """From the question to its pages, files and other periods; a cell leads to the failures behind it."""
+    text = unescape(client.get("/history/models?since=2026-01-06&until=2026-01-07&model=small-3&rows=9").text)
+    links = re.findall(r'href="([^"]+)"', text)
+    for part in ("/history/models?", "/history/models.csv?", "/history/signatures?"):
+        found = [one for one in links if one.startswith(part)]
+        assert found, part
+        assert all("since=" in one and "model=small-3" in one for one in found if "rows" in one or "signatures" in one)
+    assert any("since=2026-01-05T00%3A00%3A00Z&until=2026-01-06T00%3A00%3A00Z" in one for one in links)
+    assert any("tool=bash" in one for one in links if one.startswith("/history/signatures?"))
+
+
+def test_what_is_not_there_is_said_with_a_way_back(client: TestClient) -> None:
+    """No such question, no such tool, nothing in this time."""
+    for url, back in (("/history/nope", "/history"), ("/history/tools.exe", "/history"), ("/tools/nobody", "/tools")):
+        found = client.get(url)
+        assert (found.status_code, f'href="{back}"' in found.text) == (404, True), url
+    page = client.get("/tools/bash?since=2020-01-01&until=2020-01-02").text
+    assert "No calls in this time" in page
+    assert "?since=all" in page
+    assert "Nothing answers this" in client.get("/history/tools?since=2020-01-01&until=2020-01-02").text
+    assert "is not before" in client.get("/history?since=2026-01-02&until=2026-01-01").text
+
+
+def test_without_a_history_a_page_says_what_to_do_and_what_is_known_now(tmp_path: Path) -> None:
+    """The states are live; a history that begins later is found."""
+    with client_of(tmp_path, tmp_path / "h") as client:
+        client.post("/v1/events", content=failures("deploy", 6))
+        for url in ("/history", "/history/tools", "/models", "/tools/deploy"):
+            found = client.get(url)
+            assert (found.status_code, "trustfold up --history" in found.text) == (200, True), url
+        assert "deploy" in client.get("/tools").text
+        assert "state-escalated" in client.get("/tools/deploy").text
+        assert client.get("/tools/other").status_code == 404
+        record(tmp_path / "h", [*two_days()][:80], live=True)
+        until = time.monotonic() + 30
+        while "No history" in (page := client.get("/history?since=all").text) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert "events of" in page
