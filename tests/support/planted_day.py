@@ -49,8 +49,8 @@ def planted_day(now: datetime) -> list[Record]:
 def serving_a_planted_day(folder: Path, now: datetime) -> Iterator[Up]:
     """A `trustfold up` that has folded it, over a history of the same."""
     records = planted_day(now)
-    record(folder / "history", records, live=True)
-    with up("--history", folder / "history", cwd=folder) as running:
+    record(folder / ".trustfold" / "history", records, live=True)  # where it looks; what it folds now is not recorded
+    with up(cwd=folder) as running:
         assert running.post("/v1/events", b"\n".join(value for _, value in records))["dead_letters"] == 0
         yield running
 
