@@ -12,7 +12,6 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
-from itertools import count
 from secrets import token_hex
 
 import orjson
@@ -32,6 +31,9 @@ HEARTBEAT_S = 15.0
 
 MAX_RING = 512
 """Changes remembered for clients that come back: minutes, at two a second."""
+
+MAX_JOINED = 4096
+"""Topics of one change; beyond that all is forgotten, and everybody fetches everything."""
 
 MAX_STREAMS = 200
 """Streams of all clients together."""
@@ -56,9 +58,9 @@ class Hub:
         self._watched = board.watched
         board.listeners.append(self.tell)
         self._boot = token_hex(4)
-        self._number = count(1)
         self._last = 0
-        self._ring: deque[tuple[int, Mapping[str, int]]] = deque(maxlen=MAX_RING)
+        self._handed_out = 0
+        self._ring: deque[tuple[int, Counter[str]]] = deque(maxlen=MAX_RING)
         self._streams: Counter[str] = Counter()
         self._changed = asyncio.Event()
 
@@ -68,10 +70,22 @@ class Hub:
         return self._streams.total()
 
     def tell(self, changes: Mapping[str, int]) -> None:
-        """Topics have changed, each by so many records."""
-        self._last = next(self._number)
-        self._ring.append((self._last, changes))
+        """Topics have changed, each by so many records; joined to the last change as long as nobody has seen that."""
+        if self._last == self._handed_out:
+            self._last += 1
+            self._ring.append((self._last, Counter(changes)))
+        else:
+            joined = self._ring[-1][1]
+            joined.update(changes)
+            if len(joined) > MAX_JOINED:
+                self._ring.clear()
+                self._handed_out = self._last = self._last + 1
         self._wake()
+
+    @property
+    def mark(self) -> str:
+        """Id of what has changed up to now: a page that is made afterwards follows from here."""
+        return self._id(self._hand_out())
 
     def stop(self) -> None:
         """End all streams."""
@@ -80,7 +94,8 @@ class Hub:
 
     def since(self, number: int) -> Counter[str] | None:
         """What changed after a number, by topic; None where that is forgotten."""
-        if number > self._last or (self._ring and number < self._ring[0][0] - 1):
+        oldest = self._ring[0][0] if self._ring else self._last + 1
+        if not oldest - 1 <= number <= self._last:
             return None
         found: Counter[str] = Counter()
         for at, changes in reversed(self._ring):
@@ -106,14 +121,15 @@ class Hub:
         loop = asyncio.get_running_loop()
         try:
             boot, _, number = last_id.partition("-")
-            seen = int(number) if boot == self._boot and number.isdecimal() else self._last
-            yield b"retry: 1000\n" + self._message("open" if not last_id or boot == self._boot else "resync", seen)
+            known = boot == self._boot and number.isdecimal()
+            seen = int(number) if known else self._hand_out()
+            yield b"retry: 1000\n" + self._message("open" if known or not last_id else "resync", seen)
             spoken = loop.time()
             while not self.stopping:
                 signal = self._changed
                 changes = self.since(seen)
                 wanted = {} if changes is None else {name: n for name, n in changes.items() if name in topics}
-                seen = self._last
+                seen = self._hand_out()
                 if changes is None or wanted:
                     yield self._message("resync" if changes is None else "change", seen, wanted)
                     spoken = loop.time()
@@ -130,13 +146,17 @@ class Hub:
             _forget(self._streams, (client,))
             _forget(self._watched, topics)
 
+    def _hand_out(self) -> int:
+        """The number of the last change, which nothing is joined to any more."""
+        self._handed_out = self._last
+        return self._last
+
+    def _id(self, number: int) -> str:
+        return f"{self._boot}-{number}"
+
     def _message(self, event: str, number: int, body: Mapping[str, int] | None = None) -> bytes:
-        return b"event: %b\nid: %b-%d\ndata: %b\n\n" % (
-            event.encode(),
-            self._boot.encode(),
-            number,
-            orjson.dumps(body or {}),
-        )
+        named = (event.encode(), self._id(number).encode(), orjson.dumps(body or {}))
+        return b"event: %b\nid: %b\ndata: %b\n\n" % named
 
     def _wake(self) -> None:
         self._changed.set()
@@ -152,14 +172,17 @@ def _forget(counts: Counter[str], names: Iterable[str]) -> None:
 
 
 async def live(request: Request, hub: Hub) -> Response:
-    """`GET /live?topic=now&topic=feed`: the stream of a page; 503 where there are too many."""
+    """`GET /live?topic=now&topic=feed&from=ID`: the stream of a page; 503 where there are too many.
+
+    `from` is the mark under which the page was made; `Last-Event-ID` of a client that comes back is newer.
+    """
     client = request.client.host if request.client else ""
     refusal = hub.refusal(client)
     if refusal is not None:
         return Response(refusal, 503, media_type="text/plain", headers={"Retry-After": "10"})
     topics = frozenset(request.query_params.getlist("topic")[:MAX_TOPICS])
     return StreamingResponse(
-        hub.stream(client, topics, request.headers.get("last-event-id", "")),
+        hub.stream(client, topics, request.headers.get("last-event-id") or request.query_params.get("from", "")),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
     )

@@ -125,7 +125,6 @@ class ToolRow(NamedTuple):
     failures: int
     ticks: tuple[float, ...]
     keys: int
-    last_failure: str
 
 
 class FeedLine(NamedTuple):
@@ -315,7 +314,6 @@ def _tool_row(place: Place, record: State, keys: int, now_ms: int) -> ToolRow:
         len(ticks),
         ticks,
         keys,
-        str(record.get("last_failure_at") or ""),
     )
 
 

@@ -19,10 +19,10 @@ from .moments import millis
 
 Record = Mapping[str, Any]
 
-WORDS = ("blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering", "stale", "ok", "handled")
+WORDS = ("blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering", "ok", "handled")
 """What a place is called, worst first. `handled`: a person has seen to it; shown only when asked for."""
 
-TROUBLE = WORDS[:8]
+TROUBLE = WORDS[:7]
 """Words of what needs, or may need, a person."""
 
 RANK = {word: number for number, word in enumerate(WORDS)}

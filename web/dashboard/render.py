@@ -108,6 +108,7 @@ class Site:
             "now": self.clock(),
             "source_name": self.source.name,
             "freshness": self.source.freshness(),
+            "mark": request.state.mark,
             "may_order": getattr(request.state, "role", None) is Role.OPERATOR,
             "signed_in": bool(cookie) and self.sign_ins.role_of(cookie) is not None,
             "can_sign_in": self.sign_ins.possible,

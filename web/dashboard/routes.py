@@ -43,9 +43,10 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
 
 
 def _told(answer: Answer, site: Site) -> Answer:
-    """A page that says in words why it cannot be shown."""
+    """A page that says in words why it cannot be shown, and knows from where on it is to be told of changes."""
 
     async def told(request: Request) -> Response:
+        request.state.mark = site.hub.mark  # before anything is read: what changes from now on is told
         try:
             return await answer(request)
         except HTTPException as refused:

@@ -157,7 +157,8 @@
     const stream = document.createElement("div");
     stream.id = "stream";
     stream.hidden = true;
-    stream.setAttribute("hx-sse:connect", `/live?${topics.map((one) => `topic=${encodeURIComponent(one)}`).join("&")}`);
+    const asked = new URLSearchParams([...topics.map((one) => ["topic", one]), ["from", state.dataset.from]]);
+    stream.setAttribute("hx-sse:connect", `/live?${asked}`);
     stream.setAttribute("hx-trigger", "turn, every 5s"); // a refused first request is tried again
     stream.setAttribute("hx-swap", "none");
     stream.addEventListener("open", showLive);
