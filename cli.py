@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("operate:approve", "Let one call of an escalated tool pass."),
     "recover": ("operate:recover", "Restore the trust of an escalated tool."),
     "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
+    "story": ("session_story:story", "Tell what happened in a session: calls, loops, nudges."),
     "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
     "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
     "stalls": ("behavior:stalls", "Show in how many of their turns models were stuck."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import orjson
@@ -60,6 +60,11 @@ class HttpTarget:
             after = page[-1]["offset"]
             found = [*found, *(one["value"] for one in page)][-limit:]
         return found
+
+    def session(self, session_id: str) -> Record | None:
+        """The timeline of a session."""
+        found = self._json("GET", f"/v1/sessions/{quote(session_id, safe='')}")
+        return found if found["items"] else None
 
     def order(self, commands: Sequence[Command]) -> list[Record]:
         """Send commands; returns the decisions they caused.

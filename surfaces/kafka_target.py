@@ -37,6 +37,13 @@ class KafkaTarget:
         """For messages."""
         return self.kafka.bootstrap
 
+    def session(self, session_id: str) -> Record | None:
+        """Refuse: the events of one session stand among those of all others."""
+        raise TrustfoldError(
+            f"the log at {self.name} is not read through for one session; record it (`trustfold record`) and name the "
+            f"directory: `trustfold story {session_id} --history DIR`"
+        )
+
     def overview(self) -> Overview:
         """Latest record of every key of the `state` topic."""
         latest: dict[str, bytes | None] = {}

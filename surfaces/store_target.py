@@ -24,6 +24,10 @@ TOOL_TOPICS = ("escalations", "breakers")
 """Decisions about tools."""
 
 
+MAX_EVENTS = 50_000
+"""Latest events of a session that are read."""
+
+
 class StoreTarget:
     """One store; where an engine runs over it, orders go to that engine's address."""
 
@@ -53,6 +57,27 @@ class StoreTarget:
                 after = page[-1].offset
                 found = [*found, *(orjson.loads(one.output.value or b"{}") for one in page)][-limit:]
         return found
+
+    def session(self, session_id: str) -> Record | None:
+        """The timeline of a session."""
+        from ..history.sessions.json_view import timeline_document
+        from ..history.sessions.timeline import Decided, millis, timeline
+
+        with closing(Views.open(self._path)) as views:
+            stored = [*views.session_events(session_id, limit=MAX_EVENTS), *views.appended_events(session_id)]
+            events = [orjson.loads(one.value) for one in stored]
+            if not events:
+                return None
+            times = [millis(one["time"]) for one in events]
+            decisions = [*views.session_decisions(session_id), *views.circuit_changes(min(times), max(times))]
+            told = timeline(
+                session_id,
+                events,
+                [Decided(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
+                rules=source_in_force(views).rules,
+                left_out=len(stored) >= MAX_EVENTS,
+            )
+        return timeline_document(told)
 
     def order(self, commands: Sequence[Command]) -> list[Record]:
         """Fold commands into the store, or hand them to the engine that runs over it."""

@@ -136,6 +136,13 @@ class Target(Protocol):
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
 
+    def session(self, session_id: str) -> Record | None:
+        """The timeline of a session, as one document (`history.sessions.json_view`); None where nothing is kept of it.
+
+        Raises:
+            TrustfoldError: sessions cannot be read there.
+        """
+
     def order(self, commands: Sequence[Command]) -> list[Record] | None:
         """Send commands; returns the decisions they caused, or None where they take effect later."""
 

@@ -127,8 +127,8 @@ def behind(
     in_order = tuple(sorted(counted.values(), key=lambda call: (call.ended_ms or call.started_ms, call.started_ms)))
     earlier, later = _neighbours(decision, related)
     return Behind(
-        decision, (*(_measures(basis, rules) if basis else ()), *_measures(decision, rules)), in_order, said, len(named), missing, how, earlier, later,
-        _ways_out(decision, rules),
+        decision, (*(_measures(basis, rules) if basis else ()), *_measures(decision, rules)), in_order, said,
+        len(named), missing, how, earlier, later, _ways_out(decision, rules),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Lock
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,8 +17,20 @@ from starlette.routing import Route
 from ...history.sessions.calls import Call, Verdict
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
-from ...history.sessions.timeline import Decided, Decision, Item, Kind, Message, Note, Repeats, Telling, Timeline
+from ...history.sessions.timeline import (
+    Decided,
+    Decision,
+    Item,
+    Kind,
+    Message,
+    Note,
+    Repeats,
+    Telling,
+    Timeline,
+    timeline,
+)
 from ...schemas.decision_words import Line, line_of
+from ...schemas.errors import ConfigError
 from ...schemas.rules import Rules
 from .moments import millis
 from .render import Site, segment
@@ -79,7 +92,7 @@ class Asked(NamedTuple):
         kinds: of items; empty: all.
         only_errors: failures, and decisions that something went wrong.
         upto: where the page ends; None: at the end.
-        at: id of an event or decision that the page must hold.
+        at: id of an event or decision that the page must hold; what is opened, if nothing else.
         open: ids of calls and messages whose payload is shown.
         all: of these, the one that is shown whole.
     """
@@ -100,7 +113,7 @@ class Asked(NamedTuple):
             frozenset(Kind(one) for one in query.getlist("kind") if one in set(Kind)),
             query.get("only") == "errors",
             int(upto) if upto.isdecimal() and len(upto) < 10 else None,
-            query.get("at", ""),
+            query.get("at", "") or query.get("open", ""),
             tuple(query.getlist("open")[:10]),
             query.get("all", ""),
         )
@@ -175,6 +188,8 @@ class Shelf:
         if places and kept.last < places[0] and len(places) == NEWS:
             events = await self._source.events(session=session_id, limit=MAX_EVENTS)
             kept.left_out = len(events) >= MAX_EVENTS
+        if not events and self._source.history is not None:
+            return await run_in_threadpool(_from_history, self._source.history, session_id, kept.rules)
         decided = await self._source.decisions(session=session_id, limit=1)
         stand = places[-1:], [one.offset for one in decided], len(events) - len(places)
         if kept.told is not None and kept.stand == stand:
@@ -195,6 +210,18 @@ class Shelf:
         kept.told = await run_in_threadpool(tell)
         kept.last, kept.stand = max([kept.last, *places]), stand
         return kept.told
+
+
+def _from_history(root: Path, session_id: str, rules: Rules) -> Timeline:
+    """A session that is no longer in the log, out of the recorded history."""
+    from ...history.catalogue import connect
+    from ...history.sessions.recorded import recorded_session
+
+    try:
+        with connect(root, threads=1) as connection:
+            return recorded_session(connection, session_id, rules)
+    except ConfigError:
+        return timeline(session_id, (), rules=rules)  # nothing is recorded yet
 
 
 def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]]) -> list[Row]:
@@ -250,15 +277,13 @@ def session_url(session_id: str, event: str = "") -> str:
 
 
 def session_routes(site: Site) -> Sequence[Route]:
-    """Path of this page."""
+    """Paths of this page: for people, and for programs as one document."""
     shelf = Shelf(site.source)
 
     async def session(request: Request) -> Response:
         """One session as a timeline."""
         session_id, asked = request.path_params["id"], Asked.of(request)
         whole = await shelf.timeline(session_id)
-        if request.query_params.get("as") == "json":
-            return Response(orjson.dumps(timeline_document(whole)), media_type="application/json")
         if not whole.items:
             return site.render(request, "session_missing.html", status=404, session_id=session_id)
         part = part_of(
@@ -280,4 +305,9 @@ def session_routes(site: Site) -> Sequence[Route]:
             names=NAMES,
         )
 
-    return [Route("/sessions/{id:path}", session)]
+    async def document(request: Request) -> Response:
+        """The same for programs, whole."""
+        whole = await shelf.timeline(request.path_params["id"])
+        return Response(orjson.dumps(timeline_document(whole)), media_type="application/json")
+
+    return [Route("/sessions/{id:path}", session), Route("/v1/sessions/{id:path}", document)]

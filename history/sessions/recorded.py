@@ -1,0 +1,42 @@
+"""A session as it stands in a recorded history; results are digests there, and whatever was kept of a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import orjson
+
+from ...schemas.rules import Rules
+from ..questions import run
+from .timeline import Decided, Timeline, millis, timeline
+
+_EVENTS = 'SELECT record FROM recorded_events WHERE session_id = $session AND record IS NOT NULL ORDER BY "partition", "offset"'
+_DECISIONS = """
+SELECT record FROM decisions WHERE record IS NOT NULL AND (session_id = $session OR (
+    topic = 'breakers' AND time BETWEEN make_timestamp_ms($began) AND make_timestamp_ms($ended)))
+ORDER BY time, topic, "offset"
+"""
+
+
+def recorded_session(connection: duckdb.DuckDBPyConnection, session_id: str, rules: Rules | None = None) -> Timeline:
+    """The timeline of a session out of a history; without items where it holds nothing of it.
+
+    Args:
+        connection: of `catalogue.connect`.
+        session_id: its id.
+        rules: to judge by; the defaults without.
+
+    Raises:
+        HistoryError: the files cannot be read.
+    """
+    events = _records(connection, _EVENTS, {"session": session_id})
+    times = [millis(one["time"]) for one in events] or [0]
+    decisions = _records(
+        connection, _DECISIONS, {"session": session_id, "began": min(times), "ended": max(times)}
+    )  # fmt: skip
+    return timeline(session_id, events, map(Decided, decisions), rules=rules)
+
+
+def _records(connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    return [orjson.loads(row[0]) for row in run(connection, sql, arguments)[1]]

@@ -1,0 +1,193 @@
+"""The pages of sessions and decisions: what they show, how many clicks lead to it, and what hostile names do there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from dashboard_kit import dashboard
+from starlette.testclient import TestClient
+from story import Story
+
+LINES = {"content-type": "application/x-ndjson"}
+PAGE_BYTES = 200_000
+"""Bound of a page, whatever a session holds."""
+
+HOSTILE = '<script>alert(1)</script>\u202e\u0007"onmouseover="x'
+
+
+def publish(client: TestClient, story: Story) -> None:
+    for start in range(0, len(story.records), 2000):
+        lines = b"\n".join(value for _, value in story.records[start : start + 2000])
+        assert client.post("/v1/events", content=lines, headers=LINES).json()["dead_letters"] == 0
+
+
+def hrefs(text: str, beginning: str) -> list[str]:
+    """Links of a page that begin like this, as a browser would follow them."""
+    return [
+        unquote(one.replace("&amp;", "&")) for one in re.findall(r'href="([^"]+)"', text) if one.startswith(beginning)
+    ]
+
+
+def of_now(story: Story) -> Story:
+    """The story, moved so that it ends now: what was long ago is stuck no more."""
+    from datetime import UTC, datetime
+
+    story.now = datetime.now(UTC)
+    return story
+
+
+def test_a_stuck_sessions_repeated_call_is_two_clicks_away(tmp_path: Path) -> None:
+    """From the start page to the session, where the loop stands on top with its price."""
+    story = of_now(Story(session="agents/7"))
+    story.works("bash", {"command": "git status"}, result="same", times=6)
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        start = client.get("/").text
+        (link, *_) = hrefs(start, "/sessions/")
+        page = client.get(link)
+    assert page.status_code == 200
+    assert "git status" in page.text
+    assert "×6" in page.text
+    assert "repetitive calls" in page.text
+
+
+def test_the_cause_of_an_escalation_is_three_clicks_away(tmp_path: Path) -> None:
+    """Start page, decision, and the failed calls stand there; a third click shows them in their session."""
+    story = of_now(Story())
+    story.fails("deploy", {"to": "production"}, message="no space left", times=3)
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        why = hrefs(client.get("/").text, "/decisions/")
+        pages = [client.get(link).text for link in why]
+        decision = next(text for text in pages if "deploy escalated" in text)
+        assert decision.count("no space left") >= 3
+        assert "trust count_threshold" in decision
+        (first, *_) = hrefs(decision, "/sessions/s1?at=")
+        path, _, anchor = first.partition("#")
+        session = client.get(path).text
+    assert f'id="{anchor}"' in session
+
+
+def test_hostile_names_and_payloads_stay_text(tmp_path: Path) -> None:
+    """Markup is escaped, control and bidirectional characters are visible, on every page that shows them."""
+    story = of_now(Story(session=f"s {HOSTILE}", model=HOSTILE))
+    story.says(HOSTILE)
+    story.fails(HOSTILE, {"command": HOSTILE}, message=HOSTILE, times=6)
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        (link, *_) = re.findall(r'href="(/sessions/[^"]+)"', client.get("/sessions").text)
+        page = client.get(link.replace("&amp;", "&"))
+        (call, *_) = re.findall(r'href="(\?open=[^"]+)"', page.text)
+        opened = client.get(link.replace("&amp;", "&") + call.replace("&amp;", "&").partition("#")[0])
+        decisions = [client.get(one) for one in sorted(set(hrefs(page.text, "/decisions/")))]
+        pages = [client.get("/sessions"), page, opened, *decisions]
+    assert len(decisions) > 3
+    assert "arguments" in opened.text
+    for one in pages:
+        assert one.status_code == 200
+        assert "<script>alert" not in one.text
+        assert '"onmouseover="' not in one.text
+        assert "\u202e" not in one.text
+        assert "\u0007" not in one.text
+        assert "\\u202e" in one.text
+
+
+def test_a_long_session_is_a_small_page(tmp_path: Path) -> None:
+    """Thousands of entries with large payloads: the last 200 of them, the rest on demand, and payloads cut until asked."""
+    story = Story(session="long")
+    for number in range(700):
+        story.says(f"message {number} " + "word " * 400)
+        story.works("bash", {"command": f"command {number} " + "y" * 5000}, result="line\n" * 3000)
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        page = client.get("/sessions/long")
+        assert len(page.content) < PAGE_BYTES
+        seen = set(re.findall(r"message (\d+) ", page.text))
+        while links := [one for one in hrefs(page.text, "?upto=") if 'rel="prev"' in page.text]:
+            page = client.get("/sessions/long" + links[0])
+            assert len(page.content) < PAGE_BYTES
+            seen |= set(re.findall(r"message (\d+) ", page.text))
+            if 'rel="prev"' not in page.text:
+                break
+        assert seen == {str(number) for number in range(700)}
+        opener = next(one for one in hrefs(client.get("/sessions/long?kind=calls").text, "?open=") or [""])
+        opener = opener or hrefs(client.get("/sessions/long").text, "?open=")[0]
+        capped = client.get("/sessions/long" + opener.partition("#")[0])
+        (every, *_) = [one for one in hrefs(capped.text, "?") if "all=" in one]
+        whole = client.get("/sessions/long" + every.partition("#")[0])
+    assert "Show all" in capped.text
+    assert len(whole.content) > len(capped.content) + 5000
+
+
+def test_an_open_page_grows(tmp_path: Path) -> None:
+    """Asked again, the page has what came since, and the page of another session is left alone."""
+    story = Story()
+    story.works("search", {"q": "first"})
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        assert "first" in client.get("/sessions/s1").text
+        before = len(story.records)
+        story.says("something new")
+        story.records = story.records[before:]
+        publish(client, story)
+        fragment = client.get("/sessions/s1", headers={"HX-Request": "true"}).text
+    assert "something new" in fragment
+    assert "first" in fragment
+    assert 'data-topics="session:s1"' in fragment
+
+
+def test_filters_are_links_and_say_what_they_hide(tmp_path: Path) -> None:
+    """Only errors; only one kind; nothing that matches says so and leads back."""
+    story = Story()
+    story.works("search", {"q": "good one"})
+    story.fails("deploy", {"to": "bad one"})
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        errors = client.get("/sessions/s1?only=errors").text
+        none = client.get("/sessions/s1?kind=circuits").text
+    assert "bad one" in errors
+    assert "good one" not in errors
+    assert "Nothing matches" in none
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    """An unknown session, an unknown decision, an event that is gone: words, and a status that says the same."""
+    with dashboard(tmp_path) as client:
+        missing = client.get("/sessions/nobody")
+        assert (missing.status_code, "Nothing is kept of this session" in missing.text) == (404, True)
+        unknown = client.get("/decisions/nothing")
+        assert (unknown.status_code, "not kept" in unknown.text) == (404, True)
+        assert "Nothing recorded yet" in client.get("/sessions").text
+        story = Story()
+        story.says("hello")
+        publish(client, story)
+        assert "not among what is kept" in client.get("/sessions/s1?at=gone").text
+
+
+def test_sessions_are_ranked_and_told_apart(tmp_path: Path) -> None:
+    """Stuck first; each row with what it did last; filters by model, workspace and text."""
+    story = of_now(Story())
+    story.moved(session="calm", workspace="w2").works("read_file", {"path": "notes.txt"})
+    story.moved(session="stuck", workspace="w1").works("bash", {"command": "make"}, result="same", times=4)
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        text = client.get("/sessions").text
+        assert text.index("/sessions/stuck") < text.index("/sessions/calm")
+        assert "notes.txt" in text
+        assert "/sessions/calm" not in client.get("/sessions?state=stuck").text
+        assert "/sessions/stuck" not in client.get("/sessions?workspace=w2").text
+        assert "Nothing matches" in client.get("/sessions?q=zzz").text
+
+
+def test_programs_get_the_timeline_as_one_document(tmp_path: Path) -> None:
+    """The same as the page shows, for the command line and others."""
+    story = Story(session="a/b")
+    story.works("search", {"q": "x"}, result="same", times=4)
+    with dashboard(tmp_path) as client:
+        publish(client, story)
+        document = client.get("/v1/sessions/a%2Fb").json()
+    assert document["session_id"] == "a/b"
+    assert document["loops"][0]["wasted_calls"] == 3
+    assert {one["kind"] for one in document["items"]} >= {"calls", "patterns", "nudges"}
