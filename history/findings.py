@@ -36,6 +36,13 @@ def ratio(hits: int, trials: int) -> str:
     return f"{share_text(hits / trials)} ({hits:,}/{trials:,})" if trials else "0/0"
 
 
+def _by(rows: Sequence[Row]) -> str:
+    first, name = rows[0], next(iter(rows[0]))
+    if not first["failures"]:
+        return "No call failed."
+    return f"Most failures: {first[name]}, {ratio(first['failures'], first['judged'])}."
+
+
 def _now(rows: Sequence[Row]) -> str:
     states = Counter(words(row["state"]) for row in rows)
     first = rows[0]
@@ -55,7 +62,9 @@ def _look_first(rows: Sequence[Row]) -> str:
 
 def _new(rows: Sequence[Row]) -> str:
     kinds = Counter(row["kind"] for row in rows)
-    return "First seen in the last day: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
+    return (
+        "First seen in the last day: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
+    )
 
 
 def _worse(rows: Sequence[Row]) -> str:
@@ -68,7 +77,11 @@ def _worse(rows: Sequence[Row]) -> str:
 
 def _wasted(name: str) -> Callable[[Sequence[Row]], str]:
     def told(rows: Sequence[Row]) -> str:
-        calls, seconds, first = sum(r["wasted_calls"] for r in rows), sum(r["wasted_seconds"] or 0 for r in rows), rows[0]
+        calls, seconds, first = (
+            sum(r["wasted_calls"] for r in rows),
+            sum(r["wasted_seconds"] or 0 for r in rows),
+            rows[0],
+        )
         cost = sum(row["wasted_usd"] or 0 for row in rows)
         paid = f" and {cost:,.2f} USD" if cost else ""
         return (
@@ -197,4 +210,7 @@ _TOLD: dict[str, Callable[[Sequence[Row]], str]] = {
     "models": _models,
     "false-alarms": _false_alarms,
     "dead-letters": _letters,
+    "by-model": _by,
+    "by-agent_id": _by,
+    "by-session_id": _by,
 }

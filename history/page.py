@@ -87,9 +87,7 @@ def table(
         named = dict(zip(columns, row, strict=True))
         cells = (_cell(name, value, link(name, named)) for name, value in named.items())
         body.append(f"<tr>{''.join(cells)}</tr>")
-    return Html(
-        _scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>", title)
-    )
+    return Html(_scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>", title))
 
 
 def _scrolled(markup: str, title: str) -> str:

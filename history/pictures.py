@@ -7,7 +7,8 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from .plots import Bar, Cell, Part, Picture, Span, Html, Window, bars, beginning, columns, heat, number_text, timeline
+from ..schemas.visible import visible
+from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning, columns, heat, number_text, timeline
 from .questions import Answer, Plot
 
 Link = Callable[[dict[str, Any]], str]
@@ -49,8 +50,13 @@ def _bar(plot: Plot, row: dict[str, Any]) -> Bar:
     of = f"{number_text(row[plot.hits])}/{number_text(row[plot.trials])}" if plot.hits else ""
     if of and plot.unit != "share":
         of += f" {plot.hits.replace('_', ' ')}"
-    bounds = (float(low), float(high)) if low is not None and high is not None else (None, None)
-    return Bar(_label(plot, row), float(row[plot.value]), *bounds, of)
+    return Bar(
+        _label(plot, row),
+        float(row[plot.value]),
+        None if low is None else float(low),
+        None if high is None else float(high),
+        of,
+    )
 
 
 def _columns(plot: Plot, rows: Sequence[dict[str, Any]], window: Window | None, _link: Link) -> Picture:
@@ -62,7 +68,14 @@ def _heat(plot: Plot, rows: Sequence[dict[str, Any]], _window: Window | None, li
     down, across = plot.label
     return heat(
         [
-            Cell(str(row[down]), str(row[across]), row[plot.value], row[plot.hits], row[plot.trials], link(row))
+            Cell(
+                visible(str(row[down])),
+                visible(str(row[across])),
+                row[plot.value],
+                row[plot.hits],
+                row[plot.trials],
+                link(row),
+            )
             for row in rows
         ]
     )
@@ -72,12 +85,16 @@ def _timeline(plot: Plot, rows: Sequence[dict[str, Any]], window: Window | None,
     first, *rest = plot.label
     several = any(len({row[name] for row in rows}) > 1 for name in rest)
     short = plot if several else plot._replace(label=(first,))
-    spans = [Span(_label(short, row), row[plot.began], row[plot.ended], str(row[plot.value])) for row in rows]
-    return timeline([span for span in spans if span.began is not None], window)
+    spans = [
+        Span(_label(short, row), row[plot.began], row[plot.ended], str(row[plot.value]))
+        for row in rows
+        if row[plot.began]
+    ]
+    return timeline(spans, window)
 
 
 def _label(plot: Plot, row: dict[str, Any]) -> str:
-    return " · ".join(str(row[name]) for name in plot.label if row[name] is not None)
+    return visible(" · ".join(str(row[name]) for name in plot.label if row[name] is not None))
 
 
 def step_of(times: Iterable[Any]) -> timedelta:

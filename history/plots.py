@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 WIDTH = 720
 ROW = 22
-LABEL = 200
+LABEL = 230
 RIGHT = 150
 """Room for a number behind the longest bar."""
 
@@ -161,8 +161,10 @@ def bars(every: Sequence[Bar], unit: str) -> Picture:
         x = LABEL + room * tick / most
         marks.append(f'<path class="grid" d="M{x:.1f},0V{foot}"/>')
         marks.append(f'<text class="axis" x="{x:.1f}" y="{foot + 14}" text-anchor="middle">{told(tick)}</text>')
-    named = "share (95 % interval as a line)" if unit == "share" else unit
-    marks.append(f'<text class="axis" x="{LABEL + room / 2:.0f}" y="{foot + 30}" text-anchor="middle">{escape(named)}</text>')
+    named = unit + (", 95 % interval as a line" if any(one.low is not None for one in drawn) else "")
+    marks.append(
+        f'<text class="axis" x="{LABEL + room / 2:.0f}" y="{foot + 30}" text-anchor="middle">{escape(named)}</text>'
+    )
     for number, one in enumerate(drawn):
         y, width = number * ROW, room * one.value / most
         says = told(one.value) + (f" ({one.of})" if one.of else "")
@@ -199,7 +201,9 @@ def columns(parts: Sequence[Part], unit: str, step: timedelta, window: Window | 
         for part in sorted((p for p in parts if p.at == at), key=lambda p: (level(p.severity), p.severity)):
             tall = HEIGHT * part.value / most
             top -= tall
-            title = f"{moment(at)}, {words(part.severity)}: {number_text(part.value)} {unit} of {number_text(totals[at])}"
+            title = (
+                f"{moment(at)}, {words(part.severity)}: {number_text(part.value)} {unit} of {number_text(totals[at])}"
+            )
             marks.append(
                 f'<rect class="edged" x="{x:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{tall:.1f}" '
                 f'fill="var(--{_shade(part.severity)})"><title>{escape(title)}</title></rect>'
@@ -216,7 +220,7 @@ def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None)
     if not known:
         return Picture(Html())
     shown = window or Window(min(point.at for point in known), max(point.at for point in known) + step)
-    most = max(max(point.failures / point.calls for point in known), 0.01)
+    most = max(*(point.failures / point.calls for point in known), 0.01)
     room = WIDTH - LABEL
     marks = _scale(most, share_text, "failure rate", LABEL)
     for point in known:
@@ -242,13 +246,17 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
     if not every:
         return Picture(Html())
     shown = window or _around(every)
-    by_label = {label: _merged(span for span in every if span.label == label) for label in dict.fromkeys(s.label for s in every)}
+    by_label = {
+        label: _merged(span for span in every if span.label == label) for label in dict.fromkeys(s.label for s in every)
+    }
     drawn = list(by_label)[:ROWS]
     room, foot, thin = WIDTH - LABEL, len(drawn) * ROW + 4, 0
     marks = []
     for line, label in enumerate(drawn):
         y = line * ROW
-        marks.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>')
+        marks.append(
+            f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>'
+        )
         marks.append(f'<path class="nothing" d="M{LABEL},{y + 11}H{WIDTH}"/>')
         for span in by_label[label]:
             if span.began > shown.end or (span.ended or shown.end) < shown.begin:
@@ -265,11 +273,19 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
                 f'fill="var(--state-{meaning(span.state)})"/>{inside}</g>'
             )
     marks += _times(shown, LABEL, room, foot)
-    present = sorted({span.state for span in every}, key=lambda state: (list(STATES).index(state) if state in STATES else 99, state))
+    present = sorted(
+        {span.state for span in every}, key=lambda state: (list(STATES).index(state) if state in STATES else 99, state)
+    )
     grouped: dict[str, list[str]] = {}
     for state in present:
         grouped.setdefault(f"var(--state-{meaning(state)})", []).append(words(state))
-    short_ones = (f"{thin:,} {'span is' if thin == 1 else 'spans are'} shorter than a pixel: the table has {'it' if thin == 1 else 'them'}.",) if thin else ()
+    short_ones = (
+        (
+            f"{thin:,} {'span is' if thin == 1 else 'spans are'} shorter than a pixel: the table has {'it' if thin == 1 else 'them'}.",
+        )
+        if thin
+        else ()
+    )
     key = [(colour, ", ".join(names)) for colour, names in grouped.items()]
     return Picture(_svg(foot + BELOW, marks, key), _left_out(len(by_label) - len(drawn), "rows") + short_ones)
 
@@ -279,7 +295,8 @@ def heat(cells: Sequence[Cell]) -> Picture:
 
     A cell without calls is empty, which is something else than a rate of 0; one with fewer than `FEW` calls has no colour.
     """
-    all_down, all_across = (list(dict.fromkeys(cell[place] for cell in cells)) for place in (0, 1))
+    all_down = list(dict.fromkeys(cell.row for cell in cells))
+    all_across = list(dict.fromkeys(cell.column for cell in cells))
     down, across = all_down[:ROWS], all_across[:COLUMNS]
     if not down:
         return Picture(Html())
@@ -289,10 +306,14 @@ def heat(cells: Sequence[Cell]) -> Picture:
     marks = []
     for place, name in enumerate(across):
         x = LABEL + (place + 0.5) * wide
-        marks.append(f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(short(name, int(wide / LETTER) - 1))}</text>')
+        marks.append(
+            f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(short(name, int(wide / LETTER) - 1))}</text>'
+        )
     for line, label in enumerate(down):
         y = 20 + line * tall
-        marks.append(f'<text x="{LABEL - 8}" y="{y + 21}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>')
+        marks.append(
+            f'<text x="{LABEL - 8}" y="{y + 21}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>'
+        )
         for place, name in enumerate(across):
             x = LABEL + place * wide
             cell = found.get((label, name))
@@ -320,7 +341,9 @@ def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str)
     for x, y, label, marked in places:
         px, py = left + room * x / widest, height - (height - 26) * y
         size, fill = (7, "var(--marked)") if marked else (5, "var(--series)")
-        marks.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{fill}" fill-opacity=".8"><title>{escape(label)}</title></circle>')
+        marks.append(
+            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{fill}" fill-opacity=".8"><title>{escape(label)}</title></circle>'
+        )
     return Picture(_svg(height + 42, marks))
 
 
@@ -367,7 +390,13 @@ def number_text(value: Any) -> str:
 
 def share_text(value: float) -> str:
     """A share in percent, with a decimal where it is small."""
-    return "0 %" if not value else f"{value:.1%}".replace("%", " %") if abs(value) < 0.0995 else f"{value:.0%}".replace("%", " %")
+    return (
+        "0 %"
+        if not value
+        else f"{value:.1%}".replace("%", " %")
+        if abs(value) < 0.0995
+        else f"{value:.0%}".replace("%", " %")
+    )
 
 
 def moment(value: Any) -> str:
@@ -387,7 +416,7 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def short(text: str, most: int = 25) -> str:
+def short(text: str, most: int = 30) -> str:
     """A text cut to so many letters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
 
@@ -421,7 +450,9 @@ def _cell(cell: Cell, x: float, y: float, wide: float, tall: float) -> str:
     fill = "none" if few else f"var(--sev-{step})" if step else "var(--zero)"
     ink = "" if few or not step else f' fill="var(--on-sev-{step})"'
     rate = "–" if cell.rate is None else share_text(cell.rate)
-    title = f"{cell.row}, {cell.column}: {rate}, {cell.failures:,} failures of {cell.calls:,} calls" + (", too few for a claim" if few else "")
+    title = f"{cell.row}, {cell.column}: {rate}, {cell.failures:,} failures of {cell.calls:,} calls" + (
+        ", too few for a claim" if few else ""
+    )
     box = (
         f'<g><title>{escape(title)}</title><rect class="cell" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}" fill="{fill}"/>'
         f'<text x="{x + wide / 2 - 1:.1f}" y="{y + 14}" text-anchor="middle"{ink}>{rate}</text>'
@@ -440,9 +471,13 @@ def _scale(most: float, told: Callable[[float], str], unit: str, left: float = L
     for tick in ticks(most):
         y = HEIGHT * (1 - tick / most)
         marks.append(f'<path class="grid" d="M{left},{y:.1f}H{WIDTH}"/>')
-        marks.append(f'<text class="axis" x="{left - 6}" y="{max(y + 4, 10):.1f}" text-anchor="end">{told(tick)}</text>')
+        marks.append(
+            f'<text class="axis" x="{left - 6}" y="{max(y + 4, 10):.1f}" text-anchor="end">{told(tick)}</text>'
+        )
     middle = HEIGHT / 2
-    marks.append(f'<text class="axis" x="12" y="{middle}" text-anchor="middle" transform="rotate(-90 12 {middle})">{escape(unit)}</text>')
+    marks.append(
+        f'<text class="axis" x="12" y="{middle}" text-anchor="middle" transform="rotate(-90 12 {middle})">{escape(unit)}</text>'
+    )
     return marks
 
 
@@ -452,16 +487,19 @@ def _times(window: Window, left: float, room: float, foot: float) -> list[str]:
     step = next((one for one in _STEPS if span / one <= 7), _STEPS[-1])
     midnight = window.begin.replace(hour=0, minute=0, second=0, microsecond=0)
     at = midnight + ceil((window.begin - midnight) / step) * step
-    marks, shown_day = [], None
+    marks, shown_day, last = [], None, -999.0
     while at <= window.end:
         x = left + window.place(at, room)
         clock = at.strftime("%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M")
         day = at.strftime("%Y-%m-%d")
         text = day if step >= timedelta(days=1) else clock if day == shown_day else f"{day[5:]} {clock}"
         shown_day = day
-        anchor = "start" if x < left + 30 else "end" if x > left + room - 30 else "middle"
+        half = len(text) * LETTER / 2
+        middle = min(max(x, left + half), left + room - half)
         marks.append(f'<path class="grid" d="M{x:.1f},{foot}v4"/>')
-        marks.append(f'<text class="axis" x="{x:.1f}" y="{foot + 16}" text-anchor="{anchor}">{text}</text>')
+        if middle - half > last:
+            marks.append(f'<text class="axis" x="{middle:.1f}" y="{foot + 16}" text-anchor="middle">{text}</text>')
+            last = middle + half + LETTER
         at += step
     ends = f"{moment(window.begin)} to {moment(window.end)}, UTC"
     marks.append(f'<text class="axis" x="{left + room / 2:.0f}" y="{foot + 32}" text-anchor="middle">{ends}</text>')
@@ -479,8 +517,12 @@ def _svg(height: float, marks: Iterable[str], key: Sequence[tuple[str, str]] = (
         wide = 20 + len(text) * LETTER + 14
         if x and x + wide > WIDTH:
             x, y = 0.0, y + 18
-        lines.append(f'<rect class="edged" x="{x:.1f}" y="{y - 10}" width="12" height="12" fill="{colour}"/><text x="{x + 17:.1f}" y="{y}">{escape(text)}</text>')
+        lines.append(
+            f'<rect class="edged" x="{x:.1f}" y="{y - 10}" width="12" height="12" fill="{colour}"/><text x="{x + 17:.1f}" y="{y}">{escape(text)}</text>'
+        )
         x += wide
     whole = y + 6 if key else height
     role = "group" if linked else "img"
-    return Html(f'<svg class="plot" viewBox="0 0 {WIDTH} {whole:.0f}" role="{role}" preserveAspectRatio="xMinYMin">{"".join(marks)}{"".join(lines)}</svg>')
+    return Html(
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {whole:.0f}" role="{role}" preserveAspectRatio="xMinYMin">{"".join(marks)}{"".join(lines)}</svg>'
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Literal, NamedTuple
-
 
 
 class Plot(NamedTuple):
@@ -128,9 +128,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "tools",
         "Which tools fail?",
-        "SELECT tool_name AS tool, failure_rate, failures, judged, calls, denied, never_finished, late, lost, p50_ms, p95_ms, sessions, "
+        "SELECT tool_name AS tool, failure_rate, wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high, failures, judged, calls, denied, never_finished, late, lost, p50_ms, p95_ms, sessions, "
         "last_call FROM tool_health(min_calls := 20) LIMIT $limit",
-        Plot("bars", ("tool",), "failure_rate", "share", hits="failures", trials="judged"),
+        Plot("bars", ("tool",), "failure_rate", "share", "rate_low", "rate_high", "failures", "judged"),
         reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "
         "of those that failed or succeeded.",
     ),
@@ -233,3 +233,26 @@ QUESTIONS: tuple[Question, ...] = (
 )
 
 BY_NAME = {question.name: question for question in QUESTIONS}
+
+
+def against_before(length: timedelta) -> tuple[Question, Question]:
+    """The questions `worse` and `new` about the last `length` of what is recorded and as long before.
+
+    They stand for those of the same name, which are about the last 7 days and the last day, where a time is filtered; the
+    filters must let both periods pass.
+    """
+    span = f"INTERVAL {int(length.total_seconds() * 1000)} MILLISECOND"
+    worse, new = BY_NAME["worse"], BY_NAME["new"]
+    return (
+        worse._replace(
+            title="What got worse?",
+            sql=worse.sql.replace("INTERVAL 7 DAY", span),
+            reads="Failure rates against those of as long before, where the 95 % interval of the change leaves out 0 and both have 10 calls.",
+        ),
+        new._replace(
+            title="Which failures are new?",
+            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions "  # noqa: S608 - a number
+            f"FROM compared_signatures({span}) LIMIT $limit",
+            reads="Failures that were not there in as long a time before.",
+        ),
+    )

@@ -87,7 +87,11 @@ def _head(report: Report) -> str:
         said.append(f"Only {report.filters}.")
     if report.period:
         span = f"The numbers are of {moment(report.period.begin)} to {moment(report.period.end)}"
-        said.append(f"{span}, against as long before." if report.period.comparable else f"{span}; there is nothing before to compare with.")
+        said.append(
+            f"{span}, against as long before."
+            if report.period.comparable
+            else f"{span}; there is nothing before to compare with."
+        )
     return f'<p class="quiet">{escape(" ".join(said))}</p>'
 
 
@@ -103,7 +107,16 @@ def _number(one: Number, linked: bool) -> str:  # noqa: FBT001 - private
 
 
 _SHAPES = {"worse": "▲", "better": "▼"}
-_MARKS = {"blocked": "■", "escalated": "▲", "open": "●", "half-open": "◐", "stuck": "↻", "degraded": "◆", "recovering": "◔", "ok": "✓"}
+_MARKS = {
+    "blocked": "■",
+    "escalated": "▲",
+    "open": "●",
+    "half-open": "◐",
+    "stuck": "↻",
+    "degraded": "◆",
+    "recovering": "◔",
+    "ok": "✓",
+}
 
 
 def _first(pointers: Sequence[Pointer]) -> str:

@@ -21,7 +21,7 @@ class Share(NamedTuple):
 
     @property
     def change(self) -> tuple[float, float, float] | None:
-        """Change of the rate with its 95 % interval (Newcombe); None where one of the periods has too little for a claim."""
+        """Change of the rate with its 95 % interval (Newcombe); None where a period has too few for a claim."""
         if min(self.trials, self.trials_before) < FEW:
             return None
         rate, was = self.hits / self.trials, self.hits_before / self.trials_before

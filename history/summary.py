@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from .asking import run
 from .findings import counted, ratio
 from .pictures import objects
 from .plots import Window, meaning, moment, number_text, share_text, words
-from .asking import run
-from .questions import BY_NAME, Answer, Question
+from .questions import Answer
 from .shares import Share
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
     Raises:
         HistoryError: the files cannot be read.
     """
-    _, ((first, end),) = run(connection, "SELECT (SELECT min(time) FROM events WHERE appended IS NOT TRUE), until FROM recorded_until")
+    _, ((first, end),) = run(
+        connection, "SELECT (SELECT min(time) FROM events WHERE appended IS NOT TRUE), until FROM recorded_until"
+    )
     if first is None or end is None:
         return None
     if since is not None:
@@ -118,28 +120,6 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
     return Period(begin - span if begin > first else begin, begin, end)
 
 
-def against_before(period: Period) -> tuple[Question, Question]:
-    """The questions `worse` and `new` about a period and the one before it; for a connection that has both.
-
-    They stand for those of the same name, which are about the last 7 days and the last day.
-    """
-    length = f"INTERVAL {int((period.end - period.begin).total_seconds() * 1000)} MILLISECOND"
-    worse, new = BY_NAME["worse"], BY_NAME["new"]
-    return (
-        worse._replace(
-            title="What got worse?",
-            sql=worse.sql.replace("INTERVAL 7 DAY", length),
-            reads="Failure rates against those of as long before, where the 95 % interval of the change leaves out 0 and both have 10 calls.",
-        ),
-        new._replace(
-            title="Which failures are new?",
-            sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions "  # noqa: S608 - a number
-            f"FROM compared_signatures({length}) LIMIT $limit",
-            reads="Failures that were not there in as long a time before.",
-        ),
-    )
-
-
 def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
     """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing.
 
@@ -147,7 +127,8 @@ def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
         HistoryError: the files cannot be read.
     """
     _, ((begin, end),) = run(
-        connection, "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since"
+        connection,
+        "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since",
     )
     return Window(begin, end) if begin is not None and end is not None and begin < end else None
 
@@ -201,11 +182,20 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
         Number("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
     ]  # fmt: skip
     if asks.trials:
-        means = f"{asks.hits:,} of {counted(asks.trials, 'time')} that somebody was asked: granted, and the call went well"
-        every.insert(4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks"))
+        means = (
+            f"{asks.hits:,} of {counted(asks.trials, 'time')} that somebody was asked: granted, and the call went well"
+        )
+        every.insert(
+            4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks")
+        )
     if nudges.trials:
         means = f"{nudges.hits:,} of {nudges.trials:,} that were delivered and judged"
-        every.insert(4, Number("of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"))
+        every.insert(
+            4,
+            Number(
+                "of the nudges helped", rate(nudges), means, was(nudges), nudges.verdict(more_is_worse=False), "nudges"
+            ),
+        )
     return every
 
 
@@ -252,7 +242,5 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
 
 
 def _rates(row: Mapping[str, object]) -> str:
-    now, before = (
-        ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before")
-    )
+    now, before = (ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before"))
     return f"{now} of its calls, against {before}"

@@ -27,7 +27,7 @@ try:
     from aiokafka.protocol.group import JoinGroupRequest
     from aiokafka.protocol.produce import ProduceRequest
 
-    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason
+    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
     from ..streams.kafka.inquiry import clock_of, group_of, hidden, rights_on
     from ..streams.kafka.topics import HIDDEN, find_differences, plan
 except ImportError as missing:
@@ -61,7 +61,7 @@ def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path],
     if settings.store == "rocksdb":
         yield disk("worker's data", settings.data_dir)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it logs is what we tell
-    yield from asyncio.run(_all(settings, role))
+    yield from run_client(_all(settings, role))
 
 
 async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:

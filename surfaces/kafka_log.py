@@ -16,14 +16,14 @@ try:
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
-    from ..streams.kafka.access import LACKING, Denied, lacking, unreachable
+    from ..streams.kafka.access import LACKING, Denied, lacking, run_client, unreachable
     from ..streams.kafka.settings import KafkaSettings
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
     ) from missing
 
-__all__ = ["KafkaSettings", "Sent", "Stored", "places_at", "reaching_kafka", "read", "run", "write"]
+__all__ = ["KafkaSettings", "Sent", "Stored", "places_at", "read", "run", "write"]
 
 TIMEOUT_S = 30.0
 """Seconds without a record, or without an acknowledgement, after which we give up."""
@@ -62,7 +62,7 @@ class Sent(NamedTuple):
 
 
 @contextmanager
-def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
+def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
     """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused. Outside of event loops."""
     quiet = logging.getLogger("aiokafka")
     if not logging.getLogger().handlers:
@@ -78,7 +78,7 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
     except KafkaConnectionError as error:
-        told = asyncio.run(unreachable(settings))
+        told = run_client(unreachable(settings))
         if isinstance(told, Denied):
             raise told from error
         raise Unreachable(str(told)) from error
@@ -90,8 +90,8 @@ def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
 
 def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that speaks to Kafka to its end, with errors in our words."""
-    with reaching_kafka(settings):
-        return asyncio.run(work)
+    with _reaching_kafka(settings):
+        return run_client(work)
 
 
 async def read(

@@ -20,9 +20,9 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     """Show the last span against the one before: which failures are new, which tools and models got worse or better."""
     from ..history.asking import ask, run
     from ..history.questions import Question
+    from ..history.values import plain
     from .history import show
     from .history_view import as_json as objects
-    from ..history.values import plain
 
     length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
     _, ((end,),) = run(connection, "FROM recorded_until")

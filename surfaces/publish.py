@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from itertools import islice
 
@@ -88,12 +87,11 @@ def bodies(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tuple[int, int]:
-    from .kafka_log import reaching_kafka
+    from .kafka_log import run
     from .kafka_target import KafkaTarget
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
-    with reaching_kafka(target.kafka):
-        progress = asyncio.run(send(target.kafka, _lines(files), topic=topic))
+    progress = run(target.kafka, send(target.kafka, _lines(files), topic=topic))
     return progress.sent, progress.refused

@@ -158,7 +158,7 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
 
 
 def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> None:
-    from .kafka_log import reaching_kafka
+    from .kafka_log import run
     from .kafka_target import KafkaTarget
 
     settings = KafkaTarget(broker).kafka
@@ -173,5 +173,4 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
         note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
         await recording.run(stopped, once=once)
 
-    with reaching_kafka(settings):
-        asyncio.run(work())
+    run(settings, work())

@@ -36,7 +36,9 @@ TITLE = "What the agents' tools did"
 @click.command()
 @history_options
 @click.option("--html", metavar="FILE", help="Write one self-contained page: numbers, what to look at first, pictures.")
-@click.option("--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file.")
+@click.option(
+    "--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file."
+)
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
 def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
@@ -75,8 +77,9 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
 
 def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer]) -> str:
     from ..history.asking import ask
+    from ..history.questions import against_before
     from ..history.report_page import Report, report_page
-    from ..history.summary import against_before, counts, look_here_first, numbers, period_of, window_of
+    from ..history.summary import counts, look_here_first, numbers, period_of, window_of
 
     by_name = {answer.question.name: answer for answer in answers}
     needing = len(by_name["now"].rows) + by_name["now"].left_out
@@ -85,7 +88,7 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer])
         with open_history(chosen.roots, chosen.filters._replace(since=period.before.replace(tzinfo=UTC))) as both:
             shown = numbers(counts(both, period.begin), needing, comparable=period.comparable)
             if chosen.filters.since:
-                by_name |= {one.name: ask(both, one, HTML_ROWS) for one in against_before(period)}
+                by_name |= {one.name: ask(both, one, HTML_ROWS) for one in against_before(period.end - period.begin)}
     return report_page(
         Report(
             TITLE,

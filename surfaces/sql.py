@@ -81,8 +81,8 @@ def sql(
 
 
 def _show(connection: DuckDBPyConnection, query: str, *, as_json: bool) -> None:
-    from ..history.catalogue import relations
     from ..history.asking import parts, run
+    from ..history.catalogue import relations
 
     if query.strip() == TABLES:
         _print(("name", "kind", "what it is"), relations(connection), as_json=as_json)

@@ -147,17 +147,14 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
 
 
 def _to_kafka(bootstrap: str) -> Publish:
-    import asyncio
-
-    from .kafka_log import reaching_kafka
+    from .kafka_log import run
     from .kafka_target import KafkaTarget
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
     def publish(events: Sequence[bytes]) -> int:
-        with reaching_kafka(target.kafka):
-            return asyncio.run(send(target.kafka, iter(events), topic="events")).refused
+        return run(target.kafka, send(target.kafka, iter(events), topic="events")).refused
 
     return publish
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from ..config import RuleFiles, Settings
+from ..history.filters import moment_of
 from ..schemas.decision_words import counted
 from ..schemas.errors import ConfigError
 from .comparing import Compared, Present, compare, recorded_rules
-from .history import moment_of, open_history, place_option, since_option
+from .history import open_history, place_option, since_option
 from .output import note, note_any, write_json
 from .searching import search_thresholds
 from .whatif_view import lasts

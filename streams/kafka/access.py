@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from aiokafka import errors
 from aiokafka.conn import collect_hosts, create_conn
@@ -42,6 +43,9 @@ LACKING = (
 """Errors that say that a right is missing."""
 
 
+T = TypeVar("T")
+
+
 class Denied(ConfigError):
     """A broker answered and does not let this user in, or this user does not trust it."""
 
@@ -67,6 +71,41 @@ def reason(error: BaseException) -> tuple[str, str]:
         return f"cannot be reached: {error.strerror or error}", "start it, or correct TRUSTFOLD_BROKER"
     advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
     return f"refuses us: {_told(error)}", advice
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Event loop that knows the connections that were made on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: WeakSet[asyncio.BaseTransport] = WeakSet()
+
+    async def create_connection(self, *args: Any, **more: Any) -> Any:
+        made = await super().create_connection(*args, **more)
+        self._made.add(made[0])
+        return made
+
+    async def abort_connections(self) -> None:
+        """Abort what is still open."""
+        for transport in list(self._made):
+            assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - connections of TCP can be written to
+            transport.abort()
+        for _ in range(3):  # the transport below that of TLS closes a turn of the loop later
+            await asyncio.sleep(0)
+
+
+def run_client(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that speaks to Kafka on a new event loop, and leave no connection open behind it.
+
+    aiokafka does not wait for a connection that was refused to close; over TLS that takes an answer of the broker.
+    """
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        try:
+            return runner.run(work)
+        finally:
+            loop = runner.get_loop()
+            assert isinstance(loop, _Loop)  # noqa: S101 - made above
+            runner.run(loop.abort_connections())
 
 
 async def unreachable(settings: KafkaSettings) -> ConfigError:

@@ -15,13 +15,13 @@ from typing import Any
 import bench_generated
 import duckdb
 from bench_process import begin, finish
+from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
 from trustfold.history.columns import columns_of
 from trustfold.history.decision_rows import ROWS
 from trustfold.history.event_rows import EventRow
 from trustfold.history.files import data_files
 from trustfold.history.parquet import ParquetWriter
-from trustfold.history.asking import ask
 from trustfold.history.questions import QUESTIONS
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.rules import Rules

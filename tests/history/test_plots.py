@@ -85,7 +85,7 @@ def test_equal_neighbours_are_one_state() -> None:
 
 
 def test_colours_have_meanings() -> None:
-    """Every severity and every state of the contract has one; a broken server is not green, what nobody knows is grey."""
+    """Every severity and state of the contract has one; a broken server is not green, what nobody knows is grey."""
     assert {*Severity, *PatternSeverity} <= LEVELS.keys()
     assert {*TrustState, *BreakerState} <= STATES.keys()
     assert level("security") > level("server_error") > level("timeout") > level("not_found")

@@ -12,23 +12,22 @@ from typing import Any
 import orjson
 import pytest
 from recorded import record, replayed
+from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.findings import finding
 from trustfold.history.pictures import picture
-from trustfold.history.asking import ask
-from trustfold.history.questions import BY_NAME, QUESTIONS, Answer
+from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, against_before
 from trustfold.history.report_page import SHOWN, Report, report_page
+from trustfold.history.shares import Share
 from trustfold.history.summary import (
     Period,
-    against_before,
     counts,
     look_here_first,
     numbers,
     period_of,
     window_of,
 )
-from trustfold.history.shares import Share
 from two_days import two_days
 
 Body = dict[str, Any]
@@ -151,7 +150,7 @@ def test_a_new_failure_is_new_against_the_period_before(lived: Lived) -> None:
     """With a beginning given, what was before it is looked at, and not taken for nothing."""
     end, begin = datetime(2026, 1, 7, 1, 17, 52), datetime(2026, 1, 5, 13)  # noqa: DTZ001
     with connect(lived.root, threads=2) as connection:
-        worse, new = (ask(connection, one, 9) for one in against_before(Period(begin - (end - begin), begin, end)))
+        worse, new = (ask(connection, one, 9) for one in against_before(end - begin))
         known = connection.execute("SELECT DISTINCT signature FROM failures WHERE time < ?", [begin]).fetchall()
     assert worse.question.name == "worse"
     assert new.rows

@@ -162,4 +162,6 @@ def picture(page: Page, name: str) -> None:
     """Leave a picture of the whole page in the folder of screenshots, where one is wanted."""
     if folder := os.environ.get(SCREENSHOTS):
         Path(folder).mkdir(parents=True, exist_ok=True)
+        # What is beyond the window is laid out when it is scrolled to; a picture of all of it needs all of it.
+        page.evaluate("for (const one of document.querySelectorAll('.row')) one.style.contentVisibility = 'visible'")
         page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)

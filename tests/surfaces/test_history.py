@@ -191,6 +191,17 @@ def test_the_report_is_one_page_that_needs_nothing_else(recorded_files: Path) ->
     assert "&lt;img src=x" in text
 
 
+def test_the_report_opens_in_a_browser(recorded_files: Path) -> None:
+    """In the one that the environment names; without a file it is a temporary one, for the user alone."""
+    (recorded_files / "tmp").mkdir(exist_ok=True)
+    there = {"BROWSER": "true %s", "TMPDIR": str(recorded_files / "tmp")}
+    done = trustfold("report", "--open", "--since", "2026-01-01", cwd=recorded_files, env=there)
+    assert done.returncode == 0, done.stderr
+    (made,) = (recorded_files / "tmp").glob("trustfold-report-*.html")
+    assert made.stat().st_mode & 0o077 == 0
+    assert b"Look here first" in made.read_bytes()
+
+
 def test_the_report_in_the_terminal_and_as_json(recorded_files: Path) -> None:
     """All questions that have an answer."""
     shown = trustfold("report", cwd=recorded_files)
@@ -250,13 +261,15 @@ def test_a_missing_history_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_up_records_beside_itself(tmp_path: Path) -> None:
-    """What was acknowledged before the stop is in the files after it."""
-    with up("--history", "h", cwd=tmp_path) as running:
+    """What was acknowledged before the stop is in the files after it, which are at the default place."""
+    with up("--history", cwd=tmp_path) as running:
         running.post("/v1/events", written(tmp_path).read_bytes())
         assert running.stop() == 0
     events = len((tmp_path / "events.ndjson").read_bytes().splitlines())
-    assert rows(tmp_path / "h", "SELECT count(*) FROM events WHERE appended IS NOT TRUE") == [(events,)]
-    done = trustfold("record", "--once", "--store", ".trustfold/trustfold.sqlite", "--history", "h", cwd=tmp_path)
+    assert rows(tmp_path / ".trustfold/history", "SELECT count(*) FROM events WHERE appended IS NOT TRUE") == [
+        (events,)
+    ]
+    done = trustfold("record", "--once", "--store", ".trustfold/trustfold.sqlite", cwd=tmp_path)
     assert b"0 records written" in done.stderr
 
 

@@ -13,10 +13,10 @@ from command_line import trustfold
 from recorded import told
 from story import Story
 from trustfold.history.files import data_files
+from trustfold.history.filters import moment_of
 from trustfold.history.questions import BY_NAME, Answer
 from trustfold.history.report_page import section
 from trustfold.schemas.errors import ConfigError
-from trustfold.surfaces.history import moment_of
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Answers out of the recorded history for pages: found in threads, never on the event loop.
 
-Theory of operation. A query over a long history takes longer than a page may. So an answer is kept, and asked for again
-it is given at once; when it is older than the recorder's own delay it is found anew in the background, and the page says as
-of when it is. Queries run two at a time, one that takes too long is cancelled, and pages that ask for the same wait for one
-query. Each thread has a catalogue; filters stand in its lowest views, which are made anew for other filters.
+Theory of operation. A query over a long history takes longer than a page may. So an answer is kept, and asked for
+again it is given at once; when it is older than the recorder's own delay it is found anew in the background, and the
+page says as of when it is. Queries run two at a time, one that takes too long is cancelled, and pages that ask for the
+same wait for one query. Each thread has a catalogue; filters stand in its lowest views, which are made anew for others.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ LIMIT_S = 15.0
 
 FRESH_S = 30.0
 """Seconds for which an answer counts as new: recorders write as often."""
+
+STALE_S = 600.0
+"""Seconds after which a kept answer is too old to be given: who asks waits for a new one."""
 
 AT_ONCE = 2
 WAITING = 24
@@ -108,9 +111,7 @@ class Archive:
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = Lock()
 
-    async def ask(
-        self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any
-    ) -> Found:
+    async def ask(self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any) -> Found:
         """The answer to a question, as new as it can be had at once.
 
         Args:
@@ -127,8 +128,11 @@ class Archive:
             raise Unanswered("this server knows of no history", recorded=False)
         key = _Key(filters, question, limit, tuple(sorted(arguments.items())))
         kept = self._kept.get(key)
-        if kept is not None and self._clock() - kept[1] < FRESH_S:
+        age = self._clock() - kept[1] if kept is not None else STALE_S
+        if kept is not None and age < FRESH_S:
             return kept[0]
+        if age >= STALE_S:
+            kept = None
         task = self._asked.get(key)
         if task is None:
             if len(self._asked) >= WAITING and kept is None:
@@ -185,8 +189,8 @@ class Archive:
         except (TrustfoldError, duckdb.Error) as error:
             if isinstance(error, duckdb.InterruptException) or isinstance(error.__cause__, duckdb.InterruptException):
                 raise Unanswered(
-                    f"the answer took more than {self._limit_s:g} s and was given up; choose a shorter time, or one tool, "
-                    "model or workspace"
+                    f"the answer took more than {self._limit_s:g} s and was given up; choose a shorter time, or one "
+                    "tool, model or workspace"
                 ) from error
             raise
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.filters import Filters
 from ...history.findings import finding
 from ...history.page import figure, table
 from ...history.pictures import picture
 from ...history.plots import Window
-from ...history.questions import BY_NAME, Answer, Question
+from ...history.questions import BY_NAME, Answer, Question, against_before
 from ...history.values import plain
 from ...schemas.errors import TrustfoldError
 from .archive import Archive, Found, Unanswered
@@ -92,6 +93,14 @@ class Shown(NamedTuple):
     at: datetime
 
 
+def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
+    """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
+    if narrowing.before is None or name not in {"worse", "new"}:
+        return BY_NAME[name], narrowing.filters
+    worse, new = against_before(narrowing.length)
+    return worse if name == "worse" else new, narrowing.filters._replace(since=narrowing.before.since)
+
+
 def shown(found: Found, asked: Asked) -> Shown:
     """The page of an answer that is asked for; one beyond the last has no rows."""
     answer, total = found.answer, len(found.answer.rows) + found.answer.left_out
@@ -127,7 +136,7 @@ def _labels(answer: Answer, row: Sequence[Any]) -> tuple[Any, ...]:
 
 def comparable(question: Question) -> bool:
     """Whether the period before can stand beside an answer."""
-    return question.plot is not None and question.plot.kind in {"bars", "heat"} and question.name not in {"now"}
+    return question.plot is not None and question.plot.kind in {"bars", "heat"}
 
 
 def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
@@ -177,7 +186,6 @@ def history_routes(site: Site) -> Sequence[Route]:
 
     async def history(request: Request) -> Response:
         """The questions, and what is recorded."""
-
         narrowing = Narrowing.of(request.query_params, site.clock())
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
@@ -192,7 +200,6 @@ def history_routes(site: Site) -> Sequence[Route]:
 
     async def question(request: Request) -> Response:
         """One question and its answer."""
-
         name, _, kind = request.path_params["question"].partition(".")
         if name not in BY_NAME or kind not in {"", "csv", "json"}:
             known = ", ".join(BY_NAME)
@@ -201,10 +208,10 @@ def history_routes(site: Site) -> Sequence[Route]:
                 text=f"History has no question {name!r}. There are: {known}.", back="/history",
             )  # fmt: skip
         asked = Asked.of(request.query_params, site.clock())
-        one = BY_NAME[name]
+        one, filters = meant(name, asked.narrowing)
         limit = asked.page * asked.rows if paged(one) else 400
         try:
-            found = await archive.ask(one, asked.narrowing.filters, limit)
+            found = await archive.ask(one, filters, limit)
             before = asked.narrowing.before if asked.compare and comparable(one) else None
             if before is not None:
                 earlier = await archive.ask(one, before, MOST_ROWS)
@@ -258,13 +265,15 @@ def cell_link(narrowing: Narrowing) -> Callable[[dict[str, Any]], str]:
     return lambda row: link("/history/signatures", carried, tool=row["tool"], model=row["model"])
 
 
-def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, rows: str = "") -> Markup:
-    """Picture of an answer with its finding; empty where nothing can be drawn."""
-    timeline = answer.question.plot is not None and answer.question.plot.kind == "timeline"
+def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, *, rows: bool = True) -> Markup:
+    """Picture of an answer with its finding, and with its rows as a table; empty where nothing can be drawn."""
+    question = answer.question
+    timeline = question.plot is not None and question.plot.kind == "timeline"
     drawn = picture(answer, window if timeline else None, cell_link(narrowing))
     if not drawn.svg:
         return Markup()
-    return Markup(figure(drawn, answer.question.title, finding(answer), rows))  # noqa: S704 - all parts are escaped
+    told = table(answer.columns, answer.rows, linked(narrowing), question.title) if rows else ""
+    return Markup(figure(drawn, question.title, finding(answer), told))  # noqa: S704 - all parts are escaped
 
 
 def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Window | None) -> Response:
@@ -272,7 +281,7 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
     rows = table(part.answer.columns, part.answer.rows, linked(narrowing), one.title)
     return site.render(
         request, "question.html", question=one, narrowing=narrowing, presets=PRESETS, names=NAMES, asked=asked, part=part,
-        finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window),
+        finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window, rows=False),
         table=Markup(rows),  # noqa: S704 - all parts are escaped
         sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
     )  # fmt: skip

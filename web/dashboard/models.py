@@ -10,15 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.findings import ratio
-from ...history.page import table
+from ...history.findings import finding, ratio
 from ...history.pictures import objects
 from ...history.plots import FEW, share_text
 from ...history.questions import BY_NAME, Answer, Question
-from ...projections.tool.wilson import wilson_bounds
 from ...history.shares import Z_95
+from ...projections.tool.wilson import wilson_bounds
 from ...schemas.errors import TrustfoldError
-from .history import linked, shown_figure, unanswered
+from .history import shown_figure, unanswered
 from .narrowing import NAMES, PRESETS, Narrowing
 from .render import Site, link
 
@@ -153,9 +152,9 @@ def model_routes(site: Site) -> Sequence[Route]:
         except TrustfoldError as error:
             return unanswered(site, request, "Models", narrowing, error)
         pictures = [
-            (one.answer.question, shown_figure(one.answer, narrowing, None, table(one.answer.columns, one.answer.rows, linked(narrowing), one.answer.question.title)))
+            (one.answer.question, finding(one.answer), shown_figure(one.answer, narrowing))
             for one in (cells, stuck, nudges)
-        ]  # fmt: skip
+        ]
         return site.render(
             request, "models.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=model_lines(every.answer, narrowing, sort),
             cut=every.answer.left_out, sort=sort, sorts=SORTS, pictures=pictures, few=FEW, found_at=every.at,

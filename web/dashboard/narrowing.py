@@ -15,7 +15,13 @@ DEFAULT_SPAN = "7d"
 EVERYTHING = "all"
 """Value of `since` for no beginning."""
 
-PRESETS = (("1h", "last hour"), ("24h", "last 24 hours"), ("7d", "last 7 days"), ("30d", "last 30 days"), (EVERYTHING, "everything"))
+PRESETS = (
+    ("1h", "last hour"),
+    ("24h", "last 24 hours"),
+    ("7d", "last 7 days"),
+    ("30d", "last 30 days"),
+    (EVERYTHING, "everything"),
+)
 NAMES = ("workspace", "tool", "model", "session")
 
 _FINEST = timedelta(minutes=1)
@@ -47,10 +53,13 @@ class Narrowing(NamedTuple):
         try:
             end = moment_of(until, now, option="until")
             begin = None if since == EVERYTHING else _begin(since, now)
-            if begin and begin >= (end or now):
-                raise ConfigError(f"since {since} is not before {'until ' + until if until else 'now'}")
+            fault = ""
         except ConfigError as wrong:
-            return cls(Filters(_begin(DEFAULT_SPAN, now), None, *names), DEFAULT_SPAN, "", now, str(wrong))
+            begin, end, fault = None, None, str(wrong)
+        if begin and begin >= (end or now):
+            fault = f"since {since} is not before {'until ' + until if until else 'now'}"
+        if fault:
+            return cls(Filters(_begin(DEFAULT_SPAN, now), None, *names), DEFAULT_SPAN, "", now, fault)
         return cls(Filters(begin, end, *names), since, until, end or now)
 
     @property
@@ -90,7 +99,7 @@ class Narrowing(NamedTuple):
         return span_of(self.since) or max((self.end - self.filters.since) // _FINEST * _FINEST, _FINEST)
 
     def changes(self, steps: int) -> dict[str, str] | None:
-        """Parameters of the time so many periods later; None where the time has no beginning, or where that is the future."""
+        """Parameters of the time so many periods later; None where it has no beginning, or where that is the future."""
         begin = self.filters.since
         if begin is None or (steps > 0 and self.filters.until is None):
             return None

@@ -23,7 +23,7 @@ from ...projections.calls.keys import tool_of_key
 from ...schemas.errors import TrustfoldError
 from .archive import Archive
 from .board import Board
-from .history import linked, shown_figure, unanswered, window_of
+from .history import shown_figure, unanswered, window_of
 from .narrowing import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
 from .ranking import RANK, TROUBLE
@@ -71,7 +71,9 @@ class ToolLine(NamedTuple):
     rate: str
 
 
-def tool_lines(answer: Answer | None, board: Board, narrowing: Narrowing, sort: str, text: str, now: datetime) -> list[ToolLine]:
+def tool_lines(
+    answer: Answer | None, board: Board, narrowing: Narrowing, sort: str, text: str, now: datetime
+) -> list[ToolLine]:
     """Tools and services with their worst state now and their numbers; a tool that has but a state is there, too."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
@@ -174,7 +176,7 @@ class Subject(NamedTuple):
     def spans(self) -> Question:
         """States of its keys and circuits."""
         return Question(
-            "states-of",
+            "states",
             "In which state was it?",
             "SELECT subject, workspace, state, began, ended, machine FROM state_spans "  # noqa: S608 - no values
             f"WHERE {self.states} ORDER BY worst, changes DESC, subject, workspace, began, ended LIMIT $limit",
@@ -253,10 +255,16 @@ class Four(NamedTuple):
 def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[Four]:
     """Calls, failure rate, failures, latency."""
     share = Share(now["failures"], now["judged"], *((before["failures"], before["judged"]) if before else (0, 0)))
-    was = [f"before: {before['calls']:,}", f"before: {ratio(before['failures'], before['judged'])}"] if before else ["", ""]
+    was = (
+        [f"before: {before['calls']:,}", f"before: {ratio(before['failures'], before['judged'])}"]
+        if before
+        else ["", ""]
+    )
     if before and share.change is None:
         was[1] += "; too few to compare"
-    latency = [(f"{row['p50_ms']:,.0f} ms" if row["p50_ms"] is not None else "–") if row else "" for row in (now, before)]
+    latency = [
+        (f"{row['p50_ms']:,.0f} ms" if row["p50_ms"] is not None else "–") if row else "" for row in (now, before)
+    ]
     tail = f"half of the calls; 95 % within {now['p95_ms']:,.0f} ms" if now["p95_ms"] is not None else "not measured"
     return [
         Four(f"{now['calls']:,}", "calls", f"in {now['sessions']:,} sessions", was[0]),
@@ -316,8 +324,10 @@ def tool_routes(site: Site) -> Sequence[Route]:
         now = site.clock()
         narrowing = Narrowing.of(request.query_params, now)
         subject = Subject.of(request.path_params["key"])
-        states, decided = (find(site.source.board, subject.key, *more) for find, *more in ((states_of, now), (decided_of,)))
-        known = {"subject": subject, "states": states, "decided": decided}
+        states, decided = (
+            find(site.source.board, subject.key, *more) for find, *more in ((states_of, now), (decided_of,))
+        )
+        known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
         try:
             numbers = await _numbers(archive, subject, narrowing)
             if not numbers[0]["calls"] and not states and not await _ever(archive, subject):
@@ -348,7 +358,9 @@ async def _numbers(archive: Archive, subject: Subject, narrowing: Narrowing) -> 
 
 async def _ever(archive: Archive, subject: Subject) -> bool:
     """Whether the history knows of any call or state of it."""
-    asked = [archive.ask(question, EVERYTHING, 1, name=subject.name) for question in (subject.numbers(), subject.spans())]
+    asked = [
+        archive.ask(question, EVERYTHING, 1, name=subject.name) for question in (subject.numbers(), subject.spans())
+    ]
     numbers, spans = await asyncio.gather(*asked)
     return bool(numbers.answer.rows[0][0] or spans.answer.rows)
 
@@ -367,7 +379,10 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         archive.ask(subject.by("agent_id", "Which agents does it fail?"), filters, SHOWN, name=name),
         archive.ask(subject.by("session_id", "Which sessions does it fail?"), filters, SHOWN, name=name),
     )
-    points = [Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"]) for row in objects(over.answer)]
+    points = [
+        Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"])
+        for row in objects(over.answer)
+    ]
     worst = max((point for point in points if point.calls), key=lambda point: point.failures, default=None)
     caption = (
         f"Most failures in the {_span(step)} from {worst.at:%Y-%m-%d %H:%M} UTC: {ratio(worst.failures, worst.calls)}."
@@ -380,14 +395,12 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         "rate_figure": Markup(  # noqa: S704 - all parts are escaped
             figure(rates(points, step, window), "Failure rate over time", caption, table(columns, rows, title="Failures and latency over time"))
         ),
-        "state_figure": shown_figure(
-            spans.answer, narrowing, window, table(spans.answer.columns, spans.answer.rows, linked(narrowing), "States")
-        ),
+        "state_figure": shown_figure(spans.answer, narrowing, window),
         "signatures": signatures(failed.answer, window, step),
         "signatures_left": failed.answer.left_out,
         "step": _span(step),
         "by": [
-            (one.answer.question.title, shown_figure(one.answer, narrowing, None, table(one.answer.columns, one.answer.rows, linked(narrowing), one.answer.question.title)), one.answer.left_out)
+            (one.answer.question.title, shown_figure(one.answer, narrowing))
             for one in (models, agents, sessions)
             if one is not agents or any(row[0] != "unknown" for row in one.answer.rows)
         ],

@@ -22,6 +22,7 @@ from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.history.filters import Filters
+from trustfold.history.page import style
 from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
@@ -29,6 +30,7 @@ from trustfold.web.dashboard.archive import Archive, Unanswered
 from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
 from trustfold.web.dashboard.models import measured
 from trustfold.web.dashboard.narrowing import Narrowing, bucket_of
+from trustfold.web.dashboard.render import static_files
 from trustfold.web.dashboard.tool import Subject, four_numbers
 from trustfold.web.routes import more_routes
 from two_days import two_days
@@ -66,7 +68,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 def cells(text: str) -> list[list[str]]:
     """Texts of the last table of a page."""
     rows = re.findall(r"<tr>(<td.*?)</tr>", text[text.rindex("<table>") :], re.DOTALL)
-    return [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)] for row in rows]
+    return [
+        [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)]
+        for row in rows
+    ]
 
 
 # --- the query string ------------------------------------------------------------------------------------------------
@@ -82,7 +87,10 @@ def test_a_query_string_says_which_part_of_the_history_is_meant() -> None:
     assert narrowed("").filters == Filters(NOW - timedelta(days=7))
     assert narrowed("since=all&tool=a&tool=b&tool=&model=m").filters == Filters(None, None, (), ("a", "b"), ("m",))
     fixed = narrowed("since=2026-01-01&until=2026-01-03T00:00")
-    assert (fixed.filters.since, fixed.filters.until) == (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    assert (fixed.filters.since, fixed.filters.until) == (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 3, tzinfo=UTC),
+    )
     for wrong in ("since=soon", "until=%00", "since=2026-01-03&until=2026-01-01", "since=99999999999999w"):
         found = narrowed(wrong)
         assert found.fault, wrong
@@ -164,9 +172,24 @@ def test_keys_are_tools_services_or_keys_of_tools() -> None:
 
 def test_the_four_numbers_of_a_tool() -> None:
     """With those before, where there were any."""
-    row = {"calls": 30, "failures": 9, "judged": 20, "rate": 0.45, "rate_low": 0.26, "rate_high": 0.66, "p50_ms": 5.0, "p95_ms": 9.0, "sessions": 3}
+    row = {
+        "calls": 30,
+        "failures": 9,
+        "judged": 20,
+        "rate": 0.45,
+        "rate_low": 0.26,
+        "rate_high": 0.66,
+        "p50_ms": 5.0,
+        "p95_ms": 9.0,
+        "sessions": 3,
+    }
     before = row | {"calls": 25, "failures": 1}
-    assert [(one.value, one.verdict) for one in four_numbers(row, before)] == [("30", ""), ("45 %", "worse"), ("9", ""), ("5 ms", "")]
+    assert [(one.value, one.verdict) for one in four_numbers(row, before)] == [
+        ("30", ""),
+        ("45 %", "worse"),
+        ("9", ""),
+        ("5 ms", ""),
+    ]
     assert {one.before for one in four_numbers(row, None)} == {""}
 
 
@@ -174,19 +197,21 @@ def test_the_four_numbers_of_a_tool() -> None:
 
 
 async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path: Path) -> None:
-    """Who asks meanwhile gets the old one, at once."""
+    """Who asks meanwhile gets the old one, at once; one that is very old is given to nobody."""
     record(tmp_path, [*two_days()][:200], live=True)
     clock = [0.0]
     archive = Archive(tmp_path, clock=lambda: clock[0])
     try:
         first = await archive.ask(BY_NAME["overview"])
         assert await archive.ask(BY_NAME["overview"]) is first
-        clock[0] = 1e6
+        clock[0] = 60
         assert await archive.ask(BY_NAME["overview"]) is first
         (task,) = archive._asked.values()
         newer = await task
         assert newer.at >= first.at
         assert await archive.ask(BY_NAME["overview"]) is newer
+        clock[0] = 6000
+        assert await archive.ask(BY_NAME["overview"]) is not newer
     finally:
         archive.close()
 
@@ -195,7 +220,11 @@ async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     """The answer says what to do, and the next question is answered."""
     record(tmp_path, [*two_days()][:50], live=True)
     archive = Archive(tmp_path, limit_s=0.3)
-    endless = Question("endless", "?", "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3 LIMIT $limit")
+    endless = Question(
+        "endless",
+        "?",
+        "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3 LIMIT $limit",
+    )
     try:
         await archive.ask(Question("first", "?", "SELECT 1 LIMIT $limit"))
         with pytest.raises(Unanswered, match="choose a shorter time"):
@@ -203,6 +232,19 @@ async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         assert (await archive.ask(Question("one", "?", "SELECT 1 LIMIT $limit"))).answer.rows == [(1,)]
     finally:
         archive.close()
+
+
+def test_the_report_has_the_colours_of_the_pages() -> None:
+    """Light and dark: every state and severity, and nothing that a picture uses is undefined."""
+
+    def tokens(text: str) -> list[tuple[str, str]]:
+        return sorted(re.findall(r"(--(?:state|sev)-[\w-]+):\s*(#\w+)", text))
+
+    pages = static_files()["dashboard.css"][0].decode()
+    assert tokens(style("report")) == [one for one in tokens(pages) if not one[0].startswith("--sev-text")]
+    used = set(re.findall(r"var\((--[\w-]+)\)", style("plots")))
+    assert used <= set(re.findall(r"(--[\w-]+):", pages + style("plots")))
+    assert used <= set(re.findall(r"(--[\w-]+):", style("report", "plots")))
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------
@@ -225,15 +267,24 @@ def test_the_numbers_of_a_page_are_those_counted_by_hand(client: TestClient, cal
     failed = Counter(one["tool_name"] for one in calls if one["status"] != "success")
     every = Counter(one["tool_name"] for one in calls)
     rows = client.get("/history/tools.json?since=all").json()
-    assert {row["tool"]: (row["calls"], row["failures"]) for row in rows} == {name: (n, failed[name]) for name, n in every.items()}
+    assert {row["tool"]: (row["calls"], row["failures"]) for row in rows} == {
+        name: (n, failed[name]) for name, n in every.items()
+    }
     page = client.get("/tools/bash?since=all").text
-    assert f"<b>{every['bash']}</b> <span class=\"name\">calls" in page
+    assert f'<b>{every["bash"]}</b> <span class="name">calls' in page
     assert f"({failed['bash']}/{every['bash']})" in page
     models = client.get("/models?since=all").text
     for model in ("large-1", "medium-2", "small-3"):
         own = [one for one in calls if one["model"] == model]
         bad = sum(one["status"] != "success" for one in own)
         assert f"({bad}/{len(own)})" in models
+
+
+def test_what_got_worse_did_so_against_the_period_before(client: TestClient) -> None:
+    """Also where the shown time begins after it: the search failed on the second day, as it had not on the first."""
+    rows = client.get("/history/worse.json?since=2026-01-06T01:17&until=2026-01-07T01:18").json()
+    assert [row["name"] for row in rows] == ["http_request"]
+    assert client.get("/history/worse.json?since=2026-01-05T01:17&until=2026-01-06T01:18").json() == []
 
 
 def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
@@ -248,8 +299,15 @@ def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
 
 def test_names_stay_text(client: TestClient) -> None:
     """On every page that shows them, in tables, pictures and titles."""
-    for url in ("/tools?since=all", f"/tools/{EVIL}?since=all", "/models?since=all", "/history/signatures?since=all",
-                "/history/models?since=all", "/history/look-first?since=all", f"/history/tools?since=all&tool={EVIL}"):  # fmt: skip
+    for url in (
+        "/tools?since=all",
+        f"/tools/{EVIL}?since=all",
+        "/models?since=all",
+        "/history/signatures?since=all",
+        "/history/models?since=all",
+        "/history/look-first?since=all",
+        f"/history/tools?since=all&tool={EVIL}",
+    ):
         text = client.get(url).text
         assert "&lt;" in text, url
         assert not re.search(r"<(img|script>|b>m)", text), url

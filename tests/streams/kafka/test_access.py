@@ -1,0 +1,34 @@
+"""Runs of clients: what a client leaves open is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import warnings
+from contextlib import closing, suppress
+
+import pytest
+from trustfold.streams.kafka.access import run_client
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_connection_that_a_client_leaves_open_is_closed(*, fails: bool) -> None:
+    """Whether the client ends well or not, the other side sees the end and nothing is left to be collected."""
+
+    async def leave_open(port: int) -> None:
+        await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
+        if fails:
+            raise ConnectionRefusedError
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as server, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            run_client(leave_open(server.getsockname()[1]))
+        except ConnectionRefusedError:
+            assert fails
+        gc.collect()
+        with closing(server.accept()[0]) as other:
+            other.settimeout(5)
+            with suppress(ConnectionResetError):  # an aborted connection may end so
+                assert other.recv(1) == b""
