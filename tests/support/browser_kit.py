@@ -18,7 +18,7 @@ REQUIRED = "TRUSTFOLD_REQUIRE_BROWSER"
 SCREENSHOTS = "TRUSTFOLD_SCREENSHOTS"
 """Folder that pictures of the pages are left in; by default nowhere."""
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 """A bound for things that take milliseconds on a machine with nothing else to do."""
 
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")

@@ -16,8 +16,7 @@ from pathlib import Path
 from random import Random
 
 import orjson
-from command_line import Up, up
-from recorded import record
+from command_line import Up, trustfold, up
 from story import START, Story
 from two_days import MODELS, two_days
 
@@ -48,10 +47,11 @@ def planted_day(now: datetime) -> list[Record]:
 @contextmanager
 def serving_a_planted_day(folder: Path, now: datetime) -> Iterator[Up]:
     """A `trustfold up` that has folded it, over a history of the same."""
-    records = planted_day(now)
-    record(folder / ".trustfold" / "history", records, live=True)  # where it looks; what it folds now is not recorded
     with up(cwd=folder) as running:
-        assert running.post("/v1/events", b"\n".join(value for _, value in records))["dead_letters"] == 0
+        events = b"\n".join(value for _, value in planted_day(now))
+        assert running.post("/v1/events", events)["dead_letters"] == 0
+        recorded = trustfold("record", "--once", cwd=folder)
+        assert recorded.returncode == 0, recorded.stderr
         yield running
 
 

@@ -12,7 +12,7 @@ import pytest
 from browser_kit import Visitor, barriers, browsing, focused, picture, too_wide, visit
 from command_line import Up, up
 from dashboard_kit import failures
-from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, serving_a_planted_day
+from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, WORSE_TOOL, serving_a_planted_day
 from playwright.sync_api import Browser, Page, expect
 from scenes import MAX_BYTES, SCENES, Scene, shoot
 
@@ -188,6 +188,15 @@ def test_a_repeated_call_is_one_click_away(browser: Browser, server: Up) -> None
         loops = page.locator("table", has_text="Wasted calls")
         expect(loops).to_contain_text("pytest tests/test_login.py")
         expect(loops).to_contain_text("×9")
+
+
+def test_what_got_worse_this_week_is_two_clicks_away(browser: Browser, server: Up) -> None:
+    """From the first page over the questions to the tool, with the numbers of both weeks."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="History").click()
+        page.get_by_role("link", name="What got worse this week?").click()
+        expect(page.locator("main table").first).to_contain_text(WORSE_TOOL)
 
 
 # --- live, orders ----------------------------------------------------------------------------------------------------
