@@ -23,6 +23,9 @@ from .board import Board
 PACE_S = 0.5
 """Seconds between two messages of a stream."""
 
+FLOOD_PACE_S = 1.0
+"""The same while changes come all the time: each message has a page made anew."""
+
 LOOK_S = 0.05
 """Seconds between two looks for changes that concern a stream."""
 
@@ -124,7 +127,7 @@ class Hub:
             known = boot == self._boot and number.isdecimal()
             seen = int(number) if known else self._hand_out()
             yield b"retry: 1000\n" + self._message("open" if known or not last_id else "resync", seen)
-            spoken = loop.time()
+            spoken, pace = loop.time(), PACE_S
             while not self.stopping:
                 signal = self._changed
                 changes = self.since(seen)
@@ -133,8 +136,10 @@ class Hub:
                 if changes is None or wanted:
                     yield self._message("resync" if changes is None else "change", seen, wanted)
                     spoken = loop.time()
-                    await asyncio.sleep(PACE_S)
+                    await asyncio.sleep(pace)
+                    pace = FLOOD_PACE_S
                     continue
+                pace = PACE_S
                 with suppress(TimeoutError):
                     await asyncio.wait_for(signal.wait(), max(0.0, spoken + HEARTBEAT_S - loop.time()))
                 if loop.time() >= spoken + HEARTBEAT_S:

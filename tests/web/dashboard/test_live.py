@@ -36,6 +36,7 @@ async def following(stream: AsyncIterator[bytes]) -> Message:
 def run(scene: Any, monkeypatch: pytest.MonkeyPatch, *, pace: float = 0.0) -> None:
     """Play a scene with a hub."""
     monkeypatch.setattr(live, "PACE_S", pace)
+    monkeypatch.setattr(live, "FLOOD_PACE_S", pace)
     monkeypatch.setattr(live, "LOOK_S", 0.0)
 
     async def play() -> None:
