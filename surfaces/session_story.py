@@ -86,8 +86,8 @@ def _head(found: Record) -> Iterable[RenderableType]:
         money = "" if loop["cost_usd"] is None else f", {loop['cost_usd']:.4g} US$"
         yield Text.assemble(
             ("loop  ", BAD),
-            f"{loop['tool_name']} {loop['arguments']} ×{loop['times']}, same result: {counted(loop['wasted_calls'], 'call')} wasted"
-            f" ({loop['share_of_calls']:.0%} of all){spent}{money}",
+            f"{loop['tool_name']} {loop['arguments']} ×{loop['times']}, same result: "
+            f"{counted(loop['wasted_calls'], 'call')} wasted ({loop['share_of_calls']:.0%} of all){spent}{money}",
         )
     for one in found["patterns"][-10:]:
         grown = " → ".join(str(step["repetitions"]) for step in one["steps"])

@@ -11,7 +11,9 @@ from ...schemas.rules import Rules
 from ..questions import run
 from .timeline import Decided, Timeline, millis, timeline
 
-_EVENTS = 'SELECT record FROM recorded_events WHERE session_id = $session AND record IS NOT NULL ORDER BY "partition", "offset"'
+_EVENTS = """
+SELECT record FROM recorded_events WHERE session_id = $session AND record IS NOT NULL ORDER BY "partition", "offset"
+"""
 _DECISIONS = """
 SELECT record FROM decisions WHERE record IS NOT NULL AND (session_id = $session OR (
     topic = 'breakers' AND time BETWEEN make_timestamp_ms($began) AND make_timestamp_ms($ended)))

@@ -13,6 +13,7 @@ from trustfold.streams.embedded.engine import EmbeddedEngine
 
 
 def a_bad_session() -> Story:
+    """A loop, and a failure of a call whose argument would clear the screen."""
     story = Story()
     story.says("I will look")
     story.works("bash", {"command": "git status"}, result="same", times=6)
@@ -21,6 +22,7 @@ def a_bad_session() -> Story:
 
 
 def stored(folder: Path) -> Path:
+    """The store of that session."""
     path = folder / "store.sqlite"
     with EmbeddedEngine.open(path) as engine:
         engine.ingest([value for _, value in a_bad_session().records])

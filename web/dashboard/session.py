@@ -214,8 +214,8 @@ class Shelf:
 
 def _from_history(root: Path, session_id: str, rules: Rules) -> Timeline:
     """A session that is no longer in the log, out of the recorded history."""
-    from ...history.catalogue import connect
-    from ...history.sessions.recorded import recorded_session
+    from ...history.catalogue import connect  # noqa: PLC0415 - DuckDB comes with an extra of its own
+    from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
 
     try:
         with connect(root, threads=1) as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.wilson import wilson_bounds
 from ...schemas.decision_words import plain
+from ...schemas.visible import visible
 from .render import Site, segment
 from .source import Placed
 
@@ -110,9 +111,14 @@ def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int)
         sum(one.stuck_now(now_ms) for one in sessions),
         page,
         last,
-        sorted({one.workspace for one in sessions} - {""})[:200],
-        sorted({one.model for one in sessions} - {""})[:200],
+        _names(one.workspace for one in sessions),
+        _names(one.model for one in sessions),
     )
+
+
+def _names(given: Iterable[str]) -> list[str]:
+    """Names to choose from; what cannot be shown as it is must be typed."""
+    return sorted({one for one in given if one and visible(one) == one})[:200]
 
 
 def row_of(one: SessionSummary, now_ms: int) -> Row:

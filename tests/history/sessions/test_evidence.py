@@ -51,7 +51,7 @@ def test_what_is_not_kept_is_said() -> None:
 
 
 def test_the_failures_behind_a_circuit_are_counted_again() -> None:
-    """The decision names the last one; the five in a row are found among the calls of all sessions, and no other call."""
+    """The decision names the last one; the five in a row are found among the calls of all sessions."""
     story = Story()
     story.works("http_request", URL)
     for number in range(5):

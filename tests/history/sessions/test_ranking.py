@@ -9,6 +9,7 @@ NOW = 10 * ALIVE_MS
 
 def session(name: str, *, calls: int = 10, failed: int = 0, severity: int = 0, times: int = 3, patterns: int = 0,
             ago: int = 0) -> SessionSummary:  # fmt: skip
+    """A session of which this is known."""
     stuck = (Stuck("repetitive_calls", severity, times, "bash", 0),) if severity else ()
     return SessionSummary(name, "w", "", "m", calls, failed, 0, stuck, patterns, 0, NOW - ago, turn_open=True)
 

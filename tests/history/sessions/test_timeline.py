@@ -23,6 +23,7 @@ def told(story: Story, session: str = "s1", *, late_ms: int = 100) -> Timeline:
 
 
 def from_lines(lines: list[bytes], session: str, *, late_ms: int = 100) -> Timeline:
+    """The timeline of a session among some lines."""
     events: list[dict[str, Any]] = [orjson.loads(line) for line in lines]
     decisions = []
     for output in replayed([("events", line) for line in lines]):
@@ -33,11 +34,8 @@ def from_lines(lines: list[bytes], session: str, *, late_ms: int = 100) -> Timel
     return timeline(session, events, decisions)
 
 
-def calls(found: Timeline) -> list[Call]:
-    return [item.what for item in found.items if isinstance(item.what, Call)]
-
-
 def kinds(found: Timeline) -> list[str]:
+    """What each entry is about."""
     return [str(item.kind) for item in found.items]
 
 
@@ -154,7 +152,7 @@ def test_a_pattern_grows_against_its_ladder_and_nudges_say_what_they_led_to() ->
 
 
 def test_a_nudge_over_a_recording_was_told_to_nobody_and_one_may_be_called_wrong() -> None:
-    """A decision that arrives long after its events could not be seen; feedback marks the nudge; the user overtakes it."""
+    """What arrives long after its events could not be seen; feedback marks the nudge; the user overtakes it."""
     story = Story()
     story.works("search", SEARCH, result="nothing", times=3)
     (nudge,) = told(story).streaks[0].nudges
@@ -165,7 +163,7 @@ def test_a_nudge_over_a_recording_was_told_to_nobody_and_one_may_be_called_wrong
 
 
 def test_decisions_stand_behind_the_event_that_caused_them() -> None:
-    """Escalation and circuit come right after the failure that tipped them over; circuits name no session themselves."""
+    """Escalation and circuit come after the failure that tipped them over; circuits name no session themselves."""
     story = Story()
     story.fails("http_request", {"url": "https://api.example.com/data"}, http_status=503, times=5)
     story.says("done")

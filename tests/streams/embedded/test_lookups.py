@@ -1,4 +1,4 @@
-"""Reading a store for one session, one event, one decision: what the indexes find, and what a store without them finds."""
+"""Reading a store for one session, one event, one decision: by the indexes, and without them."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def views(tmp_path: Path, request: pytest.FixtureRequest) -> Views:
 
 
 def bodies(found: list[StoredEvent] | list[StoredDecision]) -> list[dict[str, Any]]:
+    """Records that were found, parsed."""
     return [orjson.loads(one.value) for one in found]
 
 
@@ -81,10 +82,11 @@ def test_decisions_of_a_session_and_circuits_of_its_time(views: Views) -> None:
 
 
 def test_a_decision_leads_to_its_events(views: Views) -> None:
-    """The ids in `caused_by` lead to events of both sessions, oldest first; an appended finish is among what is found."""
+    """The ids in `caused_by` lead to events of both sessions, oldest first; also to a finish that was appended."""
     escalated = next(one for one in bodies(views.session_decisions("s0")) if one["type"] == "trust.changed")
     found = views.decision(escalated["id"])
-    assert found is not None and orjson.loads(found.value) == escalated
+    assert found is not None
+    assert orjson.loads(found.value) == escalated
     behind = bodies(views.events_of([*escalated["caused_by"], "unknown"]))
     assert [one["id"] for one in behind] == list(escalated["caused_by"])
     assert {one["session_id"] for one in behind} == {"s0", "s1"}

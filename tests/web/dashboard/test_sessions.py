@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,8 +19,9 @@ HOSTILE = '<script>alert(1)</script>\u202e\u0007"onmouseover="x'
 
 
 def publish(client: TestClient, story: Story) -> None:
-    for start in range(0, len(story.records), 2000):
-        lines = b"\n".join(value for _, value in story.records[start : start + 2000])
+    """Send a story to the server."""
+    for start in range(0, len(story.records), 200):
+        lines = b"\n".join(value for _, value in story.records[start : start + 200])
         assert client.post("/v1/events", content=lines, headers=LINES).json()["dead_letters"] == 0
 
 
@@ -32,8 +34,6 @@ def hrefs(text: str, beginning: str) -> list[str]:
 
 def of_now(story: Story) -> Story:
     """The story, moved so that it ends now: what was long ago is stuck no more."""
-    from datetime import UTC, datetime
-
     story.now = datetime.now(UTC)
     return story
 
@@ -95,7 +95,7 @@ def test_hostile_names_and_payloads_stay_text(tmp_path: Path) -> None:
 
 
 def test_a_long_session_is_a_small_page(tmp_path: Path) -> None:
-    """Thousands of entries with large payloads: the last 200 of them, the rest on demand, and payloads cut until asked."""
+    """Entries with large payloads: the last 200 of them, the rest on demand, and payloads cut until asked."""
     story = Story(session="long")
     for number in range(700):
         story.says(f"message {number} " + "word " * 400)
