@@ -79,14 +79,21 @@ class Visitor:
     """
 
     def __init__(
-        self, browser: Browser, url: str, *, width: int = 1400, theme: str = "light", scripts: bool = True
+        self,
+        browser: Browser,
+        url: str,
+        *,
+        width: int = 1400,
+        height: int = 900,
+        theme: str = "light",
+        scripts: bool = True,
     ) -> None:
         """Come to the server at `url`."""
         self.url = url.rstrip("/")
         self.faults: list[str] = []
         self._expected: set[str] = set()
         self._context = browser.new_context(
-            viewport={"width": width, "height": 900},
+            viewport={"width": width, "height": height},
             color_scheme="dark" if theme == "dark" else "light",
             java_script_enabled=scripts,
             locale="en-GB",
