@@ -8,7 +8,7 @@ import duckdb
 import orjson
 
 from ...schemas.rules import Rules
-from ..questions import run
+from ..asking import run
 from .timeline import Decided, Timeline, millis, timeline
 
 _EVENTS = """

@@ -12,13 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, expect, sync_playwright
 
 REQUIRED = "TRUSTFOLD_REQUIRE_BROWSER"
 SCREENSHOTS = "TRUSTFOLD_SCREENSHOTS"
 """Folder that pictures of the pages are left in; by default nowhere."""
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 30_000
 """A bound for things that take milliseconds on a machine with nothing else to do."""
 
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
@@ -59,6 +59,7 @@ def chromium() -> str:
 @contextmanager
 def browsing() -> Iterator[Browser]:
     """A headless Chromium; `Visitor` opens tabs in it."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         # The sandbox of Chromium needs rights that containers withhold, and root has none to lose.
         browser = playwright.chromium.launch(
