@@ -110,6 +110,10 @@ schemas: $(VENV)/dev ## Write the generated files: JSON Schemas and AsyncAPI
 docs: $(VENV)/dev ## Check the documents: links lead somewhere
 	@$(BIN)/pytest tests/docs $(ARGS)
 
+.PHONY: pictures
+pictures: $(VENV)/dev ## Take the pictures of docs/images anew, in Debian's Chromium
+	@$(BIN)/python tests/pictures
+
 .PHONY: bench
 bench: $(VENV)/dev ## Measure: ratios against bare loops in the same run
 	@$(BIN)/python tests/bench $(ARGS)

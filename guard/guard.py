@@ -31,7 +31,7 @@ from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.joining import Joiner
 from .idempotency.memory import InMemoryDedupeStore
 from .json_view import clean_text, kind_of, text_of
-from .metrics import CALLS, Metrics
+from .metrics import CALLS, INFLIGHT, INFO, Metrics
 from .permission import PermissionWrapper
 from .preparing import options_of, prepare
 from .privacy import Privacy
@@ -107,6 +107,8 @@ class ToolGuard(Checking, Reporting):
         gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
         self._gate = gate
         self._joiner = Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough)
+        self.metrics.ask(INFLIGHT, self._joiner.inflight)
+        self.metrics.ask(INFO, self._effects)
         self._blocking: BlockingCalls | None = None
         self.home: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -292,6 +294,14 @@ class ToolGuard(Checking, Reporting):
             if field in nature:
                 nature[field] = frozenset(nature[field])
         return self.tools.add(Tool(name=name, function=function, **nature))
+
+    def _effects(self) -> dict[tuple[str, str], float]:
+        """What the registered tools that have been called are declared to do, as labels of a gauge."""
+        return {
+            (tool.name, "read" if tool.read_only else "write"): 1
+            for tool in self.tools.known()
+            if tool.read_only is not None and self.metrics.has_label(tool.name)
+        }
 
     def tool(self, function: Function | None = None, *, name: str | None = None, **nature: Any) -> Any:
         """Guard a function for good: `@guard.tool(read_only=True)`.

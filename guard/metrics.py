@@ -6,7 +6,7 @@ gives them to prometheus-client (extra `metrics`), `text` writes them in Prometh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -43,6 +43,15 @@ TRANSITIONS = Family(
 )
 EVENTS = Family("trustfold_guard_events_total", "counter", ("result",), "Events published, dropped and failed.")
 SHADOW = Family("trustfold_guard_shadow_total", "counter", ("tool", "reason"), "Calls that would have been refused.")
+INFLIGHT = Family(
+    "trustfold_tool_inflight_records",
+    "gauge",
+    ("tool", "age"),
+    "Calls that hold a key now: fresh, or stale if they have run for longer than a lease.",
+)
+INFO = Family(
+    "trustfold_tool_info", "gauge", ("tool", "effect"), "1 for what a registered tool is declared to do: read or write."
+)
 UNTRACKED = Family(
     "trustfold_untracked_failures_total",
     "counter",
@@ -50,7 +59,10 @@ UNTRACKED = Family(
     "Failures without a fine key: their tool had its most (in memory).",
 )
 
-FAMILIES = (CALLS, DURATION, RETRIES, HITS, CACHE_SIZE, CACHE_TTL, CIRCUITS, TRANSITIONS, EVENTS, SHADOW, UNTRACKED)
+FAMILIES = (
+    CALLS, DURATION, RETRIES, HITS, CACHE_SIZE, CACHE_TTL, CIRCUITS, TRANSITIONS, INFLIGHT, INFO, EVENTS, SHADOW,
+    UNTRACKED,
+)  # fmt: skip
 
 _REASONS = frozenset("timeout 408 425 429 500 502 503 504".split())
 
@@ -63,6 +75,7 @@ class Metrics:
         self._values: dict[tuple[str, tuple[str, ...]], float] = {}
         self._histograms: dict[tuple[str, ...], list[float]] = {}
         self._tools: set[str] = set()
+        self._asked: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
         self._lock = Lock()
 
     def after_fork(self) -> None:
@@ -78,6 +91,10 @@ class Metrics:
             return name
         return OTHER
 
+    def has_label(self, tool: str) -> bool:
+        """Whether a tool has a label of its own; it gets one with its first call, while there are any left."""
+        return tool in self._tools
+
     def reason(self, code: str) -> str:
         """Label of a failure: an HTTP status or `timeout`, else `other`; error types are the tool's own words."""
         return code if code in _REASONS else OTHER
@@ -92,6 +109,10 @@ class Metrics:
         """Set a gauge."""
         with self._lock:
             self._values[family.name, labels] = value
+
+    def ask(self, family: Family, values: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Have a gauge's values, by its labels, from `values` whenever somebody reads the metrics."""
+        self._asked[family.name] = values
 
     def observe(self, milliseconds: float, *labels: str) -> None:
         """Enter a duration."""
@@ -115,6 +136,8 @@ class Metrics:
         """Every sample: its family, its own name, labels and value; histograms as cumulative buckets, sum and count."""
         with self._lock:
             values, histograms = dict(self._values), {key: list(counts) for key, counts in self._histograms.items()}
+        for asked, ask in self._asked.items():
+            values |= {(asked, labels): value for labels, value in ask().items()}
         for family in FAMILIES:
             if family is DURATION:
                 for labels, counts in histograms.items():

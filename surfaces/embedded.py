@@ -115,11 +115,6 @@ def up(  # noqa: PLR0913 - each is an option of its own
         click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
-def _tell_address(url: str, store: Path) -> None:
-    note(f"trustfold is up at {url}, store {store}; Ctrl-C stops it")
-    note(f"See what it decides: {url}/")
-
-
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     if others:
         raise click.UsageError("--detach takes --port alone, and --stop nothing: it is the one server of this user")

@@ -211,6 +211,16 @@ class Joiner:
             else:
                 self._in_background(last)
 
+    def inflight(self) -> dict[tuple[str, str], float]:
+        """How many calls hold a key now, by tool and age: `stale` once they have run for longer than a lease."""
+        counts: dict[tuple[str, str], float] = {}
+        oldest = self._clock.monotonic_ms() - self._policy.lease_ms
+        for held in list(self._held.values()):
+            for call, _ in list(held.values()):
+                place = self._metrics.tool(call.name), "stale" if call.began_ms < oldest else "fresh"
+                counts[place] = counts.get(place, 0) + 1
+        return counts
+
     def _waits_for_this(self, holder: str) -> bool:
         """Whether a twin cannot end before this call does.
 

@@ -314,3 +314,44 @@ def test_prometheus_can_collect_the_counters(guard: ToolGuard) -> None:
     assert 'trustfold_tool_calls_total{scope="called",status="success",tool="lookup"} 1.0' in text
     assert 'trustfold_tool_call_duration_ms_bucket{le="+Inf",status="success",tool="lookup"} 1.0' in text
     assert 'trustfold_tool_retry_attempts_total{reason="timeout",tool="lookup"} 1.0' in text
+
+
+async def test_stale_calls_in_flight_are_counted(guard: ToolGuard, clock: MovableClock) -> None:
+    """A call that holds its key is fresh, and stale once it runs for longer than a lease; an ended one is neither."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def build() -> str:
+        begun.set()
+        await end.wait()
+        return "built"
+
+    call = asyncio.create_task(guard.call("build", build, {}, session_id="s1", idempotency_key="k1"))
+    await begun.wait()
+    assert inflight_line(guard) == 'trustfold_tool_inflight_records{tool="build",age="fresh"} 1'
+    clock.move(121)
+    assert inflight_line(guard) == 'trustfold_tool_inflight_records{tool="build",age="stale"} 1'
+    end.set()
+    await call
+    assert inflight_line(guard) == ""
+
+
+def inflight_line(guard: ToolGuard) -> str:
+    """The one sample of calls in flight; empty without any."""
+    lines = [line for line in guard.metrics.text().splitlines() if line.startswith("trustfold_tool_inflight_records{")]
+    assert len(lines) <= 1
+    return "".join(lines)
+
+
+async def test_metrics_tell_reads_from_writes(guard: ToolGuard) -> None:
+    """Of registered tools that were called, what they are declared to do; nothing of what nobody declared."""
+    guard.register("lookup", lambda: 1, read_only=True)
+    guard.register("pay", lambda: 1, read_only=False)
+    guard.register("other", lambda: 1)
+    guard.register("never_called", lambda: 1, read_only=True)
+    for name in ("lookup", "pay", "other"):
+        await guard.call(name, session_id="s1")
+    told = [line for line in guard.metrics.text().splitlines() if line.startswith("trustfold_tool_info{")]
+    assert told == [
+        'trustfold_tool_info{tool="lookup",effect="read"} 1',
+        'trustfold_tool_info{tool="pay",effect="write"} 1',
+    ]

@@ -14,6 +14,8 @@ from trustfold.cli import main
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
+OPTIONAL = {"demo": ["demo"], "prometheus": ["observe"], "grafana": ["observe"]}
+"""Services that a plain `up` leaves out, and the profiles that start them."""
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 
 
@@ -40,8 +42,8 @@ def resolve(words: list[str]) -> click.Command:
 
 
 def test_services_are_the_ones_that_work() -> None:
-    """Kafka, the topics, two workers, the recorder and the demo; nothing that does not exist yet."""
-    assert set(SERVICES) == {"kafka", "topics", "worker-1", "worker-2", "recorder", "demo"}
+    """Kafka, the topics, two workers, the recorder, and what is optional; nothing that does not exist yet."""
+    assert set(SERVICES) == {"kafka", "topics", "worker-1", "worker-2", "recorder", *OPTIONAL}
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
@@ -62,9 +64,20 @@ def test_workers_wait_for_the_topics() -> None:
         assert SERVICES[worker]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
 
 
-def test_only_the_demo_is_optional() -> None:
-    """Plain `docker compose up` starts everything but the demo publisher."""
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"demo"}
+def test_demo_and_observers_are_optional() -> None:
+    """Plain `docker compose up` starts everything but the demo publisher, Prometheus and Grafana."""
+    assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == OPTIONAL
+
+
+def test_prometheus_reads_every_worker() -> None:
+    """Each worker serves its metrics to the other containers, at the port where Prometheus asks for them."""
+    jobs = yaml.safe_load((ROOT / "ops" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    asked = [target for job in jobs for one in job.get("static_configs", ()) for target in one["targets"]]
+    workers = {name: service for name, service in SERVICES.items() if service.get("command") == ["worker"]}
+    served = [f"{name}:{service['environment']['TRUSTFOLD_WEB_PORT']}" for name, service in workers.items()]
+    assert sorted(asked) == sorted(served)
+    assert {service["environment"]["TRUSTFOLD_WEB_BIND"] for service in workers.values()} == {"0.0.0.0"}
+    assert "TRUSTFOLD_WEB_PORT" not in SERVICES["recorder"]["environment"]
 
 
 def test_ports_are_local() -> None:
@@ -78,7 +91,7 @@ def test_images_are_pinned() -> None:
     """What is pulled has a full version; `latest` would differ from day to day."""
     for service in SERVICES.values():
         if "build" not in service:
-            version = service["image"].partition(":")[2]
+            version = service["image"].partition(":")[2].removeprefix("v")
             assert version.count(".") == 2
             assert version.replace(".", "").isdigit()
 
@@ -91,20 +104,26 @@ def test_kafka_is_the_one_we_test_with() -> None:
     assert SERVICES["kafka"]["image"] == f"apache/kafka:{tested[1]}"
 
 
+def test_grafana_is_the_one_we_test_with() -> None:
+    """The types that the dashboard is checked against are those of the Grafana that shows it."""
+    version = SERVICES["grafana"]["image"].partition(":")[2]
+    assert f"@grafana/schema@{version}" in (ROOT / ".ci" / "run").read_text()
+
+
 def test_volumes_are_declared() -> None:
-    """Each named volume that a service mounts is declared, none besides, and each mounted file exists."""
-    mounted = {mount.partition(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])}
-    files = {name for name in mounted if name.startswith(".")}
-    assert mounted - files == set(COMPOSE["volumes"])
-    assert [name for name in files if not (ROOT / name).is_file()] == []
+    """Each named volume that is mounted is declared, none besides; what is mounted from here exists, read-only."""
+    mounts = [mount.split(":") for service in SERVICES.values() for mount in service.get("volumes", [])]
+    here = [mount for mount in mounts if mount[0].startswith(".")]
+    assert {mount[0] for mount in mounts if mount not in here} == set(COMPOSE["volumes"])
+    assert [mount for mount in here if not (ROOT / mount[0]).exists() or mount[2:] != ["ro"]] == []
 
 
 def test_docker_compose_accepts_it() -> None:
-    """`docker compose config` reads the file, with and without the demo."""
+    """`docker compose config` reads the file, with and without what is optional."""
     docker = compose_plugin()
     if docker is None:
         pytest.skip("the docker command has no compose plugin here")
-    for profile in ([], ["--profile", "demo"]):
+    for profile in ([], ["--profile", "demo", "--profile", "observe"]):
         done = subprocess.run(
             [*docker, *profile, "config", "--format", "json"],
             cwd=ROOT,
@@ -114,5 +133,5 @@ def test_docker_compose_accepts_it() -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        expected = set(SERVICES) if profile else set(SERVICES) - {"demo"}
+        expected = set(SERVICES) if profile else set(SERVICES) - set(OPTIONAL)
         assert set(json.loads(done.stdout)["services"]) == expected

@@ -1,0 +1,303 @@
+"""The pages in a real browser: what people see, press and are told, and that nothing goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from browser_kit import Visitor, barriers, browsing, focused, picture, too_wide, visit
+from command_line import Up, up
+from dashboard_kit import failures
+from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, WORSE_TOOL, serving_a_planted_day
+from playwright.sync_api import Browser, Page, expect
+from scenes import MAX_BYTES, SCENES, Scene, shoot
+
+PAGES = {
+    "now": "/",
+    "now-all": "/?state=all",
+    "now-nothing-matches": "/?q=nosuchkey",
+    "sessions": "/sessions",
+    "session": f"/sessions/{STUCK_SESSION}",
+    "no-session": "/sessions/nobody",
+    "decision": "/decisions/{decision}",
+    "tools": "/tools",
+    "tool": "/tools/http_request?workspace=team-1",
+    "models": "/models?since=14d",
+    "history": "/history",
+    "question": "/history/tools?since=14d",
+    "sign-in": "/sign-in",
+}
+
+MISSING = {"no-session"}
+"""Pages about what is not there: their status is 404."""
+
+LOOKS = [(1400, "light"), (400, "dark")]
+OTHER_LOOKS = [(1400, "dark"), (400, "light")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with browsing() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A server that has seen a fortnight of work."""
+    with serving_a_planted_day(tmp_path_factory.mktemp("served"), datetime.now(UTC)) as running:
+        yield running
+
+
+def opened(visitor: Visitor, server: Up, name: str) -> Page:
+    """A page of `PAGES` in a tab."""
+    path = PAGES[name]
+    if "{decision}" in path:
+        found = server.lines("/v1/decisions?topics=escalations&limit=1000")
+        path = path.format(decision=quote(next(one["id"] for one in found if one.get("to") == "escalated"), safe=""))
+    page = visitor.tab(path, status=404 if name in MISSING else 200)
+    expect(page.locator("h1")).to_be_visible()
+    return page
+
+
+def trust_in(server: Up, key: str) -> list[str]:
+    """States of trust in a key that are away from the default."""
+    return [one["state"] for one in server.get("/v1/state")["states"] if (one["kind"], one["key"]) == ("trust", key)]
+
+
+def live(page: Page) -> None:
+    """Wait until the page is told what changes."""
+    expect(page.locator("html[data-live=open]")).to_be_attached()
+
+
+# --- every page ------------------------------------------------------------------------------------------------------
+
+
+def look_at(browser: Browser, server: Up, name: str, looks: list[tuple[int, str]]) -> dict[tuple[int, str], list[str]]:
+    """What is wrong with a page in each of its looks."""
+    found = {}
+    with visit(browser, server.url) as visitor:
+        page = opened(visitor, server, name)
+        for width, theme in looks:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            picture(page, f"{name}-{width}-{theme}")
+            found[width, theme] = barriers(page) + too_wide(page)
+    return {look: said for look, said in found.items() if said}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_keep_nobody_out(browser: Browser, server: Up, name: str) -> None:
+    """axe-core finds nothing, wide and light, narrow and dark; no page must be scrolled sideways."""
+    assert look_at(browser, server, name, LOOKS) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_keep_nobody_out_in_their_other_looks(browser: Browser, server: Up, name: str) -> None:
+    """The same, wide and dark, narrow and light."""
+    assert look_at(browser, server, name, OTHER_LOOKS) == {}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_work_without_scripts(browser: Browser, server: Up, name: str) -> None:
+    """What a page says and where it leads is in its HTML; no link in its navigation is dead."""
+    with visit(browser, server.url, scripts=False) as visitor:
+        page = opened(visitor, server, name)
+        expect(page.locator("#main")).not_to_be_empty()
+        expect(page.get_by_role("link", name="Tools", exact=True)).to_have_attribute("href", "/tools")
+
+
+# --- keyboard --------------------------------------------------------------------------------------------------------
+
+
+def test_the_keyboard_skips_to_the_content(browser: Browser, server: Up) -> None:
+    """The first stop of the tab key leads past the navigation."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        page.keyboard.press("Tab")
+        expect(focused(page)).to_have_text("Skip to the content")
+        page.keyboard.press("Enter")
+        expect(focused(page)).to_have_attribute("id", "main")
+
+
+def test_the_tab_key_reaches_every_order(browser: Browser, server: Up) -> None:
+    """Each button that gives an order, and what has the keyboard can be seen to have it."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab("/?state=escalated")
+        orders = page.locator("form.orders button")
+        expect(orders.first).to_be_visible()
+        page.evaluate("document.querySelectorAll('form.orders button').forEach((one, at) => { one.dataset.at = at; })")
+        reached = set()
+        for _ in range(20 + 8 * orders.count()):
+            page.keyboard.press("Tab")
+            at = page.evaluate("document.activeElement.dataset.at ?? null")
+            if at is not None:
+                reached.add(int(at))
+                assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+            if len(reached) == orders.count():
+                break
+        assert reached == set(range(orders.count()))
+
+
+def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
+    """By j and k between rows, by Enter into one, by g and a letter to a page; ? tells of them, and Esc closes that."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        rows = page.locator("[data-row]")
+        for key, current in (("j", 0), ("j", 1), ("k", 0)):
+            page.keyboard.press(key)
+            expect(rows.nth(current)).to_have_attribute("data-current", "")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        target = rows.first.locator("[data-open]").get_attribute("href")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{target}")
+        page.keyboard.press("g")
+        page.keyboard.press("t")
+        page.wait_for_url("**/tools")
+
+
+# --- three tasks -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cause_of_an_escalation_is_two_clicks_away(browser: Browser, server: Up) -> None:
+    """From what needs an operator to the decision with the failures behind it, and into the session where one is."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        row = (
+            page.locator("[data-row]", has=page.locator(".state-escalated")).filter(has_text="service:atlassian").first
+        )
+        row.get_by_role("link", name="Why").click()
+        expect(page.locator("h2", has_text="The events behind it")).to_be_visible()
+        page.locator("[data-row] [data-open]").first.click()
+        expect(page.locator(".tl-asked, .row:target").first).to_contain_text("mcp_atlassian")
+
+
+def test_a_repeated_call_is_one_click_away(browser: Browser, server: Up) -> None:
+    """From the stuck session on the first page to what it repeats, how often, and with what result."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        page.locator("[data-row]", has_text=STUCK_SESSION).first.locator("[data-open]").click()
+        loops = page.locator("table", has_text="Wasted calls")
+        expect(loops).to_contain_text("pytest tests/test_login.py")
+        expect(loops).to_contain_text("×9")
+
+
+def test_what_got_worse_this_week_is_two_clicks_away(browser: Browser, server: Up) -> None:
+    """From the first page over the questions to the tool, with the numbers of both weeks."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab()
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="History").click()
+        page.get_by_role("link", name="What got worse this week?").click()
+        expect(page.locator("main table").first).to_contain_text(WORSE_TOOL)
+
+
+# --- live, orders ----------------------------------------------------------------------------------------------------
+
+
+def test_what_happens_shows_by_itself(browser: Browser, server: Up) -> None:
+    """A tool fails three times, and its row is there, without a reload."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab("/?q=new_tool")
+        live(page)
+        page.evaluate("window.same = true")
+        server.post("/v1/events", failures("new_tool", session="live-1", workspace_id="team-1"))
+        expect(page.locator("[data-row]", has_text="new_tool").first).to_be_visible()
+        assert page.evaluate("window.same")
+
+
+def test_an_order_takes_effect(browser: Browser, server: Up) -> None:
+    """The operator trusts a tool again: the page says so, its row goes, and the state is gone from the API."""
+    server.post("/v1/events", failures("wrongly_accused", session="order-1", workspace_id="team-1"))
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab("/?q=wrongly_accused")
+        live(page)
+        row = page.locator("[data-row]", has_text="wrongly_accused")
+        row.first.get_by_role("button", name="Recover").click()
+        expect(page.locator("#said")).to_contain_text("wrongly_accused")
+        expect(page.locator("[data-row]", has_text="wrongly_accused").filter(has_text="escalated")).to_have_count(0)
+    states = server.get("/v1/state")["states"]
+    assert [one["state"] for one in states if one["key"] == "wrongly_accused" and one["kind"] == "trust"] != [
+        "escalated"
+    ]
+
+
+def test_an_order_takes_effect_without_scripts(browser: Browser, server: Up) -> None:
+    """The form alone does it, and leads back."""
+    server.post("/v1/events", failures("plain_form", session="order-2", workspace_id="team-1"))
+    with visit(browser, server.url, scripts=False) as visitor:
+        page = visitor.tab("/?q=plain_form")
+        page.locator("[data-row]", has_text="plain_form").first.get_by_role("button", name="Recover").click()
+        expect(page.locator("#main")).to_contain_text("plain_form")
+    assert trust_in(server, "plain_form") != ["escalated"]
+
+
+def test_seven_tabs_leave_room_for_an_order(browser: Browser, server: Up) -> None:
+    """A browser opens six connections to a host: tabs in the background give theirs back."""
+    server.post("/v1/events", failures("seventh", session="order-3", workspace_id="team-1"))
+    with visit(browser, server.url) as visitor:
+        tabs = [visitor.tab("/?q=seventh") for _ in range(7)]
+        tabs[-1].bring_to_front()
+        tabs[-1].locator("[data-row]", has_text="seventh").first.get_by_role("button", name="Recover").click()
+        expect(tabs[-1].locator("#said")).to_contain_text("seventh")
+
+
+def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None:
+    """The server stops and comes back with news: the page says that it waits, is live again, and has them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    with up("--port", port, cwd=tmp_path) as first:
+        visiting = visit(browser, first.url)
+        visitor = visiting.__enter__()
+        page = visitor.tab()
+        live(page)
+        assert first.stop() == 0
+    expect(page.locator("html[data-live=reconnecting], html[data-live=stale]")).to_be_attached()
+    with up("--port", port, cwd=tmp_path) as second:
+        second.post("/v1/events", failures("meanwhile"))
+        live(page)
+        expect(page.locator("[data-row]", has_text="meanwhile").first).to_be_visible()
+        visitor.leave()
+
+
+# --- what others planted ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/?state=all",
+        "/sessions",
+        f"/sessions/{quote(HOSTILE_SESSION, safe='')}",
+        "/tools",
+        f"/tools/{quote(HOSTILE_TOOL, safe='')}?workspace=team-1",
+        "/models",
+    ],
+)
+def test_planted_markup_stays_text(browser: Browser, server: Up, path: str) -> None:
+    """Names, arguments and messages that are HTML are read, never run; text that would turn others around is shown."""
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab(path)
+        expect(page.locator("#main")).to_contain_text(MARKUP if "models" not in path else f"model-{MARKUP}")
+        assert page.evaluate("window.planted") is None
+        assert page.locator("#main img").count() == 0
+        assert "\u202e" not in page.content()
+
+
+# --- the documents' pictures -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=[scene.name for scene in SCENES])
+def test_the_pictures_of_the_documents_can_be_taken_again(
+    browser: Browser, server: Up, scene: Scene, tmp_path: Path
+) -> None:
+    """The page is there over the same data, and shows what the picture is for."""
+    assert shoot(browser, server.url, scene, tmp_path).stat().st_size <= MAX_BYTES
