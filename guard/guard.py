@@ -295,7 +295,7 @@ class ToolGuard(Checking, Reporting):
                 nature[field] = frozenset(nature[field])
         return self.tools.add(Tool(name=name, function=function, **nature))
 
-    def _effects(self) -> dict[tuple[str, str], float]:
+    def _effects(self) -> dict[tuple[str, ...], float]:
         """What the registered tools that have been called are declared to do, as labels of a gauge."""
         return {
             (tool.name, "read" if tool.read_only else "write"): 1

@@ -211,9 +211,9 @@ class Joiner:
             else:
                 self._in_background(last)
 
-    def inflight(self) -> dict[tuple[str, str], float]:
+    def inflight(self) -> dict[tuple[str, ...], float]:
         """How many calls hold a key now, by tool and age: `stale` once they have run for longer than a lease."""
-        counts: dict[tuple[str, str], float] = {}
+        counts: dict[tuple[str, ...], float] = {}
         oldest = self._clock.monotonic_ms() - self._policy.lease_ms
         for held in list(self._held.values()):
             for call, _ in list(held.values()):
