@@ -58,7 +58,9 @@ def opened(visitor: Visitor, server: Up, name: str) -> Page:
     path = PAGES[name]
     if "{decision}" in path:
         found = server.lines("/v1/decisions?topics=escalations&limit=1000")
-        path = path.format(decision=quote(next(one["id"] for one in found if one.get("to") == "escalated"), safe=""))
+        path = path.format(
+            decision=quote(next(one["value"]["id"] for one in found if one["value"].get("to") == "escalated"), safe="")
+        )
     page = visitor.tab(path, status=404 if name in MISSING else 200)
     expect(page.locator("h1")).to_be_visible()
     return page

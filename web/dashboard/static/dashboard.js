@@ -182,7 +182,6 @@
     });
     document.body.append(stream);
     show("reconnecting", "Connecting");
-    htmx.process(stream);
     takeTurns(stream);
     pause.hidden = false;
     pause.addEventListener("click", () => {
@@ -324,7 +323,8 @@
     switchBox.checked = keysAreOn();
     switchBox.addEventListener("change", () => localStorage.setItem("trustfold.keys", switchBox.checked ? "on" : "off"));
   }
-  connect();
+  // By then htmx has gone through the page; else it would go through the stream twice, and open it twice.
+  document.addEventListener("DOMContentLoaded", connect);
   setInterval(() => {
     tellTimes();
     if (lostAt) lost();
