@@ -15,6 +15,7 @@ from .dashboard.live import Hub
 from .dashboard.render import Site
 from .dashboard.routes import dashboard_routes
 from .hooks import Hooks
+from .metrics import metrics_routes
 from .otlp import otlp_routes
 from .states import policy_of
 
@@ -34,5 +35,6 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
         *Hooks(service, policy, user).routes(),
         *check_routes(service, policy),
         *otlp_routes(service),
+        *metrics_routes(service),
         *dashboard_routes(site),
     ]

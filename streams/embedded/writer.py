@@ -57,7 +57,7 @@ class Writer:
         reloader: takes changed rules.
         committed: rises with each commit; followers wait for it (`signal`).
         fault: why the last commit failed; None when it did not.
-        heard: get the requests of each commit that came from outside, before the listeners get what they caused.
+        heard: get the new requests of each commit that came from outside, before the listeners get what they caused.
         listeners: get the outputs of each commit, in order, before whoever sent the input gets its receipt.
     """
 
@@ -75,6 +75,11 @@ class Writer:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._idle_since = time.monotonic()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of requests that wait or are being folded."""
+        return self._bytes
 
     def start(self) -> None:
         """Begin to write and to tick."""
@@ -145,8 +150,9 @@ class Writer:
                     if not waiting.answer.done():
                         waiting.answer.set_exception(error)
             else:
+                new = [one.request for one, receipt in zip(taken, receipts, strict=True) if not receipt.repeated]
                 for hear in self.heard:
-                    hear([waiting.request for waiting in taken])
+                    hear(new)
                 self._succeeded([output for receipt in receipts for output in receipt.outputs])
                 for waiting, receipt in zip(taken, receipts, strict=True):
                     if not waiting.answer.done():

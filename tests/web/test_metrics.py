@@ -1,0 +1,73 @@
+"""Metrics of a server, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from busy_agents import busy_agents
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.server import make_app
+from trustfold.streams.embedded.sign_in import Roles
+from trustfold.web.routes import more_routes
+
+TOKEN = {"Authorization": "Bearer publisher"}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[TestClient]:
+    """A server in this process that asks for a token."""
+    path = tmp_path / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path), path, roles=Roles("publisher", "operator"), more=more_routes)
+    with TestClient(app, base_url="http://127.0.0.1:8321", headers=TOKEN) as client:
+        yield client
+
+
+def samples(server: TestClient) -> dict[tuple[str, str], float]:
+    """Value of each sample by its name and its label's value."""
+    answer = server.get("/metrics")
+    assert answer.status_code == 200
+    return {
+        (one.name, next(iter(one.labels.values()), "")): one.value
+        for family in text_string_to_metric_families(answer.text)
+        for one in family.samples
+    }
+
+
+def test_a_server_counts_what_it_takes_and_decides(server: TestClient) -> None:
+    """Records, decisions and dead letters, as the answers of the server say them."""
+    events = [value for _, value in busy_agents(10, 20)]
+    answer = server.post("/v1/events", content=b"\n".join([*events, b'{"type": "unheard of"}'])).json()
+    assert (answer["accepted"], answer["dead_letters"]) == (len(events), 1)
+    decisions = server.get(
+        "/v1/decisions?topics=nudges,escalations,breakers,suggestions&limit=100000"
+    ).text.splitlines()
+    found = samples(server)
+    assert found["trustfold_records_total", "events"] == len(events) + 1
+    told = ("nudges", "escalations", "breakers", "suggestions")
+    assert sum(found.get(("trustfold_outputs_total", topic), 0) for topic in told) == len(decisions) > 0
+    assert found["trustfold_outputs_total", "dead-letters"] == 1
+    reasons = {label: value for (name, label), value in found.items() if name == "trustfold_dead_letters_total"}
+    assert sum(reasons.values()) == 1
+    assert (found["trustfold_store_up", ""], found["trustfold_rules_up", ""]) == (1, 1)
+    assert found["trustfold_store_bytes", ""] > 10_000
+    assert found["trustfold_waiting_bytes", ""] == 0
+
+
+def test_only_who_has_a_token_reads_them(server: TestClient) -> None:
+    """They name tools of nobody, but say how much is going on."""
+    assert server.get("/metrics", headers={"Authorization": ""}).status_code == 401
+
+
+def test_promtool_is_content(server: TestClient) -> None:
+    """Names, units and help texts are as Prometheus wants them."""
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run([found, "check", "metrics"], input=server.get("/metrics").content, capture_output=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")

@@ -1,0 +1,109 @@
+"""`GET /metrics` of a server: what its engine has taken, decided and kept, in Prometheus' format (extra `metrics`).
+
+Names and labels are those of workers on Kafka where both count the same (docs/operating.md, Health and metrics), so
+that one dashboard and one set of alerts serve both. All counts are since the start of the process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ..projections.emit import Output
+from ..streams.embedded.engine import Request
+from ..streams.embedded.server import Service
+from ..streams.embedded.views import DEAD_LETTERS
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST
+    from prometheus_client.registry import Collector
+except ImportError:  # the extra is not installed: the path says so
+    Collector = object  # type: ignore[assignment,misc]
+
+
+class EngineCollector(Collector):
+    """Counts what a served engine commits, and reads the rest when somebody asks."""
+
+    def __init__(self, service: Service) -> None:
+        """Count from now on; made before the engine serves."""
+        self._service = service
+        self._records: Counter[str] = Counter()
+        self._outputs: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._appended = 0
+        self._committed_at = time.time()
+        service.writer.heard.append(self._hear)
+        service.writer.listeners.append(self._listen)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every family."""
+        writer = self._service.writer
+        counted = writer.engine.counted
+        yield _counts("trustfold_records", "Records folded.", "topic", self._records)
+        yield _counts("trustfold_outputs", "Records written and acknowledged.", "topic", self._outputs)
+        yield _counts("trustfold_dead_letters", "Records that could not be folded.", "reason", self._reasons)
+        for name, text, value in (
+            ("clamped_times", "Event times cut because they ran ahead.", counted["clamped"]),
+            ("untracked_failures", "Failures without a fine key of their own.", counted["untracked"]),
+            ("dropped_states", "Idle states dropped.", counted["dropped"]),
+            ("appended_events", "Events appended because something fell due.", self._appended),
+        ):
+            yield CounterMetricFamily(f"trustfold_{name}", text, value)
+        for name, text, number in (
+            ("store_up", "1 unless the last commit failed.", float(writer.fault is None)),
+            ("rules_up", "1 unless the newest rules files cannot be used.", float(writer.reloader.fault is None)),
+            ("store_bytes", "Size of the store's files.", float(self._size())),
+            ("waiting_bytes", "Bytes of requests that wait to be folded.", float(writer.waiting_bytes)),
+            ("commit_age_seconds", "Time since a commit caused or took something.", time.time() - self._committed_at),
+        ):
+            yield GaugeMetricFamily(f"trustfold_{name}", text, number)
+
+    def _hear(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self._records[request.topic] += len(request.values)
+
+    def _listen(self, outputs: Sequence[Output]) -> None:
+        self._committed_at = time.time()
+        for output in outputs:
+            self._outputs[output.topic] += 1
+            if output.topic == "events":
+                self._appended += 1
+            elif output.topic == DEAD_LETTERS and output.value is not None:
+                self._reasons[orjson.loads(output.value)["reason"]] += 1
+
+    def _size(self) -> int:
+        """The file and what SQLite keeps beside it."""
+        path = self._service.path
+        return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.is_file())
+
+
+def _counts(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, number in dict(values).items():
+        family.add_metric([value], number)
+    return family
+
+
+def metrics_routes(service: Service) -> Sequence[BaseRoute]:
+    """The path of the metrics; without prometheus-client it answers 503 and says what to install."""
+    if Collector is object:
+
+        def missing(_request: HttpRequest) -> Response:
+            return Response("pip install 'trustfold[metrics]'\n", 503, media_type="text/plain")
+
+        return [Route("/metrics", missing)]
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(EngineCollector(service))
+
+    async def metrics(_request: HttpRequest) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return [Route("/metrics", metrics)]
