@@ -23,6 +23,8 @@ def table_of(
 ) -> Table:
     """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times.
 
+    Where even that does not fit, the last columns are left out, and a line below the table names them.
+
     Args:
         columns: their names; an underscore is shown as a blank.
         rows: the rows.
@@ -37,7 +39,15 @@ def table_of(
         is_number or any(isinstance(row[number], (date, timedelta)) for row in kept)
         for number, is_number in enumerate(numeric)
     ]
-    padding, widths = _fitting(names, shown, whole, width or console().width)
+    room = width or console().width
+    fitting = _fitting(names, shown, whole, room)
+    left_out: list[str] = []
+    while fitting is None and len(names) > 1:
+        left_out.insert(0, names.pop())
+        shown = [row[:-1] for row in shown]
+        fitting = _fitting(names, shown, whole, room)
+    padding, widths = fitting or (1, [None] * len(names))
+    numeric = numeric[: len(names)]
     table = Table(
         box=box.HORIZONTALS,
         pad_edge=False,
@@ -45,6 +55,8 @@ def table_of(
         header_style="bold",
         title=title or None,
         title_justify="left",
+        caption=f"no room for: {', '.join(left_out)}; --json has all" if left_out else None,
+        caption_justify="left",
     )
     for name, is_number, wide in zip(names, numeric, widths, strict=True):
         table.add_column(name, overflow="fold", justify="right" if is_number else "left", width=wide)
@@ -55,8 +67,8 @@ def table_of(
 
 def _fitting(
     names: Sequence[str], shown: Sequence[Sequence[str]], whole: Sequence[bool], room: int
-) -> tuple[int, list[int | None]]:
-    """Padding, and widths of the columns that must not be folded: as wide as they are, else narrow, else any."""
+) -> tuple[int, list[int | None]] | None:
+    """Padding, and widths of the columns that must not be folded: as wide as they are, else narrow; None: no room."""
     natural = sum(max(map(len, (name, *(row[number] for row in shown)))) + 3 for number, name in enumerate(names))
     if natural + 1 <= room:
         return 1, [None] * len(names)
@@ -74,7 +86,7 @@ def _fitting(
                 least += widths[-1] or 0
         if least + (2 * padding + 1) * len(names) <= room:
             return padding, widths
-    return 1, [None] * len(names)
+    return None
 
 
 def as_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

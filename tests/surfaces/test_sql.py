@@ -97,6 +97,15 @@ def test_commands_say_what_there_is(place: Path) -> None:
         assert ask(place, wrong).returncode == 2
 
 
+def test_columns_without_room_are_named_below_the_table(place: Path) -> None:
+    """What is shown stays whole."""
+    narrow = trustfold("sql", ".ask tools", "--history", "h", cwd=place, env={"COLUMNS": "60"}).stdout.decode()
+    assert "search" in narrow
+    assert "no room for: " in narrow
+    assert "last call" in narrow.partition("no room for: ")[2]
+    assert max(map(len, narrow.splitlines())) <= 60
+
+
 @pytest.fixture(scope="module")
 def words(place: Path) -> Iterator[Words]:
     """Completions over the history."""

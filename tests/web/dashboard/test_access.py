@@ -134,7 +134,7 @@ def test_styles_and_scripts_are_kept_by_browsers(tmp_path: Path) -> None:
     with dashboard(tmp_path, BOTH) as client:
         page = client.get("/sign-in").text
         found = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
-        assert len(found) == 5
+        assert len(found) == 6
         for path in found:
             answer = client.get(path)
             assert answer.status_code == 200
