@@ -94,9 +94,9 @@ class Access:
         response = Response(orjson.dumps({"error": refusal.message}), refusal.status, media_type="application/json")
         if refusal.status == 401:
             if method == "GET" and "text/html" in headers.get("accept", "") and "hx-request" not in headers:
-                query = scope["query_string"].decode("latin-1")
+                onward, query = quote(path), scope["query_string"].decode("latin-1")
                 response = RedirectResponse(
-                    f"{SIGN_IN}?asked=1&next={quote(f'{path}?{query}' if query else path)}", 303
+                    f"{SIGN_IN}?asked=1&next={quote(f'{onward}?{query}' if query else onward)}", 303
                 )
             response.headers["WWW-Authenticate"] = "Bearer"
         await response(scope, receive, send)

@@ -44,6 +44,9 @@ MAX_STREAMS = 200
 MAX_STREAMS_OF_ONE = 24
 """Streams of one address: more tabs than a browser can hold open over HTTP/1.1, several times over."""
 
+MAX_DIGITS = 18
+"""Digits of the number of a change; Python refuses to read a number of thousands."""
+
 MAX_TOPICS = 16
 """Topics of one stream."""
 
@@ -118,13 +121,18 @@ class Hub:
         return None
 
     async def stream(self, client: str, topics: frozenset[str], last_id: str = "") -> AsyncIterator[bytes]:
-        """Messages for one page: `change` with the number of changes by topic, `resync`, `bye`; else heartbeats."""
+        """Messages for one page: `change` with the number of changes by topic, `resync`, `bye`; else heartbeats.
+
+        There is none where too many streams have begun since `refusal` was asked: whoever asks again is told why.
+        """
+        if self.refusal(client) is not None:
+            return
         self._streams[client] += 1
         self._watched.update(topics)
         loop = asyncio.get_running_loop()
         try:
             boot, _, number = last_id.partition("-")
-            known = boot == self._boot and number.isdecimal()
+            known = boot == self._boot and number.isdecimal() and len(number) <= MAX_DIGITS
             seen = int(number) if known else self._hand_out()
             yield b"retry: 1000\n" + self._message("open" if known or not last_id else "resync", seen)
             spoken, pace = loop.time(), PACE_S

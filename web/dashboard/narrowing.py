@@ -84,10 +84,13 @@ class Narrowing(NamedTuple):
 
     @property
     def before(self) -> Filters | None:
-        """The same of as long before; None where the time has no beginning."""
+        """The same of as long before; None where the time has no beginning, or where that is before all time."""
         if self.filters.since is None:
             return None
-        return self.filters._replace(since=self.filters.since - self.length, until=self.filters.since)
+        try:
+            return self.filters._replace(since=self.filters.since - self.length, until=self.filters.since)
+        except OverflowError:
+            return None
 
     @property
     def length(self) -> timedelta:

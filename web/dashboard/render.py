@@ -100,11 +100,13 @@ class Site:
 
     def _common(self, request: Request) -> dict[str, Any]:
         cookie = request.cookies.get(cookie_name(request.headers.get("host", "")), "")
+        # As it was asked for; `request.url` takes `?` and `#` of a name for the end of the path.
+        path, query = quote(request.scope["raw_path"], safe="/:=,@~%"), request.scope["query_string"].decode("latin-1")
         return {
             "fragment": "hx-request" in request.headers,
-            "path": request.url.path,
+            "path": path,
             "query": request.query_params,
-            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "here": f"{path}?{query}" if query else path,
             "now": self.clock(),
             "source_name": self.source.name,
             "freshness": self.source.freshness(),
@@ -236,8 +238,8 @@ def digest(fields: Mapping[str, str]) -> str:
 
 
 def segment(text: str) -> str:
-    """A text as a part of a path; slashes stay, as keys hold some."""
-    return quote(text, safe="/:=,@~")
+    """A text as a part of a path; slashes stay, as keys hold some, but not about `..`, which a browser takes away."""
+    return quote(text, safe=":=,@~" if {".", ".."} & set(text.split("/")) else "/:=,@~")
 
 
 def link(path: str, query: Mapping[str, Any] | None = None, /, **changes: Any) -> str:

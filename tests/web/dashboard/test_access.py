@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from dashboard_kit import dashboard, failures
 from starlette.testclient import TestClient
 from trustfold.schemas.errors import TrustfoldError
 from trustfold.streams.embedded.sign_in import SIGNED_IN_S, Role, Roles, SignIns
-from trustfold.web.dashboard.render import CSP
+from trustfold.web.dashboard.render import CSP, segment
 
 BOTH = Roles("reads", "orders")
 PATHS = ("/", "/sessions", "/sessions/s1", "/tools", "/tools/tool:bash", "/models", "/history", "/sign-in")
@@ -55,6 +57,27 @@ def test_a_browser_without_a_token_is_asked_to_sign_in(tmp_path: Path) -> None:
         assert client.get("/v1/state").status_code == 401
         sign_in(client, "reads", "/tools?workspace=a")
         assert client.get("/tools").status_code == 200
+
+
+def test_a_name_comes_back_from_signing_in_as_it_was(tmp_path: Path) -> None:
+    """A `?` of a tool's name does not become a query string on the way."""
+    with dashboard(tmp_path, BOTH) as client:
+        asked = client.get("/tools/a%3Fb%23c?since=1d", headers={"accept": "text/html"})
+        onward = parse_qs(urlsplit(asked.headers["location"]).query)["next"]
+        assert onward == ["/tools/a%3Fb%23c?since=1d"]
+
+
+@pytest.mark.parametrize("name", ["a?b#c", "100%25", "a/../b", "plain/a b"])
+def test_a_page_names_itself_by_the_path_that_leads_to_it(tmp_path: Path, name: str) -> None:
+    """Whatever the name of its tool has in it that means something in a URL."""
+    with dashboard(tmp_path, BOTH) as client:
+        client.headers["authorization"] = "Bearer reads"
+        client.post("/v1/events", content=failures(name, 5))
+        url = f"/tools/{segment(name)}?tz=UTC"
+        assert ".." not in url.split("/")
+        found = re.search(r'href="(/sign-in[^"]*)"', client.get(url).text)
+        assert found is not None
+        assert parse_qs(urlsplit(unescape(found[1])).query)["next"] == [url]
 
 
 def test_the_cookie_counts_for_pages_alone(tmp_path: Path) -> None:

@@ -97,6 +97,15 @@ def test_a_query_string_says_which_part_of_the_history_is_meant() -> None:
         assert found.filters == Filters(NOW - timedelta(days=7))
 
 
+@pytest.mark.parametrize("since", ["400000d", "0001-01-01", "2000-01-01&until=9999-12-31"])
+def test_a_time_with_nothing_as_long_before_it_has_no_period_before(since: str) -> None:
+    """As long before it lies before all time."""
+    found = narrowed(f"since={since}")
+    assert not found.fault
+    assert found.before is None
+    assert found.changes(-1) is None
+
+
 def test_whoever_asks_again_in_a_moment_asks_for_the_same() -> None:
     """So an answer that is kept is found again, also that of the period before."""
     later = Narrowing.of(QueryParams(""), NOW + timedelta(seconds=3))

@@ -187,6 +187,32 @@ def test_one_client_cannot_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> 
     run(scene, monkeypatch)
 
 
+def test_streams_that_are_asked_for_at_once_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are let in before the first has begun."""
+
+    async def scene(hub: Hub) -> None:
+        assert hub.refusal("greedy") is None
+        streams = [hub.stream("greedy", frozenset({"now"})) for _ in range(MAX_STREAMS_OF_ONE + 5)]
+        begun = [await anext(stream, None) for stream in streams]
+        assert begun.count(None) == 5
+        assert hub.streams == MAX_STREAMS_OF_ONE
+
+    run(scene, monkeypatch)
+
+
+def test_a_mark_that_is_no_number_of_ours_fetches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is."""
+
+    async def scene(hub: Hub) -> None:
+        boot = hub.mark.partition("-")[0]
+        for number in ("9" * 5000, "-1", "x", ""):
+            stream = hub.stream("me", frozenset({"now"}), f"{boot}-{number}")
+            assert (await following(stream)).event == "resync", number[:9]
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    run(scene, monkeypatch)
+
+
 def test_the_streams_end_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with a word, at once; new ones are refused."""
 
