@@ -39,8 +39,8 @@ AT_ONCE = 2
 WAITING = 24
 """Queries under way and waiting at most; further ones are refused."""
 
-KEPT = 256
-"""Answers kept."""
+KEPT, KEPT_ROWS = 256, 200_000
+"""Answers kept, and their rows."""
 
 MEMORY = "1GB"
 """Memory of a query, at most."""
@@ -164,8 +164,10 @@ class Archive:
         found = Found(answer, datetime.now(UTC))
         self._kept[key] = found, self._clock()
         self._kept.move_to_end(key)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        rows = sum(len(kept.answer.rows) for kept, _ in self._kept.values())
+        while len(self._kept) > KEPT or (rows > KEPT_ROWS and len(self._kept) > 1):
+            _, (dropped, _) = self._kept.popitem(last=False)
+            rows -= len(dropped.answer.rows)
         return found
 
     def _query(self, key: _Key) -> Answer:

@@ -29,7 +29,8 @@ from .render import Site, link, segment
 
 ROWS = 50
 MOST_ROWS = 10_000
-LAST_PAGE = 1_000
+REACHED = 50_000
+"""Rows of an answer that pages lead to; `trustfold sql` has all."""
 
 GROUPS = (
     ("Asked first", ("now", "look-first", "new", "worse")),
@@ -65,10 +66,11 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
         """Read a query string; a number that is none counts as not given."""
+        rows = min(_whole(query.get("rows"), ROWS), MOST_ROWS)
         return cls(
             Narrowing.of(query, now),
-            min(_whole(query.get("page"), 1), LAST_PAGE),
-            min(_whole(query.get("rows"), ROWS), MOST_ROWS),
+            min(_whole(query.get("page"), 1), REACHED // rows),
+            rows,
             query.get("compare") == "1",
         )
 
@@ -107,7 +109,7 @@ def shown(found: Found, asked: Asked) -> Shown:
     whole = not paged(answer.question)
     start = 0 if whole else (asked.page - 1) * asked.rows
     rows = answer.rows if whole else answer.rows[start : start + asked.rows]
-    last = 1 if whole else min(max(1, -(-total // asked.rows)), LAST_PAGE)
+    last = 1 if whole else min(max(1, -(-total // asked.rows)), REACHED // asked.rows)
     return Shown(answer._replace(rows=rows, left_out=0), answer, start + 1, total, last, found.at)
 
 

@@ -356,3 +356,10 @@ def test_without_a_history_a_page_says_what_to_do_and_what_is_known_now(tmp_path
         while "No history" in (page := client.get("/history?since=all").text) and time.monotonic() < until:
             time.sleep(0.1)
         assert "events of" in page
+
+
+@pytest.mark.parametrize("query", ["page=999999&rows=10000", "page=999999", "rows=999999&page=7"])
+def test_no_page_asks_for_more_than_a_server_can_keep(query: str) -> None:
+    """However far somebody leafs."""
+    asked = Asked.of(QueryParams(query), NOW)
+    assert asked.page * asked.rows <= 50_000
