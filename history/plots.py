@@ -220,7 +220,7 @@ def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None)
     if not known:
         return Picture(Html())
     shown = window or Window(min(point.at for point in known), max(point.at for point in known) + step)
-    most = max(*(point.failures / point.calls for point in known), 0.01)
+    most = max(*(max(point.failures / point.calls, point.high or 0.0) for point in known), 0.01)
     room = WIDTH - LABEL
     marks = _scale(most, share_text, "failure rate", LABEL)
     for point in known:
@@ -416,7 +416,7 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def short(text: str, most: int = 30) -> str:
+def short(text: str, most: int = 27) -> str:
     """A text cut to so many letters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
 

@@ -231,7 +231,7 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
         for row in rows("worse")[:2]
     ]
     found += [
-        Pointer("new", "escalated", str(row["name"]), f"first seen {moment(row['first_seen'])}, {row['times']} times in {row['sessions']} sessions", "new")
+        Pointer("new", "escalated", str(row["name"]), f"first seen {moment(row['first_seen'])}, {row['times']} times in {counted(int(str(row['sessions'])), 'session')}", "new")
         for row in [one for one in rows("new") if one["kind"] == "failure" and int(str(one["times"])) > 1][:2]
     ]  # fmt: skip
     found += [

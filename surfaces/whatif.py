@@ -385,12 +385,17 @@ def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, 
     told = past.filters.told()
     basis = [
         f"From {events:,} events, {first} to {last}{f' ({told})' if told else ''}.",
-        f"{view.judged_in_words(found.judged, found.alarm, labels).capitalize()}.",
-        f"{view.split_in_words(found, wanted).capitalize()}.",
-        f"{view.weights_in_words(found.weigh).capitalize()}.",
+        _sentence(view.judged_in_words(found.judged, found.alarm, labels)),
+        _sentence(view.split_in_words(found, wanted)),
+        _sentence(view.weights_in_words(found.weigh)),
     ]
     try:
         replace_file(file, toml_of(found, basis))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
     note(f"{file} written; `trustfold config check {file}`, `trustfold whatif --rules {file}`")
+
+
+def _sentence(text: str) -> str:
+    """A text as a sentence; names in it keep their capitals."""
+    return f"{text[:1].upper()}{text[1:]}."

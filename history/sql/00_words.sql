@@ -8,6 +8,10 @@ CREATE OR REPLACE MACRO service_of(subject) AS
 CASE WHEN starts_with(subject, 'service:') THEN subject[9:] ELSE nullif(regexp_extract(subject, '[|](?:domain|mcp_server)=([^|]+)', 1), '') END;
 COMMENT ON MACRO service_of IS 'Service (domain or MCP server) that a trust key or a circuit is of; NULL where it names none';
 
+CREATE OR REPLACE MACRO in_quotes(subject) AS
+    '''' || replace(subject, '''', '''\''''') || '''';
+COMMENT ON MACRO in_quotes IS 'A key or circuit as one word of a shell, in single quotes';
+
 CREATE OR REPLACE MACRO wilson_low(successes, trials) AS
 CASE WHEN trials > 0 THEN greatest(0, (successes / trials + 1.9207294 / trials
     - 1.959964 * sqrt(successes / trials * (1 - successes / trials) / trials + 0.9603647 / trials / trials)) / (1 + 3.8414588 / trials)) END;

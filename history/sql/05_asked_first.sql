@@ -4,12 +4,12 @@ CREATE OR REPLACE VIEW needs_attention AS
 WITH found AS (
     SELECT CASE to_state WHEN 'blocked' THEN 1 ELSE 2 END AS urgency, to_state AS state, trust_key AS subject, workspace, session_id,
            reason, time AS since, expires_at AS changes_at,
-           CASE to_state WHEN 'blocked' THEN 'trustfold reset ' ELSE 'trustfold recover ' END || trust_key AS resolve_with
+           CASE to_state WHEN 'blocked' THEN 'trustfold reset ' ELSE 'trustfold recover ' END || in_quotes(trust_key) AS resolve_with
     FROM trust_timeline, recorded_until AS present
     WHERE trust_timeline.until IS NULL AND to_state IN ('blocked', 'escalated') AND coalesce(expires_at > present.until, true)
     UNION ALL
     SELECT CASE to_state WHEN 'open' THEN 4 ELSE 5 END, to_state, breaker_key, workspace, session_id, trigger, time, open_until,
-           'trustfold breaker close ' || breaker_key
+           'trustfold breaker close ' || in_quotes(breaker_key)
     FROM breaker_timeline WHERE until IS NULL AND to_state IN ('open', 'half_open') AND coalesce(mode, 'enforce') <> 'observe'
     UNION ALL
     SELECT CASE max_by(p.severity, p.time) WHEN 'severe' THEN 3 ELSE 6 END, 'stuck', p.pattern, any_value(p.workspace), p.session_id,
@@ -25,7 +25,7 @@ COMMENT ON VIEW needs_attention IS 'What is blocked, escalated, open or stuck at
 COMMENT ON COLUMN needs_attention.urgency IS '1 blocked, 2 escalated, 3 severely stuck, 4 open, 5 half open, 6 stuck';
 COMMENT ON COLUMN needs_attention.session_id IS 'Of the session that is stuck, or whose event changed the key last';
 COMMENT ON COLUMN needs_attention.changes_at IS 'When it changes by itself: the escalation expires, the circuit asks for a probe';
-COMMENT ON COLUMN needs_attention.resolve_with IS 'Order that ends it now';
+COMMENT ON COLUMN needs_attention.resolve_with IS 'Order that ends it now, for a shell';
 
 CREATE OR REPLACE VIEW sessions_to_look_at AS
 WITH repeated AS (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -280,11 +281,19 @@ def test_what_needs_somebody_now(tmp_path: Path) -> None:
     with connect(tmp_path) as connection:
         found = connection.execute("SELECT urgency, state, subject, resolve_with FROM needs_attention").fetchall()
     assert found == sorted(found, key=lambda row: row[0])
-    assert ("escalated", "search", "trustfold recover search") in {row[1:] for row in found}
-    assert ("open", "tool:search", "trustfold breaker close tool:search") in {row[1:] for row in found}
+    assert ("escalated", "search", "trustfold recover 'search'") in {row[1:] for row in found}
+    assert ("open", "tool:search", "trustfold breaker close 'tool:search'") in {row[1:] for row in found}
     assert "stuck" in {row[1] for row in found}
     with connect(tmp_path, filters=Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))) as connection:
         assert connection.execute("FROM needs_attention").fetchall() == []
+
+
+def test_the_order_that_ends_it_can_be_pasted_into_a_shell(lived: Lived) -> None:
+    """Keys hold bars, which would make two commands of one."""
+    orders = [
+        shlex.split(order) for (order,) in lived.ask("SELECT resolve_with FROM needs_attention WHERE state = 'blocked'")
+    ]
+    assert ["trustfold", "reset", "bash|command=make"] in orders
 
 
 def test_an_outage_names_its_service_and_its_tool(lived: Lived) -> None:

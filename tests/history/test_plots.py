@@ -113,6 +113,13 @@ def test_a_rate_has_a_gap_where_nothing_was_called() -> None:
     assert not rates([Rate(DAY, 0, 0)], HOUR).svg
 
 
+def test_the_interval_of_a_rate_is_drawn_whole() -> None:
+    """Rates are drawn to a scale that holds their intervals, too."""
+    points = [Rate(DAY, 1, 4, 0.05, 0.7), Rate(DAY + HOUR, 0, 5, 0.0, 0.43)]
+    wide, narrow = (float(tall) for tall in re.findall(r'class="band"[^>]* height="([\d.]+)"', rates(points, HOUR).svg))
+    assert wide / narrow == pytest.approx(0.65 / 0.43, rel=0.01)
+
+
 def test_a_cell_of_a_heat_map_says_how_many_calls_it_is_of() -> None:
     """Never called, no failure, and too few for a claim look different."""
     cells = [

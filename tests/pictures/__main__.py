@@ -25,7 +25,7 @@ def main() -> int:
     too_large = 0
     with (
         TemporaryDirectory() as folder,
-        serving_a_planted_day(Path(folder), datetime.now(UTC)) as server,
+        serving_a_planted_day(Path(folder), datetime.now(UTC), markup=False) as server,
         browsing() as browser,
     ):
         for scene in SCENES:

@@ -29,26 +29,32 @@ WORSE_TOOL = "deploy"
 Record = tuple[str, bytes]
 
 
-def planted_day(now: datetime) -> list[Record]:
-    """Topic and value of every record, in the order of their times; the same at every call, but for the times."""
+def planted_day(now: datetime, *, markup: bool = True) -> list[Record]:
+    """Topic and value of every record, in the order of their times; the same at every call, but for the times.
+
+    Args:
+        now: when the fortnight ends.
+        markup: whether names that are markup are among the records.
+    """
     parts = [
         _moved(_deploys(0.05, 1 << 40), ends=now - timedelta(days=7)),
         _moved(two_days(), ends=now - timedelta(minutes=15)),
         _moved(_deploys(0.45, 2 << 40), ends=now - timedelta(minutes=20)),
         _moved(_demo(), ends=now - timedelta(seconds=100)),
         _moved(_stuck(), ends=now - timedelta(seconds=30)),
-        _moved(_hostile(), ends=now - timedelta(seconds=10)),
     ]
+    if markup:
+        parts.append(_moved(_hostile(), ends=now - timedelta(seconds=10)))
     timed = [[(orjson.loads(value)["time"], number, topic, value) for topic, value in part]
              for number, part in enumerate(parts)]  # fmt: skip
     return [(topic, value) for _, _, topic, value in merge(*timed, key=itemgetter(0, 1))]
 
 
 @contextmanager
-def serving_a_planted_day(folder: Path, now: datetime) -> Iterator[Up]:
+def serving_a_planted_day(folder: Path, now: datetime, *, markup: bool = True) -> Iterator[Up]:
     """A `trustfold up` that has folded it, over a history of the same."""
     with up(cwd=folder) as running:
-        events = b"\n".join(value for _, value in planted_day(now))
+        events = b"\n".join(value for _, value in planted_day(now, markup=markup))
         assert running.post("/v1/events", events)["dead_letters"] == 0
         recorded = trustfold("record", "--once", cwd=folder)
         assert recorded.returncode == 0, recorded.stderr

@@ -10,6 +10,7 @@ from planted_day import STUCK_SESSION, WORSE_TOOL
 from playwright.sync_api import Browser, expect
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
+RECORDING = "connected-agent.svg"  # made by `make recording`
 MAX_BYTES = 200_000
 
 
@@ -49,6 +50,7 @@ def shoot(browser: Browser, url: str, scene: Scene, folder: Path) -> Path:
     try:
         page = visitor.tab(scene.path)
         expect(page.locator(scene.shows).first).to_be_visible()
+        expect(page.locator('.live[data-state="live"]')).to_be_visible()
         assert visitor.faults == []
         target = folder / f"{scene.name}.png"
         page.screenshot(path=str(target))

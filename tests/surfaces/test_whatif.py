@@ -59,6 +59,7 @@ def test_search_writes_a_choice_that_whatif_and_config_read(run: Run) -> None:
     text = Path("chosen.toml").read_text()
     assert "# From " in text
     assert "seed 0" in text
+    assert "(Youden's J)" in text.replace("\n# ", " ")
     Path("chosen.toml").write_text("mine")
     refused = run(*asked)
     assert (refused.exit_code, Path("chosen.toml").read_text()) == (2, "mine")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...history.filters import EVERYTHING
-from ...history.findings import ratio
+from ...history.findings import counted, ratio
 from ...history.page import figure, table
 from ...history.pictures import objects
 from ...history.plots import FEW, Rate, Window, rates, share_text
@@ -267,7 +267,7 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
     ]
     tail = f"half of the calls; 95 % within {now['p95_ms']:,.0f} ms" if now["p95_ms"] is not None else "not measured"
     return [
-        Four(f"{now['calls']:,}", "calls", f"in {now['sessions']:,} sessions", was[0]),
+        Four(f"{now['calls']:,}", "calls", f"in {counted(now['sessions'], 'session')}", was[0]),
         Four(share_text(now["rate"]) if now["rate"] is not None else "–", "failure rate", rate_words(now), was[1], share.verdict()),
         Four(f"{now['failures']:,}", "failures", "refused, cancelled and expected ones are none", f"before: {before['failures']:,}" if before else ""),
         Four(latency[0], "latency", tail, f"before: {latency[1]}" if before else ""),
