@@ -1,8 +1,9 @@
 """Topics followed by one process that reads everything, outside of any group: what a dashboard shows.
 
 Each topic is read from its beginning or from its latest records on, then as it grows. A client that has lost its
-brokers just goes quiet, so they are asked every other second whether they are there; after an outage reading goes on
-where it was. A topic that was created anew is read from its beginning, and whoever listens is told to forget it.
+brokers just goes quiet, so they are asked every other second whether they are there, and which partitions there are;
+after an outage reading goes on where it was. A topic that was created anew, which shows in a log that became shorter or
+in fewer partitions, is read from its beginning, and whoever listens is told to forget it.
 """
 
 from __future__ import annotations
@@ -119,13 +120,10 @@ class Feed:
         Raises:
             ConfigError: a topic is missing.
         """
-        cluster = await asyncio.wait_for(consumer._client.fetch_all_metadata(), ANSWER_S)
-        if missing := [name for name in self._names if not cluster.partitions_for_topic(name)]:
-            raise ConfigError(f"there is no topic {missing[0]}; `trustfold topics create` makes it")
-        places = [TopicPartition(name, one) for name in self._names for one in cluster.partitions_for_topic(name)]
+        places = await self._places(consumer)
         begins = await asyncio.wait_for(consumer.beginning_offsets(places), ANSWER_S)
         ends: dict[TopicPartition, int] = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
-        for topic in {place.topic for place in places if self._positions.get(place, 0) > ends[place]}:
+        for topic in {place.topic for place, at in self._positions.items() if at > ends.get(place, -1)}:
             log.warning("topic %s was created anew; it is read from its beginning", topic)
             self._positions = {place: at for place, at in self._positions.items() if place.topic != topic}
             self._forget(self._names[topic])
@@ -136,6 +134,17 @@ class Feed:
             self._positions[place] = max(self._positions.get(place, first), begins[place])
             consumer.seek(place, self._positions[place])
         return ends
+
+    async def _places(self, consumer: Any) -> list[TopicPartition]:
+        """Every partition that there is of the topics.
+
+        Raises:
+            ConfigError: a topic is missing.
+        """
+        cluster = await asyncio.wait_for(consumer._client.fetch_all_metadata(), ANSWER_S)
+        if missing := [name for name in self._names if not cluster.partitions_for_topic(name)]:
+            raise ConfigError(f"there is no topic {missing[0]}; `trustfold topics create` makes it")
+        return [TopicPartition(name, one) for name in self._names for one in cluster.partitions_for_topic(name)]
 
     async def _read(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
         """Tell what comes; what is there already of topics read by their latest records, in the order of time.
@@ -174,10 +183,12 @@ class Feed:
             await asyncio.wait([watch])
 
     async def _watch(self, consumer: Any) -> None:
-        """Raise as soon as no broker answers, or a topic ends before the place that it was read to."""
+        """Raise as soon as no broker answers, a topic has other partitions or ends before the place it was read to."""
         places = list(self._positions)
         while True:
             await asyncio.sleep(WATCH_S)
+            if set(await self._places(consumer)) != set(places):
+                raise ConfigError("a topic has other partitions than before")
             ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
             if any(self._positions[place] > end for place, end in ends.items()):
                 raise ConfigError("a topic was created anew")

@@ -87,6 +87,19 @@ class Board:
                         del self._moved[next(iter(self._moved))]
         self.tell(topics)
 
+    def forget(self, topic: str) -> None:
+        """Drop what records of a topic have told; the latest decisions, too, whatever topic they came from."""
+        self._take(0)
+        self._feed.clear()
+        if topic == "nudges":
+            for key in self._open:
+                self._ranking.put(key, None, 0)
+            self._open.clear()
+        elif topic in _MOVES:
+            self._moved = {key: value for key, value in self._moved.items() if not key.startswith(_MOVES[topic])}
+        elif topic == "state":
+            self.apply([Change("state", key, None) for key in self._states])
+
     def tell(self, topics: Mapping[str, int]) -> None:
         """Tell the listeners that topics have changed."""
         if topics:

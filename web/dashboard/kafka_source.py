@@ -146,11 +146,10 @@ class KafkaSource:
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
         """Changes of circuits within a time, oldest first; those in memory."""
-        breakers = DECISION_TOPICS.index("breakers")
         return [
             _placed(one)
             for one in self._kept
-            if since_ms <= one.place >> 20 <= until_ms and one.place >> 18 & 3 == breakers
+            if since_ms <= one.place >> 20 <= until_ms and _topic_of(one.place) == "breakers"
         ]
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
@@ -221,10 +220,9 @@ class KafkaSource:
         self.board.apply(changes)
 
     def _forget(self, topic: str) -> None:
-        if topic == "state":
-            self.board.apply([Change("state", key, None) for key in self.board.states])
-        else:
-            self._kept.clear()
+        self.board.forget(topic)
+        if topic in DECISION_TOPICS:
+            self._kept = [one for one in self._kept if _topic_of(one.place) != topic]
 
     def _turned(self) -> None:
         self.board.tell({"now": 1})
@@ -283,12 +281,10 @@ def _summary(
     session: str, told: Sequence[_Kept], stuck: Sequence[Record], recorded: SessionSummary | None
 ) -> SessionSummary:
     """What the list says of a session: its calls as recorded, the rest as decisions tell it."""
-    last = orjson.loads(told[-1].value)
-    patterns = {
-        (record["pattern"], record["severity"])
-        for record in (orjson.loads(one.value) for one in told)
-        if record["type"] == "pattern.detected"
-    }
+    records = [orjson.loads(one.value) for one in told]
+    patterns = {(one["pattern"], one["severity"]) for one in records if one["type"] == "pattern.detected"}
+    # not every decision says whose session it is
+    last = {name: value for one in records for name, value in one.items() if value}
     known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, (), 0, 0, 0, turn_open=False)
     return known._replace(
         workspace=str(last.get("workspace_id") or known.workspace),
@@ -329,6 +325,11 @@ def _about(value: bytes | None) -> _About:
         return _decoder.decode(value or b"{}")
     except msgspec.MsgspecError:
         return _About()
+
+
+def _topic_of(place: int) -> str:
+    """The topic of a decision, by its place."""
+    return DECISION_TOPICS[place >> 18 & 3]
 
 
 def _place_of(record: Followed) -> int:
