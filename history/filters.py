@@ -41,7 +41,8 @@ class Filters(NamedTuple):
         until: what happened before then.
         workspaces: names of workspaces; what has none is in `default`.
         tools: names of tools. Decisions pass when one of the events behind them does, or when the key is the tool's.
-        models: names of models; where none was named it is `unknown`. Decisions pass when one of the events behind them does.
+        models: names of models; where none was named it is `unknown`. Decisions pass when one of the events behind them
+            does.
         sessions: ids of sessions.
     """
 

@@ -62,9 +62,7 @@ def _look_first(rows: Sequence[Row]) -> str:
 
 def _new(rows: Sequence[Row]) -> str:
     kinds = Counter(row["kind"] for row in rows)
-    return (
-        "New: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
-    )
+    return "New: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
 
 
 def _worse(rows: Sequence[Row]) -> str:

@@ -181,9 +181,7 @@ def test_every_question_says_its_finding(answers: dict[str, Answer]) -> None:
     """One sentence each, also of nothing, and of a part it says so."""
     for answer in answers.values():
         assert len(finding(answer)) > 3, answer.question.name
-        assert finding(answer._replace(rows=[])) == (
-            answer.question.empty or "Nothing is recorded that answers this."
-        )
+        assert finding(answer._replace(rows=[])) == (answer.question.empty or "Nothing is recorded that answers this.")
         picture(answer)
     assert finding(answers["tools"]) == "7.4 % (75/1,018) of the calls failed; worst: bash, 26 % (60/234)."
     assert finding(answers["tools"]._replace(left_out=3)).startswith("In the first 4 of 7 rows: ")

@@ -42,7 +42,7 @@ def test_sessions_and_patterns_of_a_model_are_those_of_the_questions(tmp_path: P
 def test_an_answer_after_a_failure_has_its_own_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of which only some views have new filters is not taken for the old one."""
     told(tmp_path, Story().works("bash").works("grep"))
-    made = catalogue._narrowing  # noqa: SLF001 - it is made to fail halfway
+    made = catalogue._narrowing
 
     def broken(*arguments: Any) -> Iterator[str]:
         yield next(made(*arguments))
@@ -50,7 +50,7 @@ def test_an_answer_after_a_failure_has_its_own_filters(tmp_path: Path, monkeypat
 
     async def asked() -> list[int]:
         archive, found = Archive(tmp_path), []
-        archive._threads._max_workers = 1  # noqa: SLF001 - so that one catalogue answers all
+        archive._threads._max_workers = 1
         found.append((await archive.ask(BY_NAME["overview"], EVERYTHING)).answer.rows[0][2])
         monkeypatch.setattr(catalogue, "_narrowing", broken)
         with pytest.raises(HistoryError):
