@@ -41,7 +41,8 @@ class Filters(NamedTuple):
         until: what happened before then.
         workspaces: names of workspaces; what has none is in `default`.
         tools: names of tools. Decisions pass when one of the events behind them does, or when the key is the tool's.
-        models: names of models. Decisions pass when one of the events behind them does.
+        models: names of models; where none was named it is `unknown`. Decisions pass when one of the events behind them
+            does.
         sessions: ids of sessions.
     """
 
@@ -105,7 +106,7 @@ class Filters(NamedTuple):
         return ", ".join(times + [f"{word} {' or '.join(names)}" for word, names in named.items() if names])
 
     def _of_calls(self) -> list[str]:
-        named = {"tool_name": self.tools, "model": self.models}
+        named = {"tool_name": self.tools, "coalesce(model, 'unknown')": self.models}
         return [f"{column} IN {_listed(names)}" for column, names in named.items() if names]
 
     def _causes(self, events: str) -> str:

@@ -14,10 +14,10 @@ Row = dict[str, Any]
 
 
 def finding(answer: Answer) -> str:
-    """What an answer says; its number of rows where its question has no sentence of its own."""
+    """What an answer says, or what it means that there is none; its number of rows where its question has no sentence of its own."""
     rows = objects(answer)
     if not rows:
-        return "Nothing is recorded that answers this."
+        return answer.question.empty or "Nothing is recorded that answers this."
     told = _TOLD.get(answer.question.name)
     count = len(rows) + answer.left_out
     found = told(rows) if told else ""
@@ -53,7 +53,7 @@ def _now(rows: Sequence[Row]) -> str:
 def _look_first(rows: Sequence[Row]) -> str:
     first = rows[0]
     return (
-        f"{counted(len(rows), 'session')} with calls that led nowhere; most in {first['session_id']}: "
+        f"{counted(len(rows), 'session')} with calls that led nowhere; first {first['session_id']}: "
         f"{ratio(first['led_nowhere'], first['calls'])} of its calls."
         if first["calls"]
         else ""
@@ -62,9 +62,7 @@ def _look_first(rows: Sequence[Row]) -> str:
 
 def _new(rows: Sequence[Row]) -> str:
     kinds = Counter(row["kind"] for row in rows)
-    return (
-        "First seen in the last day: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
-    )
+    return "New: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
 
 
 def _worse(rows: Sequence[Row]) -> str:

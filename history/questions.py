@@ -72,9 +72,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "look-first",
         "Which sessions to look at first?",
-        "SELECT session_id, model, began, lasted, led_nowhere, calls, share, failures, wasted_calls, worst, pattern_kinds "
+        "SELECT session_id, model, began, lasted, led_nowhere, calls, share, share_low, failures, wasted_calls, worst, pattern_kinds "
         "FROM sessions_to_look_at LIMIT $limit",
-        reads="Those with the most calls that led nowhere: failed, or the same call with the same result in a loop.",
+        reads="Calls that failed, or repeated a result in a loop, led nowhere. Ranked by the lower bound of their share (95 %): neither a long "
+        "session that fails as all do nor a single failure leads.",
         empty="No call of any session failed or repeated itself in a loop.",
     ),
     Question(
@@ -155,7 +156,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures",
         "When did calls fail, and how badly?",
         "WITH daily AS (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL) "
-        "SELECT * FROM daily QUALIFY count(*) OVER (ORDER BY day DESC RANGE UNBOUNDED PRECEDING) <= $limit ORDER BY ALL",
+        "SELECT * FROM daily QUALIFY count(*) OVER (ORDER BY day DESC RANGE UNBOUNDED PRECEDING) <= $limit OR day = (SELECT max(day) FROM daily) ORDER BY ALL",
         Plot("columns", ("severity",), "failures", "failures", began="day"),
         reads="Whole days, the latest.",
     ),
@@ -215,7 +216,7 @@ QUESTIONS: tuple[Question, ...] = (
         "models",
         "Which model fails with which tool?",
         "SELECT tool_name AS tool, model, failure_rate, failures, judged, calls, own_making FROM model_tool_matrix "
-        "WHERE calls >= 5 ORDER BY calls DESC LIMIT $limit",
+        "WHERE calls >= 5 ORDER BY calls DESC, tool, model LIMIT $limit",
         Plot("heat", ("tool", "model"), "failure_rate", "share", hits="failures", trials="judged"),
         reads="own_making: failures the model caused by what it sent.",
     ),
@@ -267,11 +268,13 @@ def against_before(length: timedelta) -> tuple[Question, Question]:
             title="What got worse?",
             sql=worse.sql.replace("INTERVAL 7 DAY", span),
             reads="Failure rates against those of as long before, where the 95 % interval of the change leaves out 0 and both have 10 calls.",
+            empty="Nothing got worse as far as the calls of this time and of as long before show.",
         ),
         new._replace(
             title="Which failures are new?",
             sql="SELECT 'failure' AS kind, signature AS name, first_seen, failures AS times, sessions "  # noqa: S608 - a number
             f"FROM compared_signatures({span}) LIMIT $limit",
             reads="Failures that were not there in as long a time before.",
+            empty="No failure was there that was not there in as long a time before.",
         ),
     )

@@ -50,13 +50,17 @@ class Report(NamedTuple):
 
 
 def report_page(report: Report) -> str:
-    """The whole page; what has no answer is named in one line."""
+    """The whole page; of a question without rows it says what that means."""
     by_name = {answer.question.name: answer for answer in report.answers if answer.rows}
     order = [name for name in FIRST if name in by_name]
     order += [name for name in by_name if name not in order and name not in LAST]
     order += [name for name in LAST if name in by_name]
-    silent = [answer.question.title for answer in report.answers if not answer.rows]
-    nothing = f'<p class="quiet">Nothing is recorded for: {escape(" · ".join(silent))}</p>' if silent else ""
+    silent = [
+        f"<dt>{escape(answer.question.title)}</dt><dd>{escape(finding(answer))}</dd>"
+        for answer in report.answers
+        if not answer.rows
+    ]
+    nothing = f'<h2>Without rows</h2><dl class="quiet">{"".join(silent)}</dl>' if silent else ""
     links = " ".join(f'<a href="#{escape(name)}">{escape(by_name[name].question.title)}</a>' for name in order)
     return document(
         report.title,

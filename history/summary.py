@@ -79,26 +79,32 @@ class Pointer(NamedTuple):
 
 _COUNTS = """
 WITH calls AS (
-    SELECT time >= $begin AS recent, verdict <> 'neutral' AS judged, verdict = 'failure' AND expected IS NOT TRUE AS failed, session_id
-    FROM tool_calls
+    SELECT time >= $begin AS recent, verdict <> 'neutral' AS judged, verdict = 'failure' AND expected IS NOT TRUE AS failed, session_id,
+           coalesce(same_result >= 2 AND from_cache IS NOT TRUE AND max(same_result) FILTER (from_cache IS NOT TRUE)
+                    OVER (PARTITION BY session_id, call_digest, coalesce(result_digest, signature)) >= 3, false) AS wasted, duration_ms, cost_usd
+    FROM tool_calls, recorded_until WHERE time <= until
 ), repeated AS (
-    SELECT last_time >= $begin AS recent, sum(wasted_calls) AS wasted, sum(wasted_ms) / 1000 AS seconds, sum(wasted_usd) AS usd FROM loops GROUP BY ALL
+    SELECT recent, count(*) AS wasted, sum(duration_ms) / 1000 AS seconds, sum(cost_usd) AS usd FROM calls WHERE wasted GROUP BY recent
+), stuck AS (
+    SELECT DISTINCT session_id, time >= $begin AS recent FROM patterns, recorded_until WHERE time <= until
+), active AS (
+    SELECT session_id, recent FROM calls UNION SELECT session_id, recent FROM stuck
 )
 SELECT 'calls', count(*) FILTER (recent), 0, count(*) FILTER (NOT recent), 0 FROM calls
 UNION ALL SELECT 'failures', count(*) FILTER (recent AND failed), count(*) FILTER (recent AND judged),
     count(*) FILTER (NOT recent AND failed), count(*) FILTER (NOT recent AND judged) FROM calls
-UNION ALL SELECT 'stuck', (SELECT count(DISTINCT session_id) FROM patterns WHERE time >= $begin), count(DISTINCT session_id) FILTER (recent),
-    (SELECT count(DISTINCT session_id) FROM patterns WHERE time < $begin), count(DISTINCT session_id) FILTER (NOT recent) FROM calls
+UNION ALL SELECT 'stuck', (SELECT count(*) FROM stuck WHERE recent), count(*) FILTER (recent),
+    (SELECT count(*) FROM stuck WHERE NOT recent), count(*) FILTER (NOT recent) FROM active
 UNION ALL SELECT 'wasted', coalesce(sum(wasted) FILTER (recent), 0), (SELECT count(*) FROM calls WHERE recent),
     coalesce(sum(wasted) FILTER (NOT recent), 0), (SELECT count(*) FROM calls WHERE NOT recent) FROM repeated
 UNION ALL SELECT 'seconds', coalesce(round(sum(seconds) FILTER (recent)), 0), 0, coalesce(round(sum(seconds) FILTER (NOT recent)), 0), 0 FROM repeated
 UNION ALL SELECT 'cents', coalesce(round(100 * sum(usd) FILTER (recent)), 0), 0, coalesce(round(100 * sum(usd) FILTER (NOT recent)), 0), 0 FROM repeated
 UNION ALL SELECT 'asks', count(*) FILTER (time >= $begin AND for_nothing), count(*) FILTER (time >= $begin),
     count(*) FILTER (time < $begin AND for_nothing), count(*) FILTER (time < $begin)
-    FROM asks WHERE coalesce(method, '') NOT IN ('policy', 'whitelist')
+    FROM asks, recorded_until WHERE time <= until AND coalesce(method, '') NOT IN ('policy', 'whitelist')
 UNION ALL SELECT 'nudges', count(*) FILTER (time >= $begin AND effective), count(*) FILTER (time >= $begin AND effective IS NOT NULL),
-    count(*) FILTER (time < $begin AND effective), count(*) FILTER (time < $begin AND effective IS NOT NULL) FROM nudges WHERE delivered
-UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTER (began < $begin), 0 FROM outages
+    count(*) FILTER (time < $begin AND effective), count(*) FILTER (time < $begin AND effective IS NOT NULL) FROM nudges, recorded_until WHERE delivered AND time <= until
+UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTER (began < $begin), 0 FROM outages, recorded_until WHERE began <= until
 """
 
 

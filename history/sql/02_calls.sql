@@ -58,7 +58,7 @@ SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND ex
        approx_quantile(duration_ms, [0.5, 0.95]) AS quantiles_ms,
        count(DISTINCT session_id) AS sessions, max(time) AS last_call
 FROM tool_calls GROUP BY tool_name
-) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC;
+) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC, tool_name;
 COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls are calls, but failure_rate is a share of those that failed or succeeded; late and lost calls are neutral';
 
 CREATE OR REPLACE MACRO failure_rate(tool, bucket := INTERVAL 1 HOUR) AS TABLE

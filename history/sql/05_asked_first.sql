@@ -33,14 +33,15 @@ WITH repeated AS (
            sum(wasted_ms) / 1000 AS wasted_seconds, sum(wasted_usd) AS wasted_usd FROM loops GROUP BY session_id
 )
 SELECT session_id, workspace, model, began, ended - began AS lasted, calls, failures, coalesce(wasted_calls, 0) AS wasted_calls,
-       (failures + coalesce(unfailing, 0))::BIGINT AS led_nowhere, led_nowhere / nullif(calls, 0) AS share, worst, pattern_kinds,
-       wasted_seconds, wasted_usd
+       (failures + coalesce(unfailing, 0))::BIGINT AS led_nowhere, led_nowhere / nullif(calls, 0) AS share,
+       wilson_low(least(led_nowhere, calls), calls) AS share_low, worst, pattern_kinds, wasted_seconds, wasted_usd
 FROM sessions LEFT JOIN repeated USING (session_id)
 WHERE led_nowhere > 0 OR worst IS NOT NULL
-ORDER BY led_nowhere DESC, share DESC, worst DESC NULLS LAST, began DESC, session_id;
-COMMENT ON VIEW sessions_to_look_at IS 'Sessions with calls that led nowhere, or with patterns; those with the most such calls first';
+ORDER BY share_low DESC NULLS LAST, led_nowhere DESC, worst DESC NULLS LAST, began DESC, session_id;
+COMMENT ON VIEW sessions_to_look_at IS 'Sessions with calls that led nowhere, or with patterns; those first whose share of such calls is surely large, so that neither long sessions that fail as all do nor a single failure lead';
 COMMENT ON COLUMN sessions_to_look_at.led_nowhere IS 'Calls that failed, and those that repeated a result in a loop; each once';
 COMMENT ON COLUMN sessions_to_look_at.share IS 'led_nowhere as a share of the calls';
+COMMENT ON COLUMN sessions_to_look_at.share_low IS 'Lower bound of that share, 95 % (Wilson): by it sessions are ranked';
 
 CREATE OR REPLACE VIEW loops_by_model AS
 WITH looping AS (
@@ -129,7 +130,7 @@ WITH seen AS (
 SELECT * EXCLUDE (beginning) FROM (
     -- Most things are old and left out at the end: for them, sessions are not counted.
     SELECT kind, name, min(time) AS first_seen, count(*) AS times, count(DISTINCT session_id) FILTER (time >= beginning) AS sessions, beginning
-    FROM seen, (SELECT until - span AS beginning FROM recorded_until) WHERE name IS NOT NULL GROUP BY kind, name, beginning
+    FROM seen, (SELECT until, until - span AS beginning FROM recorded_until) WHERE name IS NOT NULL AND time <= until GROUP BY kind, name, beginning
 ) WHERE first_seen >= beginning ORDER BY kind, times DESC, name;
 COMMENT ON MACRO TABLE new_things IS 'Failures, tools, models, and keys and circuits in trouble, that were first seen within span before the end of what is recorded';
 

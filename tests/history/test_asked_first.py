@@ -107,14 +107,15 @@ def test_what_was_computed_over_a_recording_was_delivered_to_nobody(tmp_path: Pa
 
 
 def test_sessions_are_ranked_by_the_calls_that_led_nowhere(lived: Lived) -> None:
-    """Calls that failed, and those of loops that did not; ties are rare."""
+    """By the lower bound of their share: calls that failed, and those of loops that did not."""
     failures = Counter(one["session_id"] for one in lived.finishes if failed(one))
-    found = lived.ask("SELECT session_id, failures, wasted_calls, led_nowhere FROM sessions_to_look_at")
+    found = lived.ask("SELECT session_id, failures, wasted_calls, led_nowhere, calls FROM sessions_to_look_at")
     loops = dict(lived.ask("SELECT session_id, sum(wasted_calls)::BIGINT FROM loops WHERE NOT failing GROUP BY ALL"))
     assert {row[0]: row[3] for row in found} == {
         name: failures[name] + loops.get(name, 0) for name in {*failures, *loops, *(row[0] for row in found)}
     }
-    assert [row[3] for row in found] == sorted((row[3] for row in found), reverse=True)
+    bounds = [round(wilson(row[3], row[4])[0], 6) for row in found]
+    assert bounds == sorted(bounds, reverse=True)
 
 
 def test_what_loops_cost_each_model(lived: Lived) -> None:

@@ -78,12 +78,12 @@ class _Catalogue(local):
 
     Attributes:
         connection: with all views; None before the first query.
-        filters: that stand in its views.
+        filters: that stand in its views; None while they are made.
         topics: names of the directories that they read.
     """
 
     connection: duckdb.DuckDBPyConnection | None = None
-    filters: Filters = EVERYTHING
+    filters: Filters | None = EVERYTHING
     topics: frozenset[str] = frozenset()
 
 
@@ -220,6 +220,7 @@ class Archive:
                 own.connection = made
                 self._made.append(made)
             elif (filters, topics) != (own.filters, own.topics):
+                own.filters = None  # until all views are made: a failure in between leaves some with the old ones
                 narrow(own.connection, self.root, filters=filters)
         except ConfigError as nothing:
             raise Unanswered(str(nothing), recorded=False) from nothing

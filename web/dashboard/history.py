@@ -97,6 +97,8 @@ class Shown(NamedTuple):
 
 def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
     """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
+    if name == "now":  # what was blocked before the shown time still needs somebody
+        return BY_NAME[name], narrowing.filters._replace(since=None)
     if narrowing.before is None or name not in {"worse", "new"}:
         return BY_NAME[name], narrowing.filters
     worse, new = against_before(narrowing.length)

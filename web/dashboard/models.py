@@ -29,21 +29,24 @@ _MODELS = Question(
     "How does every model do?",
     """WITH calls AS (
         SELECT coalesce(model, 'unknown') AS model, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-               count(*) FILTER (verdict <> 'neutral') AS judged, count(DISTINCT session_id) AS sessions,
+               count(*) FILTER (verdict <> 'neutral') AS judged,
                count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making
         FROM tool_calls GROUP BY 1
     ), stuck AS (
-        SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, fingerprint, cleared_by)) AS patterns
+        SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, pattern, fingerprint, cleared_by)) AS patterns
         FROM patterns GROUP BY 1
+    ), active AS (
+        SELECT model, count(*) AS sessions FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM tool_calls
+                                                 UNION SELECT coalesce(model, 'unknown'), session_id FROM patterns) GROUP BY 1
     ), told AS (
         SELECT coalesce(p.model, 'unknown') AS model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
         FROM nudges n JOIN patterns p ON n.pattern_id = p.id WHERE n.delivered GROUP BY 1
     )
     SELECT model, coalesce(calls, 0) AS calls, coalesce(failures, 0) AS failures, coalesce(judged, 0) AS judged, coalesce(own_making, 0) AS own_making,
-           greatest(coalesce(sessions, 0), coalesce(stuck, 0)) AS sessions, coalesce(stuck, 0) AS stuck, coalesce(patterns, 0) AS patterns,
+           coalesce(sessions, 0) AS sessions, coalesce(stuck, 0) AS stuck, coalesce(patterns, 0) AS patterns,
            1000 * coalesce(patterns, 0) / nullif(calls, 0) AS per_thousand, coalesce(effective, 0) AS effective,
            coalesce(nudges_judged, 0) AS nudges_judged
-    FROM calls FULL JOIN stuck USING (model) LEFT JOIN told USING (model) ORDER BY calls DESC, model LIMIT $limit""",
+    FROM active LEFT JOIN calls USING (model) LEFT JOIN stuck USING (model) LEFT JOIN told USING (model) ORDER BY calls DESC, model LIMIT $limit""",
 )
 
 

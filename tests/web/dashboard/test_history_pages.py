@@ -290,6 +290,13 @@ def test_what_got_worse_did_so_against_the_period_before(client: TestClient) -> 
     assert client.get("/history/worse.json?since=2026-01-05T01:17&until=2026-01-06T01:18").json() == []
 
 
+def test_what_needs_somebody_now_does_not_end_where_the_shown_time_begins(client: TestClient) -> None:
+    """What was blocked before it, and still is, is listed."""
+    rows = client.get("/history/now.json?since=all").json()
+    assert rows
+    assert client.get("/history/now.json?since=2026-01-07T01:17").json() == rows
+
+
 def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
     """The same page, the same order; so has JSON."""
     for query in ("since=all&rows=3&page=2", "since=all&compare=1", "since=all&tool=bash"):
@@ -337,7 +344,9 @@ def test_what_is_not_there_is_said_with_a_way_back(client: TestClient) -> None:
     page = client.get("/tools/bash?since=2020-01-01&until=2020-01-02").text
     assert "No calls in this time" in page
     assert "?since=all" in page
-    assert "Nothing answers this" in client.get("/history/tools?since=2020-01-01&until=2020-01-02").text
+    nothing = unescape(client.get("/history/tools?since=2020-01-01&until=2020-01-02").text)
+    assert "Nothing answers this" in nothing
+    assert BY_NAME["tools"].empty.partition("'")[0] in nothing
     assert "is not before" in client.get("/history?since=2026-01-02&until=2026-01-01").text
 
 
