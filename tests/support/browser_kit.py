@@ -118,7 +118,7 @@ class Visitor:
             self.faults.append(f"{path}: status {answer and answer.status}")
         return page
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Close all tabs."""
         self._context.close()
 
@@ -144,7 +144,7 @@ def visit(browser: Browser, url: str, **options: Any) -> Iterator[Visitor]:
         yield visitor
         assert visitor.faults == []
     finally:
-        visitor.leave()
+        visitor.close()
 
 
 def barriers(page: Page) -> list[str]:

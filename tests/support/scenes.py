@@ -55,5 +55,5 @@ def shoot(browser: Browser, url: str, scene: Scene, folder: Path) -> Path:
         target = folder / f"{scene.name}.png"
         page.screenshot(path=str(target))
     finally:
-        visitor.leave()
+        visitor.close()
     return target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -256,18 +257,15 @@ def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    with up("--port", port, cwd=tmp_path) as first:
-        visiting = visit(browser, first.url)
-        visitor = visiting.__enter__()
+    with up("--port", port, cwd=tmp_path) as first, closing(Visitor(browser, first.url)) as visitor:
         page = visitor.tab()
         live(page)
         assert first.stop() == 0
-    expect(page.locator("html[data-live=reconnecting], html[data-live=stale]")).to_be_attached()
-    with up("--port", port, cwd=tmp_path) as second:
-        second.post("/v1/events", failures("meanwhile"))
-        live(page)
-        expect(page.locator("[data-row]", has_text="meanwhile").first).to_be_visible()
-        visitor.leave()
+        expect(page.locator("html[data-live=reconnecting], html[data-live=stale]")).to_be_attached()
+        with up("--port", port, cwd=tmp_path) as second:
+            second.post("/v1/events", failures("meanwhile"))
+            live(page)
+            expect(page.locator("[data-row]", has_text="meanwhile").first).to_be_visible()
 
 
 # --- what others planted ---------------------------------------------------------------------------------------------

@@ -56,9 +56,11 @@
 
   const state = $("#live"), pause = $("#pause");
   const unseen = new Map(); // id of a region -> changes that it does not show yet
-  let paused = false, fetching = false, again = false, lostAt = 0;
+  let paused = false, fetching = false, lostAt = 0;
+  let queued = null; // ids of regions that are to be put in place after the fetch under way, held or not
 
   const regions = () => $$("[data-region]").filter((one) => one.id);
+  const idsOfRegions = () => regions().map((one) => one.id);
   const topicsOf = (region) => (region.dataset.topics || "").split(" ").filter(Boolean);
 
   function show(name, text) {
@@ -99,12 +101,12 @@
 
   /* Fetches the page once and puts those regions in place that have changed and are not held. */
   async function refresh(forced = []) {
-    const wanted = regions().filter((one) => unseen.has(one.id) && (forced.includes(one) || !isHeld(one)));
+    const wanted = regions().filter((one) => unseen.has(one.id) && (forced.includes(one.id) || !isHeld(one)));
     for (const one of regions()) if (unseen.has(one.id) && !wanted.includes(one)) announce(one);
     if (paused) showLive();
     if (!wanted.length) return;
     if (fetching) {
-      again = true;
+      queued = [...(queued || []), ...forced];
       return;
     }
     fetching = true;
@@ -115,7 +117,7 @@
       if (!answer.ok) throw new Error(`${answer.status}`);
       const text = await answer.text();
       for (const [one, count] of taken) {
-        if (!one.isConnected || (isHeld(one) && !forced.includes(one))) continue;
+        if (!one.isConnected || (isHeld(one) && !forced.includes(one.id))) continue;
         unseen.set(one.id, unseen.get(one.id) - count);
         if (!unseen.get(one.id)) unseen.delete(one.id);
         await htmx.swap({ text, target: one, swap: "outerMorph", select: `#${one.id}`, sourceElement: one });
@@ -126,9 +128,10 @@
     } finally {
       fetching = false;
     }
-    if (again) {
-      again = false;
-      refresh();
+    if (queued) {
+      const waited = queued;
+      queued = null;
+      await refresh(waited);
     }
   }
 
@@ -139,7 +142,7 @@
       button.type = "button";
       button.className = "news";
       button.addEventListener("click", () => {
-        refresh([region]).then(() => ($("[data-open]", region) || $("a, button", region))?.focus());
+        refresh([region.id]).then(() => ($("[data-open]", region) || $("a, button", region))?.focus());
       });
       region.prepend(button);
     }
@@ -189,7 +192,7 @@
       pause.setAttribute("aria-pressed", `${paused}`);
       pause.textContent = paused ? "Resume" : "Pause";
       showLive();
-      if (!paused) refresh(regions());
+      if (!paused) refresh(idsOfRegions());
     });
     for (const event of ["pointerout", "focusout"]) document.addEventListener(event, () => setTimeout(settle, 60));
   }
@@ -248,7 +251,7 @@
     const held = form.closest("[data-region]"), row = form.closest("[data-row]");
     const next = row?.nextElementSibling?.id || row?.previousElementSibling?.id;
     for (const one of regions()) unseen.set(one.id, Math.max(1, unseen.get(one.id) || 0));
-    refresh(regions()).then(() => {
+    refresh(idsOfRegions()).then(() => {
       if (document.activeElement && document.activeElement !== document.body) return;
       const place = (row && document.getElementById(row.id)) || document.getElementById(next) || held;
       $("a, button", place || document.body)?.focus();
