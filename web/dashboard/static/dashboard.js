@@ -185,6 +185,7 @@
     });
     document.body.append(stream);
     show("reconnecting", "Connecting");
+    htmx.process(stream);
     takeTurns(stream);
     pause.hidden = false;
     pause.addEventListener("click", () => {
@@ -326,8 +327,9 @@
     switchBox.checked = keysAreOn();
     switchBox.addEventListener("change", () => localStorage.setItem("trustfold.keys", switchBox.checked ? "on" : "off"));
   }
-  // By then htmx has gone through the page; else it would go through the stream twice, and open it twice.
-  document.addEventListener("DOMContentLoaded", connect);
+  // htmx goes through the page in a task that it has queued before this one. Before that it would go through the stream
+  // twice, and open it twice; afterwards it must be told of it.
+  setTimeout(connect);
   setInterval(() => {
     tellTimes();
     if (lostAt) lost();
