@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from ..streams.embedded.access import Access
 from ..streams.embedded.sign_in import Roles, SignIns
+from ..streams.kafka.records import ended
 from .dashboard.archive import Archive
 from .dashboard.kafka_source import KafkaSource
 from .dashboard.live import Hub
@@ -30,8 +31,7 @@ def make_app(source: KafkaSource, roles: Roles) -> Starlette:
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         following = asyncio.create_task(source.run())
         yield
-        following.cancel()
-        await asyncio.wait([following])
+        await ended(following)
         archive.close()
 
     async def health(_request: Request) -> Response:

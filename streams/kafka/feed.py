@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from ...schemas.errors import ConfigError, TrustfoldError
 from .access import LACKING, lacking, unreachable
-from .records import closed
+from .records import closed, ended
 from .settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -179,8 +179,7 @@ class Feed:
                     self._found()
             watch.result()
         finally:
-            watch.cancel()
-            await asyncio.wait([watch])
+            await ended(watch)
 
     async def _watch(self, consumer: Any) -> None:
         """Raise as soon as no broker answers, a topic has other partitions or ends before the place it was read to."""

@@ -19,6 +19,9 @@ from .settings import KafkaSettings
 TIMEOUT_S = 30.0
 """Seconds without a record, or without an acknowledgement, after which we give up."""
 
+AGAIN_S = 1.0
+"""Seconds after which a task that goes on is cancelled again."""
+
 STOP_S = 5.0
 """Seconds that a client may take to close; a producer would wait for its broker for ever."""
 
@@ -128,6 +131,13 @@ async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
             await asyncio.gather(*waiting)
     finally:
         await closed(producer.stop())
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Cancel a task until it ends: `wait_for` of Python 3.11 loses a cancellation that comes together with an answer."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=AGAIN_S)
 
 
 async def closed(stopping: Coroutine[Any, Any, None]) -> None:

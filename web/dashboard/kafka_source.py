@@ -26,7 +26,7 @@ from ...schemas.topics import TOPICS
 from ...streams.kafka.access import LACKING, lacking
 from ...streams.kafka.feed import ALL, Feed, Followed
 from ...streams.kafka.outputs import partition_of
-from ...streams.kafka.records import Sent, Stored, command_key, partitions_of, read, write
+from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
 from ...streams.kafka.standing import Standing, standing_of
 from .board import Board, Change, Record
@@ -96,8 +96,7 @@ class KafkaSource:
         try:
             await self._feed.run()
         finally:
-            measuring.cancel()
-            await asyncio.wait([measuring])
+            await ended(measuring)
             if self._recorded is not None:
                 self._recorded.close()
 

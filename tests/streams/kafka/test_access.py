@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 
 import pytest
 from trustfold.streams.kafka.access import run_client
+from trustfold.streams.kafka.records import ended
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -32,3 +33,22 @@ def test_a_connection_that_a_client_leaves_open_is_closed(*, fails: bool) -> Non
             other.settimeout(5)
             with suppress(ConnectionResetError):  # an aborted connection may end so
                 assert other.recv(1) == b""
+
+
+def test_a_task_that_loses_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`wait_for` of Python 3.11 loses one that comes together with the answer."""
+    monkeypatch.setattr("trustfold.streams.kafka.records.AGAIN_S", 0.01)
+
+    async def follow(lost: int) -> None:
+        for _ in range(lost):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    async def stop() -> bool:
+        task = asyncio.create_task(follow(3))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(ended(task), 30)
+        return task.cancelled()
+
+    assert run_client(stop())
