@@ -134,7 +134,7 @@ async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
 
 
 async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it ends: `wait_for` of Python 3.11 loses a cancellation that comes together with an answer."""
+    """Cancel a task until it ends: `wait_for` of Python 3.11 loses a cancellation that comes with an answer."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=AGAIN_S)
