@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.dashboard.board import Board, Change
+from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import WORDS, Ranking, place_of
 
@@ -181,7 +182,8 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
 def test_a_page_of_ten_thousand_keys_is_small_and_quick(tmp_path: Path) -> None:
     """Fifty rows, with all orders: 200 kB with everything that is loaded beside it."""
     with dashboard(tmp_path, Roles(local_orders=True)) as client:
-        (source,) = (one.__self__ for one in client.app.state.service.writer.heard)  # type: ignore[attr-defined]
+        heard = client.app.state.service.writer.heard  # type: ignore[attr-defined]
+        (source,) = (one.__self__ for one in heard if isinstance(one.__self__, EmbeddedSource))
         more = {"reason": "3/3 failures in 1h", "failures": 3.0, "threshold": 3, "workspace": "workspace"}
         keys = (f"tool{n % 100}|command={'x' * 60}{n}" for n in range(10_000))
         source.board.apply([state("trust", key, "escalated", n, **more) for n, key in enumerate(keys)])
