@@ -296,7 +296,7 @@ class ToolGuard(Checking, Reporting):
         return self.tools.add(Tool(name=name, function=function, **nature))
 
     def _effects(self) -> dict[tuple[str, ...], float]:
-        """What the registered tools that have been called are declared to do, as labels of a gauge."""
+        """Samples of `trustfold_tool_info`: 1 for the declared effect of each registered tool that was called."""
         return {
             (tool.name, "read" if tool.read_only else "write"): 1
             for tool in self.tools.known()

@@ -21,7 +21,7 @@ _OWNER = {
     "CASE WHEN scope = 'user' THEN user_id END",
     "breakers": "workspace_id",
 }
-"""Whose a key is, besides its name."""
+"""Columns that tell keys of one name apart, by topic, as SQL."""
 
 _OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def finding(answer: Answer) -> str:
-    """What an answer says, or what it means that there is none; its number of rows where its question has no sentence of its own."""
+    """The finding of an answer in a sentence: what it says, else its number of rows, else what no rows mean."""
     rows = objects(answer)
     if not rows:
         return answer.question.empty or "Nothing is recorded that answers this."

@@ -91,7 +91,7 @@ def table(
 
 
 def _scrolled(markup: str, title: str) -> str:
-    """What may be wider than the page, with a way to move it by keys."""
+    """Markup in a box that scrolls, by the keyboard, too, where the page is narrower."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">{markup}</div>'
 
 

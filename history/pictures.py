@@ -12,7 +12,7 @@ from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning
 from .questions import Answer, Plot
 
 Link = Callable[[dict[str, Any]], str]
-"""Where a cell leads, from its row by names of columns; empty for nowhere."""
+"""Gives the address that a cell links to, from its row by names of columns; empty for no link."""
 
 
 def picture(answer: Answer, window: Window | None = None, link: Link = lambda _row: "") -> Picture:

@@ -20,7 +20,7 @@ from .files import data_files, source_of
 _ADDRESS = re.compile(r"(s3|s3a|s3n|gs|gcs|r2):/{1,2}([^/].*)")
 _WEB = re.compile(r"(https?:)/{1,2}(.*)")
 _SPECIAL = re.compile(r"([*?\[])")
-"""What a pattern of files would take for more than itself, in the name of a directory."""
+"""Characters of a directory's name that a pattern of files must escape."""
 
 NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
 """Names of our files: what others have put beside them is not read."""

@@ -359,7 +359,7 @@ def spark(values: Sequence[float], title: str) -> Html:
 
 
 def meaning(state: str) -> str:
-    """What the colour of a state means, as in `--state-MEANING`."""
+    """Name of the colour of a state: `--state-NAME` is the property of the page that holds it."""
     return STATES.get(state, "unknown")
 
 

@@ -212,7 +212,7 @@ class Joiner:
                 self._in_background(last)
 
     def inflight(self) -> dict[tuple[str, ...], float]:
-        """How many calls hold a key now, by tool and age: `stale` once they have run for longer than a lease."""
+        """Number of calls that hold a key now, by tool and age: `stale` once they run for longer than a lease."""
         counts: dict[tuple[str, ...], float] = {}
         oldest = self._clock.monotonic_ms() - self._policy.lease_ms
         for held in list(self._held.values()):

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...history.sessions.evidence import Behind, behind, wanted_of
+from ...history.sessions.timeline import millis
 from ...schemas.decision_words import Line, line_of
-from .moments import millis
 from .now import key_url
 from .render import Site, segment
 from .session import WORDS, session_url

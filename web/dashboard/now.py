@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.sessions.timeline import millis
 from ...schemas.decision_words import Line, counted, line_of, plain, times
 from ...schemas.state_words import circuit_next, circuit_state_reason, failures_words, recovery_words
 from .board import Board
-from .moments import millis
 from .order_words import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranking
 from .render import Site, segment

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from ...history.sessions.timeline import millis
 from ...projections.calls.keys import tool_of_key
-from .moments import millis
 
 Record = Mapping[str, Any]
 

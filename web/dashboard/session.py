@@ -27,12 +27,12 @@ from ...history.sessions.timeline import (
     Repeats,
     Telling,
     Timeline,
+    millis,
     timeline,
 )
 from ...schemas.decision_words import Line, line_of
 from ...schemas.errors import ConfigError
 from ...schemas.rules import Rules
-from .moments import millis
 from .render import Site, segment
 from .source import Placed, Source
 
