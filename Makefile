@@ -8,10 +8,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # The package is installed as a tree of links (editable, strict), so that nothing but the package can be imported from
-# the flat root. An edit passes through the links; a new file needs them made again, hence the list of files.
+# the flat root. Each folder of the root is one link: new files are seen at once, a new folder makes the tree again.
 PACKAGE_DIRS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
-PACKAGE_FILES := $(sort $(wildcard *.py) py.typed $(shell find $(PACKAGE_DIRS) -type f -not -name '*.pyc'))
+PACKAGE_ROOTS := $(PACKAGE_DIRS) $(wildcard *.py) py.typed
 LINKED := --no-build-isolation --config-settings editable_mode=strict --editable
+LINK_TREE = build/__editable__.trustfold-*/trustfold
+LINK_FOLDERS = for folder in $(PACKAGE_DIRS); do rm -rf $(LINK_TREE)/$$folder && ln -s "$(CURDIR)/$$folder" $(LINK_TREE)/; done
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -33,17 +35,19 @@ $(VENV)/created:
 	@$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 	@touch $@
 
-$(VENV)/files: FORCE | $(VENV)/created
-	@printf '%s\n' $(PACKAGE_FILES) | cmp -s - $@ || printf '%s\n' $(PACKAGE_FILES) > $@
+$(VENV)/roots: FORCE | $(VENV)/created
+	@printf '%s\n' $(PACKAGE_ROOTS) | cmp -s - $@ || printf '%s\n' $(PACKAGE_ROOTS) > $@
 
-$(VENV)/base: $(VENV)/created $(VENV)/files pyproject.toml
+$(VENV)/base: $(VENV)/created $(VENV)/roots pyproject.toml
 	@echo "installing trustfold into $(VENV)"
 	@$(PIP) $(LINKED) .
+	@$(LINK_FOLDERS)
 	@touch $@
 
-$(VENV)/dev: $(VENV)/created $(VENV)/files pyproject.toml
+$(VENV)/dev: $(VENV)/created $(VENV)/roots pyproject.toml
 	@echo "installing trustfold with all extras and the tools into $(VENV)"
 	@$(PIP) $(LINKED) '.[all,dev]'
+	@$(LINK_FOLDERS)
 	@touch $(VENV)/base $@
 
 .PHONY: FORCE
