@@ -169,14 +169,17 @@ class Found:
 
 
 class BrokerWatch:
-    """The watch of one worker.
+    """The watch of one process, by default of a worker.
 
     Attributes:
+        who: what the process is, for its reports.
         answered_at: monotonic time of the last answer of a broker; 0 before the first.
         lost_since: monotonic time since when no broker has answered; None while one does.
         leaderless: partitions without a leader, by topic.
         said: trouble that is being reported, by kind: since when, and when it was reported last.
     """
+
+    who = "worker"
 
     def __init__(
         self,
@@ -188,8 +191,8 @@ class BrokerWatch:
 
         Args:
             settings: addresses and credentials.
-            needs: operations (READ, WRITE) the worker needs, by real topic name.
-            fail: ends the worker.
+            needs: operations (READ, WRITE) the process needs, by real topic name.
+            fail: ends the process.
         """
         self._settings = settings
         self._needs = needs
@@ -284,7 +287,8 @@ class BrokerWatch:
             reason = " ".join(str(error).split()) or type(error).__name__
             self._report(
                 "lost",
-                f"no broker of {self._settings.bootstrap} answers ({reason}); the worker waits and goes on by itself",
+                f"no broker of {self._settings.bootstrap} answers ({reason}); the {self.who} waits and goes on by "
+                "itself",
             )
         return True
 
@@ -308,7 +312,7 @@ class BrokerWatch:
         self._suspicion = ""
         if self.leaderless:
             places = ", ".join(f"{name}/{','.join(map(str, parts))}" for name, parts in self.leaderless.items())
-            self._report("leader", f"no leader for {places}; the worker waits and goes on by itself")
+            self._report("leader", f"no leader for {places}; the {self.who} waits and goes on by itself")
         else:
             self._resolve("leader", "every partition has a leader again")
         return bool(self.leaderless)
@@ -316,35 +320,48 @@ class BrokerWatch:
     def _fault(self, name: str, topic: Found | None, needs: tuple[int, ...]) -> str:
         """Permanent fault of a topic, in words; empty if there is none."""
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
-            return (
-                f"topic {name} was deleted under the running worker: create it with `trustfold topics create`, and as "
-                "its positions are gone, delete the consumer group and the changelog topics too, or use another "
-                "TRUSTFOLD_APP_ID"
-            )
+            return self.deleted(name)
         if topic.error == errors.TopicAuthorizationFailedError.errno:
-            return f"the brokers deny topic {name}: give the worker's user its rights again (docs/operating.md, Rights)"
+            remedy = f"give the {self.who}'s user its rights again (docs/operating.md, Rights)"
+            return f"the brokers deny topic {name}: {remedy}"
         if topic.error:
             return ""  # no leader yet, or an answer from a broker that is still starting
         first = self._first.setdefault(name, topic)
         if topic.topic_id is not None and first.topic_id not in {None, topic.topic_id}:
-            return (
-                f"topic {name} was deleted and created again under the running worker: positions kept in the state "
-                "would hide its new records. Delete the consumer group and the changelog topics too, or use another "
-                "TRUSTFOLD_APP_ID"
-            )
-        if topic.partitions != first.partitions:
-            return (
-                f"topic {name} has {topic.partitions} partitions now, it had {first.partitions}: keys have moved away "
-                "from their state. Use a new topic prefix and TRUSTFOLD_APP_ID, and publish the events again"
-            )
+            return self.made_anew(name)
+        if topic.partitions != first.partitions and (fault := self.repartitioned(name, first, topic)):
+            return fault
         if topic.operations is not None:
             lost = [word for bit, word in ((READ, "Read"), (WRITE, "Write")) if bit in needs and _lost(bit, topic)]
             if lost:
                 return (
-                    f"the worker's user has no {' and '.join(lost)} on topic {name}: give the right to it "
-                    "(docs/operating.md, Rights) and start the worker again"
+                    f"the {self.who}'s user has no {' and '.join(lost)} on topic {name}: give the right to it "
+                    f"(docs/operating.md, Rights) and start the {self.who} again"
                 )
         return ""
+
+    def deleted(self, name: str) -> str:
+        """Fault of a topic that is gone, with its remedy."""
+        return (
+            f"topic {name} was deleted under the running worker: create it with `trustfold topics create`, and as "
+            "its positions are gone, delete the consumer group and the changelog topics too, or use another "
+            "TRUSTFOLD_APP_ID"
+        )
+
+    def made_anew(self, name: str) -> str:
+        """Fault of a topic whose id has changed, with its remedy."""
+        return (
+            f"topic {name} was deleted and created again under the running worker: positions kept in the state "
+            "would hide its new records. Delete the consumer group and the changelog topics too, or use another "
+            "TRUSTFOLD_APP_ID"
+        )
+
+    def repartitioned(self, name: str, before: Found, now: Found) -> str:
+        """Fault of a topic that got more partitions, with its remedy; empty where it does no harm."""
+        return (
+            f"topic {name} has {now.partitions} partitions now, it had {before.partitions}: keys have moved away "
+            "from their state. Use a new topic prefix and TRUSTFOLD_APP_ID, and publish the events again"
+        )
 
     def _confirm(self, suspicion: str) -> bool:
         """Whether two looks in a row have found the same."""
