@@ -23,10 +23,11 @@ from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..streams.kafka.access import LACKING, unseen
-from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch, Found
+from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
 from ..streams.kafka.inquiry import hidden
 from ..streams.kafka.settings import KafkaSettings
+from ..streams.kafka.topic_metadata import Found
 from .record_health import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500

@@ -18,20 +18,10 @@ from typing import Any
 
 from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.metadata import MetadataRequest_v5
-from aiokafka.protocol.types import (
-    Boolean,
-    CompactArray,
-    CompactString,
-    Int16,
-    Int32,
-    Schema,
-    TaggedFields,
-)
 
 from .faults import WorkerFault, is_refusal
 from .settings import KafkaSettings
+from .topic_metadata import Found, TopicMetadata, described
 
 log = logging.getLogger(__name__)
 
@@ -49,123 +39,6 @@ REPEAT_S = 60.0
 
 READ, WRITE = 3, 4
 """Numbers of Kafka's operations in the bits of what a user may do to a topic."""
-
-
-class _Uuid:
-    """Topic id on the wire: 16 bytes."""
-
-    @classmethod
-    def decode(cls, data: Any) -> bytes:
-        """Read it."""
-        return bytes(data.read(16))
-
-    @classmethod
-    def encode(cls, value: bytes) -> bytes:
-        """Write it."""
-        return value
-
-    @classmethod
-    def repr(cls, value: bytes) -> str:
-        """Show it."""
-        return value.hex()
-
-
-class _Answer(Response):  # type: ignore[misc] # aiokafka has no types; Metadata v10, the first with topic ids: Kafka 2.8
-    API_KEY = 3
-    API_VERSION = 10
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", CompactString("utf-8")),
-                ("port", Int32),
-                ("rack", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_id", CompactString("utf-8")),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("topic", CompactString("utf-8")),
-                ("topic_id", _Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline_replicas", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_operations", Int32),
-        ("tags", TaggedFields),
-    )
-
-
-class _Question(RequestStruct):  # type: ignore[misc] # as above
-    FLEXIBLE_VERSION = True
-    API_KEY = 3
-    API_VERSION = 10
-    RESPONSE_TYPE = _Answer
-    SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", _Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields))),
-        ("allow_auto_topic_creation", Boolean),
-        ("cluster_operations", Boolean),
-        ("topic_operations", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class _Metadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[misc] # as above
-    """Metadata of some topics: with ids and rights where the broker knows them, else as aiokafka asks."""
-
-    API_KEY = 3
-
-    def __init__(self, topics: list[str]) -> None:
-        self._topics = topics
-
-    def build(self, request_struct_class: Any) -> Any:
-        if request_struct_class is _Question:
-            nobody = bytes(16)
-            return _Question([(nobody, topic, {}) for topic in self._topics], False, False, True, {})  # noqa: FBT003
-        return request_struct_class(self._topics, False)  # noqa: FBT003
-
-
-class Found:
-    """One topic as the cluster describes it.
-
-    Attributes:
-        error: Kafka's error code.
-        topic_id: changes when a topic is created anew; None from an old broker.
-        partitions: how many.
-        leaderless: partitions without a leader.
-        operations: bits of what the user may do; None where the broker does not say.
-    """
-
-    __slots__ = ("error", "leaderless", "operations", "partitions", "topic_id")
-
-    def __init__(self, described: Mapping[str, Any]) -> None:
-        """Read a topic of a metadata answer."""
-        self.error: int = described["error_code"]
-        self.topic_id: bytes | None = described.get("topic_id")
-        self.partitions = len(described["partitions"])
-        self.leaderless = sorted(part["partition"] for part in described["partitions"] if part["leader"] < 0)
-        operations = described.get("operations", -1)
-        self.operations: int | None = operations if operations >= 0 else None
 
 
 class BrokerWatch:
@@ -247,10 +120,10 @@ class BrokerWatch:
     async def _ask(self) -> dict[str, Found]:
         if self._connection is None or not self._connection.connected():
             self._connection = await self._connect()
-        answer = await asyncio.wait_for(self._connection.send(_Metadata(list(self._needs))), ANSWER_S)
-        described = answer.to_object()
-        self._hosts = [(broker["host"], broker["port"]) for broker in described["brokers"]]
-        return {topic["topic"]: Found(topic) for topic in described["topics"]}
+        answer = await asyncio.wait_for(self._connection.send(TopicMetadata(list(self._needs))), ANSWER_S)
+        cluster = described(answer)
+        self._hosts = cluster.hosts
+        return cluster.topics
 
     async def _connect(self) -> Any:
         last: Exception = errors.KafkaConnectionError("no address")
