@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaError
 
 from ..history.errors import HistoryError, HistoryFull, HistoryTaken
+from ..history.files import kafka_source
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
 from ..schemas.errors import ConfigError, TrustfoldError
@@ -154,7 +155,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         measuring = None
         try:
             cluster = await _cluster(self._settings, list(self._names))
-            self._recorder.from_source(f"kafka {cluster} {self._settings.topic_prefix}*")
+            self._recorder.from_source(kafka_source(cluster, self._settings.topic_prefix))
             await self._consumer.start()
             self._consumer.subscribe(list(self._names), listener=self)
             measuring = asyncio.create_task(self._measure())

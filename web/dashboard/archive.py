@@ -91,7 +91,12 @@ class Archive:
     """The recorded history of a source, asked by pages; for one event loop."""
 
     def __init__(
-        self, root: Path | None = None, *, limit_s: float = LIMIT_S, clock: Callable[[], float] = time.monotonic
+        self,
+        root: Path | None = None,
+        *,
+        limit_s: float = LIMIT_S,
+        clock: Callable[[], float] = time.monotonic,
+        refusal: Callable[[], str] = lambda: "",
     ) -> None:
         """Read the history in a directory, whether or not there is one yet.
 
@@ -99,8 +104,10 @@ class Archive:
             root: directory of Parquet files; None where the source has none.
             limit_s: seconds after which a query is cancelled.
             clock: monotonic seconds.
+            refusal: why the directory must not be read; empty while it may be.
         """
         self.root = root
+        self._refusal = refusal
         self._limit_s = limit_s
         self._clock = clock
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trustfold-history")
@@ -126,6 +133,8 @@ class Archive:
         """
         if self.root is None:
             raise Unanswered("this server knows of no history", recorded=False)
+        if refused := self._refusal():
+            raise Unanswered(refused, recorded=False)
         key = _Key(filters, question, limit, tuple(sorted(arguments.items())))
         kept = self._kept.get(key)
         age = self._clock() - kept[1] if kept is not None else STALE_S

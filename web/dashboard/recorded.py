@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +26,12 @@ log = logging.getLogger(__name__)
 MAX_SESSIONS = 2_000
 """Sessions that are listed."""
 
+FRESH_S = 30.0
+"""Seconds for which the list of sessions counts as new: recorders write as often."""
+
+STALE_S = 600.0
+"""Seconds after which it is too old to be given: who asks waits for a new one."""
+
 
 class Recorded:
     """A directory that `trustfold record` fills from Kafka; where it holds nothing of it, nothing is found.
@@ -36,9 +44,31 @@ class Recorded:
         self._root = root
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-recorded")
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._listed: list[SessionSummary] = []
+        self._listed_at = -math.inf
+        self._listing: asyncio.Task[None] | None = None
 
     async def sessions(self) -> list[SessionSummary]:
-        """Latest sessions, those of the last days that are recorded."""
+        """Latest sessions, those of the last days that are recorded, as of `FRESH_S` ago at the most.
+
+        A list that is older is given once more while it is made anew: pages ask for it again with every change, and
+        the questions would wait for each other.
+        """
+        age = time.monotonic() - self._listed_at
+        if self._listing is None and age >= FRESH_S:
+            self._listing = asyncio.create_task(self._list())
+        if self._listing is not None and age >= STALE_S:
+            await asyncio.shield(self._listing)
+        return self._listed
+
+    async def _list(self) -> None:
+        try:
+            self._listed = await self._latest()
+            self._listed_at = time.monotonic()
+        finally:
+            self._listing = None
+
+    async def _latest(self) -> list[SessionSummary]:
         rows = await self._ask(
             "SELECT session_id, workspace, user_id, model, calls, failures, patterns, epoch_ms(ended) "
             "FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY ORDER BY ended DESC LIMIT ?",
@@ -107,6 +137,7 @@ class Recorded:
                 if not source_of(self._root).startswith("kafka "):
                     return []
                 self._connection = connect(self._root, threads=1)
+                self._connection.execute("SET parquet_metadata_cache = true")  # files are never written again
             return self._connection.execute(question, values).fetchall()
         except (duckdb.Error, TrustfoldError) as error:
             log.debug("the history was not read: %s", error)
