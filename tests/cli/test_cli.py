@@ -60,7 +60,7 @@ def test_help_loads_nothing_heavy() -> None:
     code = """
 import sys, trustfold.cli.main
 try:
-    trustfold.cli.main(["--help"])
+    trustfold.cli.main.main(["--help"])
 except SystemExit:
     print(*sys.modules, file=sys.stderr)
 """
@@ -157,7 +157,7 @@ def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdin.write((Path(__file__).parents[2] / "surfaces" / "scenarios" / "bad_day.ndjson").read_bytes())
+        process.stdin.write((Path(__file__).parents[2] / "cli" / "scenarios" / "bad_day.ndjson").read_bytes())
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)

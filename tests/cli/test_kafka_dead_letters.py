@@ -122,11 +122,11 @@ def test_an_interrupted_attempt_is_taken_up(
         return await box.republish(await box.letters(everything=False))
 
     with monkeypatch.context() as dying:
-        dying.setattr(kafka_letters, "write", killed)
+        dying.setattr(kafka_dead_letters, "write", killed)
         with pytest.raises(_Killed):
             asyncio.run(attempt())
     assert asyncio.run(attempt()) == Republished(0, None, 0, LETTERS)  # its claims hold: it may be at work still
-    monkeypatch.setattr(kafka_letters, "CLAIM_S", 0.0)
+    monkeypatch.setattr(kafka_dead_letters, "CLAIM_S", 0.0)
     assert asyncio.run(attempt()) == Republished(LETTERS - reached, None, reached, 0)
     assert asyncio.run(published(deployment)) == ONCE
 
@@ -137,7 +137,7 @@ def test_a_process_that_was_held_up_does_not_send(deployment: KafkaSettings, mon
         [0.0, kafka_dead_letters.SEND_WITHIN_S + 1, kafka_dead_letters.SEND_WITHIN_S + 1]
     ).__next__
     monkeypatch.setattr(
-        kafka_letters, "time", SimpleNamespace(monotonic=clock, time_ns=kafka_dead_letters.time.time_ns)
+        kafka_dead_letters, "time", SimpleNamespace(monotonic=clock, time_ns=kafka_dead_letters.time.time_ns)
     )
 
     async def attempt() -> Republished:
