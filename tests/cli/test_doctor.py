@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from command_line import trustfold, up
 from refolded import lenient
-from trustfold.cli.clients import kafka_log
 from trustfold.cli import doctor, doctor_kafka
+from trustfold.cli.clients import kafka_log
 from trustfold.cli.main import main
 from trustfold.projections.rule_source import RuleSource
 from trustfold.rules.rules import Rules
