@@ -28,7 +28,7 @@ from .clients.http import HttpTarget
 from .connect import Connections, counted_twice
 from .render import ExitCode, console, note, write_json
 from .service import UserService
-from .styles import BAD, GOOD, QUIET, WARN
+from .terminal import BAD, GOOD, QUIET, WARN
 
 EXTRAS = {
     "aiokafka": "kafka",

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..schemas.errors import ConfigError, TrustfoldError
-from ..security.visible import visible
+from ..security.untrusted import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

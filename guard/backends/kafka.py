@@ -29,9 +29,7 @@ from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import Decisions, EventBuffer
-from .follow import FOLLOWED, take
-from .signal import Moved
+from .base import FOLLOWED, Decisions, EventBuffer, Moved, take
 
 BATCH = 500
 """Most events under way at once."""

@@ -267,7 +267,7 @@ def test_no_log_crashes_an_import(origin: str, log: list[bytes]) -> None:
 
 def test_compressed_logs_are_read_by_the_command(tmp_path: Any) -> None:
     """The command opens them; here only that a cut archive is told."""
-    from trustfold.cli.log_files import lines_of
+    from trustfold.cli.import_logs import lines_of
 
     packed = gzip.compress(b"".join(b'{"n": %d}\n' % number for number in range(20_000)))
     (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])

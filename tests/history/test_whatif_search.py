@@ -16,7 +16,7 @@ from refolded import compared, lenient, searched
 from story import Story
 from trustfold.config import load_rules
 from trustfold.history.filters import Filters
-from trustfold.history.whatif import trials as trying
+from trustfold.history.whatif import grid as trying
 from trustfold.history.whatif.choose import (
     LEAST,
     Trial,

@@ -20,8 +20,8 @@ from ...history.filters import Filters
 from ...history.findings import finding
 from ...history.page import figure, table
 from ...history.plots import Window
+from ...history.queries import plain
 from ...history.reports import BY_NAME, Answer, Question, against_before
-from ...history.values import plain
 from ...schemas.errors import TrustfoldError
 from .archive import Archive, Found, Unanswered
 from .narrowing import NAMES, PRESETS, Narrowing

@@ -18,7 +18,7 @@ from ...history.findings import counted, ratio
 from ...history.page import figure, table
 from ...history.plots import FEW, Rate, Window, rates, share_text
 from ...history.reports import Answer, Plot, Question
-from ...history.shares import Share
+from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
 from ...schemas.errors import TrustfoldError
 from .archive import Archive
