@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ..schemas.decision_text import plain
 from ..schemas.errors import ConfigError
-from .clients.base import Record, Target, target_of, target_options
+from .clients.base import Record, Target
+from .clients.selection import target_of, target_options
 from .render import console, write_json
 from .terminal import GOOD, QUIET
 

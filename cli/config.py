@@ -15,7 +15,7 @@ from ..rules.parser import as_toml
 from ..rules.rules import Rules
 from ..schemas.decision_text import counted
 from ..schemas.errors import ConfigError
-from .clients.base import rules_options, target_of, target_options
+from .clients.selection import rules_options, target_of, target_options
 from .render import console, echo, note, write_json
 from .settings import place_of, policy_deviations, policy_text, scope_options
 

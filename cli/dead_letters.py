@@ -14,7 +14,8 @@ from rich.text import Text
 
 from ..schemas.decision_text import counted
 from ..schemas.errors import ConfigError
-from .clients.base import Letter, LetterState, Republished, target_of, target_options
+from .clients.base import Letter, LetterState, Republished
+from .clients.selection import target_of, target_options
 from .render import ExitCode, console, data, note
 from .terminal import BAD, QUIET
 

@@ -34,7 +34,8 @@ from ..schemas.commands import (
 from ..schemas.decision_text import line_of
 from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from .clients.base import F, Record, Target, keys_for_completion, stuck_keys_for_completion, target_of, target_options
+from .clients.base import F, Record, Target
+from .clients.selection import keys_for_completion, stuck_keys_for_completion, target_of, target_options
 from .render import echo, note, write_json
 from .terminal import ELLIPSIS
 

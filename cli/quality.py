@@ -22,7 +22,8 @@ from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.errors import ConfigError
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import QualitySeverity
-from .clients.base import Record, Target, target_of, target_options
+from .clients.base import Record, Target
+from .clients.selection import target_of, target_options
 from .operator import operator_name
 from .render import console, echo, note, write_json
 from .terminal import BAD, GOOD, QUIET, WARN

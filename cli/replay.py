@@ -30,7 +30,7 @@ from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from ..streams.embedded.topology import LogRecord
 from .checks import CHECKS, Checker, Verdict, check_of, summary
-from .clients.base import rules_options
+from .clients.selection import rules_options
 from .render import console, data, note, note_any, side_console
 from .terminal import STYLES
 

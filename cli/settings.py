@@ -19,7 +19,8 @@ from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import F, Known, Target, Who, target_of, target_options
+from .clients.base import F, Known, Target, Who
+from .clients.selection import target_of, target_options
 from .operator import ask, envelope, operator_name
 from .quality import models_table
 from .render import console, echo, note, write_json

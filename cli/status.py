@@ -26,8 +26,9 @@ from ..schemas.decision_text import (
     recovery_words,
 )
 from ..schemas.errors import TrustfoldError
-from .clients.base import Record, Target, keys_for_completion, target_of, target_options
+from .clients.base import Record, Target
 from .clients.http import HttpTarget
+from .clients.selection import keys_for_completion, target_of, target_options
 from .quality import title_of
 from .render import console, echo, note, write_json
 from .service import UserService

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ..schemas.decision_text import circuit_reason, counted, line_of, plain, times
 from ..schemas.errors import ConfigError
-from .clients.base import Record, target_of, target_options
+from .clients.base import Record
+from .clients.selection import target_of, target_options
 from .render import console, write_json
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN
 

@@ -13,7 +13,7 @@ import click
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
 from ..schemas.errors import ConfigError
 from ..streams.embedded.engine import EmbeddedEngine
-from .clients.base import rules_options
+from .clients.selection import rules_options
 from .record import recording_beside
 from .render import ExitCode, note, note_any
 

@@ -11,7 +11,7 @@ import click
 from ..config import Settings
 from ..projections.rule_source import RuleSource
 from ..schemas.errors import ConfigError
-from .clients.base import rules_options
+from .clients.selection import rules_options
 from .render import console, note, note_any, write_json
 
 try:
