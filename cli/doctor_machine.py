@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import __version__
-from ..config import ENVIRONMENT, Settings
+from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..schemas.decision_text import counted
 from ..schemas.errors import ConfigError, TrustfoldError
@@ -69,6 +69,23 @@ class Finding:
     status: Status
     found: str
     advice: str = ""
+
+
+def examine_installation() -> Iterator[Finding]:
+    """Check installed versions, extras and the names of environment variables."""
+    yield from _versions()
+    yield from _variables()
+
+
+def examine_machine(settings: Settings) -> Iterator[Finding]:
+    """Check files of rules, store, history, the running `up` and agents' hooks."""
+    yield _file("rules", "TRUSTFOLD_RULES", settings.rules_file, lambda path: RuleFiles(path).load())
+    yield _file("policies", "TRUSTFOLD_POLICIES", settings.policies_file, lambda path: RuleFiles(None, path).load())
+    yield _environment_rules(settings)
+    yield _store(settings.db)
+    yield _history(settings.history)
+    yield _server(settings)
+    yield from _hooks()
 
 
 def _versions() -> Iterator[Finding]:
@@ -216,7 +233,8 @@ def _known() -> frozenset[str]:
     )
 
 
-def _is_for_kafka(name: str) -> bool:
+def is_for_kafka(name: str) -> bool:
+    """Whether a variable is one of the settings of Kafka."""
     return name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_SECURITY_"))
 
 
