@@ -16,7 +16,7 @@ from .emit import SCHEMA_VERSION, Output
 from .output_redaction import key_without_secrets
 
 if TYPE_CHECKING:
-    from .processor import SourceRecord
+    from .stage import SourceRecord
 
 TYPE = "dead_letter"
 

@@ -23,7 +23,7 @@ from .dead_letters import dead_letter
 
 if TYPE_CHECKING:
     from .emit import Output
-    from .processor import SourceRecord
+    from .stage import SourceRecord
 
 TOPIC = "settings"
 
