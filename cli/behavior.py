@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import ConfigError
 from ..schemas.decision_text import plain
-from ..schemas.errors import ConfigError
 from .clients.base import Record, Target
 from .clients.selection import target_of, target_options
 from .render import console, write_json

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from ..config import ENVIRONMENT, Settings, load_rules, read_document
+from ..errors import ConfigError
 from ..rules.levels import table
 from ..rules.overlay import leaves, plain
 from ..rules.parser import as_toml
 from ..rules.rules import Rules
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError
 from .clients.selection import rules_options, target_of, target_options
 from .render import console, echo, note, write_json
 from .settings import place_of, policy_deviations, policy_text, scope_options

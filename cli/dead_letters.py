@@ -12,8 +12,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError
 from .clients.base import Letter, LetterState, Republished
 from .clients.selection import target_of, target_options
 from .render import ExitCode, console, data, note

@@ -10,8 +10,8 @@ import click
 from rich.text import Text
 
 from ..config import Settings
+from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError
 from ..schemas.topics import Role
 from .doctor_machine import KNOWN_VARIABLES, Finding, Status, disk, examine_installation, examine_machine, is_for_kafka
 from .render import ExitCode, console, note, write_json

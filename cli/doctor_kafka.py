@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from ..errors import ConfigError, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import TOPICS, Role
 from .clients.kafka_log import KafkaSettings, Stored, read
 from .doctor_machine import Finding, Status

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from .. import __version__
 from ..config import ENVIRONMENT, RuleFiles, Settings
+from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..streams.embedded.views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
 from .clients.http import HttpTarget

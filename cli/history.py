@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
+from ..errors import ConfigError
 from ..history.filters import EVERYTHING, Filters, moment_of, span_of
-from ..schemas.errors import ConfigError
 from .render import console, note, write_json
 
 if TYPE_CHECKING:

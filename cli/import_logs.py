@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
+from ..errors import ConfigError, TrustfoldError
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, open_lines
 from .render import data, note

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..schemas.errors import TrustfoldError
+from ..errors import TrustfoldError
 from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
 
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -16,6 +16,7 @@ from uuid import uuid4
 import click
 
 from ..config import Settings
+from ..errors import ConfigError, TrustfoldError
 from ..projections.calls.keys import has_scope, in_quotes
 from ..projections.orders import EVERYTHING, held, is_meant, trust_subjects
 from ..schemas.commands import (
@@ -32,7 +33,6 @@ from ..schemas.commands import (
     TrustReset,
 )
 from ..schemas.decision_text import line_of
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from .clients.base import F, Record, Target
 from .clients.selection import keys_for_completion, stuck_keys_for_completion, target_of, target_options

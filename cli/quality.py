@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import Settings
+from ..errors import ConfigError
 from ..projections.ranking import EmbeddingSimilarity, Ranked, rank_tools
 from ..schemas.commands import Command, QualityMark, QualityRestore
-from ..schemas.errors import ConfigError
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import QualitySeverity
 from .clients.base import Record, Target

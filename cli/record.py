@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
-from ..schemas.errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from .render import ExitCode, error_line, note, side_console
 from .replay import Progress, check_files, damaged
 

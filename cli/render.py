@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..schemas.errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from ..security.untrusted import visible
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import Settings
+from ..errors import ConfigError, TrustfoldError
 from ..projections.emit import Output
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.decision_text import counted, line_of
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from ..streams.embedded.topology import LogRecord

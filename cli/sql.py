@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .history import Chosen, history_options, open_history
 from .render import data, note, note_any
 from .service import UserService

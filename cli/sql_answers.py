@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import orjson
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from ..security.private_files import open_private
 from ..security.untrusted import visible
 from .render import console, data, note, note_any, rendered

@@ -19,7 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from ..schemas.errors import TrustfoldError
+from ..errors import TrustfoldError
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact_text
 from .render import error_line, note

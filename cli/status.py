@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import TrustfoldError
 from ..schemas.decision_text import (
     circuit_next,
     circuit_word,
@@ -25,7 +26,6 @@ from ..schemas.decision_text import (
     plain,
     recovery_words,
 )
-from ..schemas.errors import TrustfoldError
 from .clients.base import Record, Target
 from .clients.http import HttpTarget
 from .clients.selection import keys_for_completion, target_of, target_options

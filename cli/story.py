@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import ConfigError
 from ..schemas.decision_text import circuit_reason, counted, line_of, plain, times
-from ..schemas.errors import ConfigError
 from .clients.base import Record
 from .clients.selection import target_of, target_options
 from .render import console, write_json

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..config import RuleFiles, Settings
+from ..errors import ConfigError, TrustfoldError
 from ..history.filters import Filters
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.settings import SettingsOverrides
 from ..security.private_files import open_private, replace_file
 from .checks import Checker

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..projections.ranking import LexicalSimilarity, Ranked, rank_tools
 from ..rules.rules import QualityRules
-from ..schemas.errors import ConfigError
 from ..schemas.vocabulary import StateKind
 from .errors import CallNotPermitted
 

@@ -17,10 +17,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from ..errors import EventRejected, RejectReason
 from ..rules.rules import Rules
 from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
-from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.events import epoch_ms
 from .dead_letters import dead_letter, described_without_secrets
 from .emit import Emitter, Output

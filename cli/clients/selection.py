@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ...config import DEFAULT_DB, Settings
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .base import F, Record, Target
 
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ...errors import EventRejected
 from ...schemas.codec import decode_decision
-from ...schemas.errors import EventRejected
 from ..metrics import EVENTS, Metrics
 from ..state_cache import StateView
 

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import msgspec
 import orjson
 
+from ...errors import ConfigError
 from ...schemas.codec import encode
-from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.vocabulary import StateKind
 from ..log import say

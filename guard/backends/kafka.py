@@ -20,9 +20,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import MessageSizeTooLargeError
 
+from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.codec import encode
-from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.topics import DEFAULT_PREFIX, full_name
 from ..log import say

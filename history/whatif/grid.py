@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import UNSET
 
+from ...errors import ConfigError
 from ...projections.emit import Output
 from ...projections.topology import STAGES
 from ...rules.older_shapes import Misfit
 from ...rules.parser import fitted
 from ...rules.rules import BehaviourRules, EscalationRule, Ladder, Rules
-from ...schemas.errors import ConfigError
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
 from .decision_filters import Passing

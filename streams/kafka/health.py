@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from ...security.untrusted import is_foreign, is_loopback, name_of
 from .settings import KafkaSettings
 
