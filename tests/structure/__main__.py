@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/support")]
@@ -57,7 +57,7 @@ class Trace:
         self.called: dict[str, None] = {}
         self.stacks: dict[str, list[str]] = {}
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> Self:
         sys.setprofile(self._seen)
         return self
 
@@ -87,7 +87,7 @@ def _name(frame: FrameType) -> str:
 
 
 def parameters(path: Path) -> Iterator[tuple[str, int]]:
-    """Functions of a file with more parameters than allowed; `self` and `cls` do not count, nor do a command's options."""
+    """Functions of a file with more parameters than allowed, without `self`, `cls` and a command's options."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
             map(_is_of_click, node.decorator_list)
