@@ -19,8 +19,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from ..schemas.errors import ConfigError
-from ..schemas.hosts import is_foreign, is_loopback, name_of
+from ..errors import ConfigError
+from ..security.untrusted import is_foreign, is_loopback, name_of
 
 REQUEST_S = 5.0
 """Seconds that a connection may last; each is for one request."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka.errors import KafkaError
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 from ..probe_server import ProbeServer
 from .access import LACKING, lacking
 from .app import TrustfoldApp, make_app
@@ -30,7 +30,7 @@ from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
-    from ...schemas.rules import Rules
+    from ...rules.rules import Rules
     from ..reload import Files
     from .lane import BatchConsumer
 

@@ -24,10 +24,10 @@ from recorded import ARRIVED, small_event
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryFull
 from trustfold.history.recorder import Recorder
-from trustfold.schemas.rules import Rules
+from trustfold.recording.health import UNWRITTEN_S, RecordingStatus
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.surfaces.record_health import UNWRITTEN_S, RecordingStatus
 from waiting import wait_until
 
 

@@ -12,6 +12,9 @@ import pytest
 import yaml
 from trustfold.guard.metrics import FAMILIES
 from trustfold.history.recorder import Recorder
+from trustfold.recording.health import STATES as RECORDING_STATES
+from trustfold.recording.health import RecordingStatus
+from trustfold.recording.metrics import RecordingCollector
 from trustfold.schemas.tool_envelopes import ResultStatus
 from trustfold.schemas.vocabulary import BreakerState
 from trustfold.streams.kafka.engine import Engine
@@ -19,9 +22,6 @@ from trustfold.streams.kafka.exposition import STATES, WorkerCollector
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.surfaces.record_health import STATES as RECORDING_STATES
-from trustfold.surfaces.record_health import RecordingStatus
-from trustfold.surfaces.record_metrics import RecordingCollector
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 RULES = Path(__file__).parents[2] / "ops" / "prometheus" / "rules.yml"

@@ -18,12 +18,12 @@ from broker_kit.choice import Broker
 from crowd import await_end, held
 from lane_harness import LaneHarness, event, events
 from probing import check_with_promtool, free_port, get, samples, status
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams import probe_server
 from trustfold.streams.kafka import health
 from trustfold.streams.kafka.app import make_app
+from trustfold.streams.kafka.backpressure import Tenure
 from trustfold.streams.kafka.engine import Engine, _reason
-from trustfold.streams.kafka.gate import Tenure
 from trustfold.streams.kafka.health import STUCK_S, alive, probe_of, ready
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import Histogram, LaneMetrics

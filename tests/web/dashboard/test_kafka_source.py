@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
-from trustfold.history.questions import BY_NAME
-from trustfold.schemas.rules import Rules
+from trustfold.history.reports import BY_NAME
+from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.standing import Standing
