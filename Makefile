@@ -132,7 +132,7 @@ quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, o
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)
-	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/surfaces/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)
+	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)
 
 .PHONY: explore
 explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `make test` draws the same ones each time

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from .rules.levels import Level, layered
+from .rules.older_shapes import Misfit
+from .rules.parser import Document, fitted
+from .rules.rules import Rules
 from .schemas.errors import ConfigError
-from .schemas.levels import Level, layered
-from .schemas.older_shapes import Misfit
-from .schemas.rule_text import Document, fitted
-from .schemas.rules import Rules
 from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 

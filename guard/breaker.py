@@ -21,7 +21,7 @@ from .metrics import CIRCUITS, TRANSITIONS, Metrics
 from .publisher import Publisher
 from .request import Call
 from .settings import GuardSettings
-from .view import Circuit
+from .state_cache import Circuit
 
 if TYPE_CHECKING:
     from .backends.base import Backend

@@ -24,7 +24,7 @@ from ..schemas.outcomes import US
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import StateKind, TrustState
 from .permission import recovery_hint
-from .view import Trust
+from .state_cache import Trust
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

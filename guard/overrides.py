@@ -6,7 +6,7 @@ from ..schemas.codec import rfc3339
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import StateKind, TrustState
 from .request import Call
-from .view import SESSION_SCOPE, Trust
+from .state_cache import SESSION_SCOPE, Trust
 
 
 def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:

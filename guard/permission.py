@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.keys import in_quotes
 from ..schemas.vocabulary import TrustState
-from .view import ASKING, Trust
+from .state_cache import ASKING, Trust
 
 if TYPE_CHECKING:
     from .guard import ToolGuard

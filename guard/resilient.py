@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..projections.ranking import LexicalSimilarity, Ranked, rank_tools
+from ..rules.rules import QualityRules
 from ..schemas.errors import ConfigError
-from ..schemas.rules import QualityRules
 from ..schemas.vocabulary import StateKind
 from .errors import CallNotPermitted
 

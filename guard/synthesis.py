@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..projections import confidence as reckoning
 from ..projections.confidence import Confidence, Synthesis
+from ..rules.rules import ConfidenceRules
 from ..schemas import events as ev
-from ..schemas.rules import ConfidenceRules
 from ..schemas.vocabulary import SynthesisStrategy
 
 if TYPE_CHECKING:

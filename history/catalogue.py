@@ -18,14 +18,14 @@ from typing import NamedTuple
 import duckdb
 
 from ..schemas.errors import ConfigError
-from .column_notes import comments
+from .column_comments import comments
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
-from .places import NAMED, address_of, opened, pattern_of, surveyed
+from .locations import NAMED, address_of, opened, pattern_of, surveyed
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""

@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ..schemas.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
+from ..security.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
 from .errors import HistoryTaken
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")

@@ -17,15 +17,15 @@ from pathlib import Path
 import msgspec
 
 from ..schemas.errors import ConfigError
-from ..schemas.private_files import make_directory
-from ..schemas.redaction import redact_record
+from ..security.private_files import make_directory
+from ..security.redaction import redact_record
 from .columns import END_MS
+from .compaction import Tidied, tidy
 from .decision_rows import ROWS, row_of
 from .event_rows import EventReader
 from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
+from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
-from .places import refuse_address
-from .tidying import Tidied, tidy
 
 MAX_BYTES = 48 * 1024 * 1024
 """Waiting rows over all partitions, in bytes: about 60,000 events."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from .asking import run
+from .charts import objects
 from .findings import counted, ratio
-from .pictures import objects
 from .plots import Window, meaning, moment, number_text, share_text, words
-from .questions import Answer
+from .queries import run
+from .reports import Answer
 from .shares import Share
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..schemas.rules import ConfidenceRules
+from ..rules.rules import ConfidenceRules
 from ..schemas.vocabulary import SynthesisStrategy
 from .scenario import content_words
 

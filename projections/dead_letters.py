@@ -11,7 +11,7 @@ import orjson
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
 from ..schemas.errors import EventRejected
-from ..schemas.redaction import redact_record, redact_text
+from ..security.redaction import redact_record, redact_text
 from .emit import SCHEMA_VERSION, Output
 from .output_redaction import key_without_secrets
 

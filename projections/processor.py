@@ -17,11 +17,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
+from ..rules.rules import Rules
 from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
 from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.events import epoch_ms
-from ..schemas.rules import Rules
 from .dead_letters import dead_letter, described_without_secrets
 from .emit import Emitter, Output
 from .idle import IdleKeys, Rest

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 from rapidfuzz.distance import JaroWinkler
 
+from ..rules.rules import QualityRules
 from ..schemas.public_state import StateUpdated
-from ..schemas.rules import QualityRules
 from ..schemas.vocabulary import BreakerMode, BreakerState
 from .calls.keys import escape, mcp_server
 from .scenario import TAG_PREFIX, content_words, name_words

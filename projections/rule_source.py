@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..rules.levels import Level, Levels, check, layered, set_by
+from ..rules.older_shapes import Misfit, shown
+from ..rules.rules import Rules
 from ..schemas.codec import decode_settings
 from ..schemas.errors import EventRejected, RejectReason
-from ..schemas.levels import Level, Levels, check, layered, set_by
-from ..schemas.older_shapes import Misfit, shown
-from ..schemas.rules import Rules
 from ..schemas.settings import SettingsOverrides
 from .dead_letters import dead_letter
 

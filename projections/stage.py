@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ..schemas.rules import Rules
+from ..rules.rules import Rules
 from .emit import Emitter
 from .idle import Rest
 

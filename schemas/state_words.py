@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from .decision_words import circuit_reason
+from .decision_text import circuit_reason
 
 State = Mapping[str, Any]
 """A public record (`StateUpdated`) as it stands on the wire."""

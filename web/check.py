@@ -28,7 +28,7 @@ from ..schemas.codec import decode_event, rfc3339
 from ..schemas.errors import EventRejected
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from ..schemas.redaction import redact_record
+from ..security.redaction import redact_record
 from ..streams.embedded.bodies import read_body
 from ..streams.embedded.server import Service
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..metrics import EVENTS, Metrics
-from ..view import StateView
+from ..state_cache import StateView
 
 Listener = Callable[[Any], None]
 """Gets one decision about a session: a nudge, or something about its limits or its model."""

@@ -17,7 +17,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from ...schemas.errors import ConfigError
-from ...schemas.private_files import make_directory
+from ...security.private_files import make_directory
 
 _LOOK_S = 0.05
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...schemas.codec import decode_decision
 from ...schemas.errors import EventRejected
-from ..view import StateView
+from ..state_cache import StateView
 from .base import Decisions
 
 FOLLOWED = ("state", "nudges", "suggestions")

@@ -29,7 +29,7 @@ from ...schemas.vocabulary import StateKind
 from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
-from ..view import StateView
+from ..state_cache import StateView
 from .base import Decisions, EventBuffer
 from .follow import FOLLOWED, take
 from .signal import Moved

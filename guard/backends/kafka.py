@@ -28,7 +28,7 @@ from ...schemas.topics import DEFAULT_PREFIX, full_name
 from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
-from ..view import StateView
+from ..state_cache import StateView
 from .base import Decisions, EventBuffer
 from .follow import FOLLOWED, take
 from .signal import Moved

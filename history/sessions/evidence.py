@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ...projections.tool.breaker import HEALTH_FAILURES
 from ...projections.tool.layers import breaker_policy
 from ...projections.tool.texts import number, span
+from ...rules.circuits import BreakerPolicy
+from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ...schemas.rules import Rules
-from ...schemas.rules_circuits import BreakerPolicy
 from ...schemas.vocabulary import Pattern
 from .calls import Call, Calls, Record
 from .ladders import ladder_of

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ...projections.tool.wilson import wilson_bounds
-from .truth import Truth
+from .labels import Truth
 
 Z_95 = 1.959963984540054
 """Standard deviations that hold 95 % of a normal distribution."""

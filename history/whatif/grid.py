@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from ...rules.older_shapes import Misfit
+from ...rules.parser import fitted
+from ...rules.rules import BehaviourRules, Ladder, Rules
 from ...schemas.errors import ConfigError
-from ...schemas.older_shapes import Misfit
-from ...schemas.rule_text import fitted
-from ...schemas.rules import BehaviourRules, Ladder, Rules
 
 MOST = 64
 """Combinations tried at most; each folds everything once."""

@@ -20,12 +20,12 @@ from msgspec import UNSET
 
 from ...projections.emit import Output
 from ...projections.topology import STAGES
-from ...schemas.rules import EscalationRule, Rules
+from ...rules.rules import EscalationRule, Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
+from .decision_filters import Passing
 from .grid import Alarm, combinations, held_at
 from .guards import GuardOf, Held
-from .passing import Passing
 from .replay import Replay, fall_due_alike
 
 WORTH_A_PROCESS = 50_000

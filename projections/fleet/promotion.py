@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...schemas.rules import FleetRules
+from ...rules.rules import FleetRules
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState
 from .state import MAX_PLACES, Place, UserTrust

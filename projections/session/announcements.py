@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from ...rules.rules import BehaviourRules
 from ...schemas.events import ModelText
-from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..emit import MAX_CAUSES
 from .patterns import Sighting

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from ...rules.rules import BehaviourRules
 from ...schemas.events import ModelText
-from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES

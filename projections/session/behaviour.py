@@ -6,8 +6,8 @@ patterns seen, nudges judged, one nudge.
 
 from __future__ import annotations
 
+from ...rules.rules import BehaviourRules, Rules
 from ...schemas import events as ev
-from ...schemas.rules import BehaviourRules, Rules
 from ...schemas.vocabulary import Pattern, Status, ToolClass
 from ..emit import Emitter
 from . import (

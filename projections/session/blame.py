@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...rules.rules import Rules
 from ...schemas.events import ToolCallFinished
 from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, PatternSeen
-from ...schemas.rules import Rules
 from ..emit import Emitter
 from .patterns import Sighting, find
 from .state import OpenCall, SessionState

@@ -6,7 +6,7 @@ published, a turn is what follows the user's message.
 
 from __future__ import annotations
 
-from ...schemas.rules import BehaviourRules
+from ...rules.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..calls.fingerprints import digest
 from .patterns import Sighting

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern
 from . import streaks
 from .budget import tool_fingerprint

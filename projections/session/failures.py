@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...rules.rules import BehaviourRules
 from ...schemas.events import ToolCallFinished, json_of
-from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..calls.classify import failure_in_result
 from ..calls.fingerprints import digest

@@ -7,9 +7,9 @@ limit a warning, beyond the limit a violation with a plan to end well; each once
 
 from __future__ import annotations
 
+from ...rules.rules import GuaranteeRules, Rules
 from ...schemas import events as ev
 from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
-from ...schemas.rules import GuaranteeRules, Rules
 from ..emit import MAX_CAUSES, Emitter
 from .guarantee_state import MAX_OVERRIDES, GuaranteeRecord
 from .state import SessionState

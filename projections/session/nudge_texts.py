@@ -6,8 +6,8 @@ model to stop using tools. Operators override texts in `nudges.texts`.
 
 from __future__ import annotations
 
-from ...schemas.nudge_templates import filled
-from ...schemas.rules import Rules
+from ...rules.nudge_templates import filled
+from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern
 from .announcements import MESSAGES_WITHOUT_CALL
 from .patterns import SEVERITIES

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...rules.rules import Rules
 from ...schemas.decisions import NudgeIssued, NudgeJudged
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..emit import Emitter
 from . import feedback, profile

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from operator import le
 
-from ...schemas.rules import BehaviourRules
+from ...rules.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern, ToolClass
 from ..calls.fingerprints import canonical, digest
 from ..calls.keys import is_shell

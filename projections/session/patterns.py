@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ...rules.rules import Rules
 from ...schemas.decisions import PatternCleared, PatternDetected
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..emit import MAX_CAUSES, Emitter
 from . import profile

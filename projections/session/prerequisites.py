@@ -9,8 +9,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from ...schemas.nudge_templates import filled
-from ...schemas.rules import BehaviourRules, Policy, Rules
+from ...rules.nudge_templates import filled
+from ...rules.rules import BehaviourRules, Policy, Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...schemas.rules import BehaviourRules
+from ...rules.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern, ToolClass
 from ..calls.fingerprints import digest
 from ..emit import MAX_CAUSES

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...rules.rules import Rules
 from ...schemas.events import FailureReported, SuccessReported
 from ...schemas.outcomes import DEFAULT_WORKSPACE, CallOutcome
-from ...schemas.rules import Rules
 from ..calls.classify import Failure, classify
 from ..calls.keys import escape, make_key, mcp_server, split_url
 from ..emit import Emitter

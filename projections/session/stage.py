@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...rules.rules import Rules
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.fields import LARGEST_COUNT
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status
 from ..calls.keys import has_scope
 from ..emit import Emitter

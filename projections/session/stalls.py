@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from ...rules.rules import BehaviourRules
 from ...schemas import events as ev
 from ...schemas.envelope import output_id
-from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern, Status
 from ..calls.errors import neutral_reason
 from ..emit import Emitter

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...rules.rules import Rules
 from ...schemas.decisions import ConfidenceLow
 from ...schemas.events import SynthesisCompleted
-from ...schemas.rules import Rules
 from ..confidence import WEIGHTS, tool_success
 from ..emit import Emitter
 from .state import SessionState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from ...rules.rules import BehaviourRules
 from ...schemas.events import ModelText
-from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..emit import MAX_CAUSES
 from . import announcements, avoidance

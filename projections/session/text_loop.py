@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from zlib import crc32
 
+from ...rules.rules import BehaviourRules
 from ...schemas.events import ModelText
-from ...schemas.rules import BehaviourRules
 from ...schemas.vocabulary import Pattern
 from ..emit import MAX_CAUSES
 from .patterns import Sighting

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from ...rules.rules import BreakerPolicy
 from ...schemas.outcomes import CallOutcome, ProbeRequest
-from ...schemas.rules import BreakerPolicy
 from ...schemas.vocabulary import BreakerState, Severity
 from .state import MAX_FAILING, BreakerRecord, Lease
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...rules.rules import EscalationRule
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US, CallOutcome, ProbeRequest
-from ...schemas.rules import EscalationRule
 from ...schemas.vocabulary import BreakerState, TrustState
 from ..emit import Emitter
 from . import breaker, texts, trust

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
+from ...rules.rules import BreakerPolicy, BreakerRules, EscalationRule, Rules, TrustRules
 from ...schemas.outcomes import CallOutcome
-from ...schemas.rules import (
-    BreakerPolicy,
-    BreakerRules,
-    EscalationRule,
-    Rules,
-    TrustRules,
-)
 from ...schemas.vocabulary import ToolClass
 
 _DEFAULT = EscalationRule()

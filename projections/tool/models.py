@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ...rules.rules import ModelRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import OWN_MAKING, US, CallOutcome, PatternSeen
-from ...schemas.rules import ModelRules
 from ...schemas.vocabulary import ModelSwitchStrategy, StateKind
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key

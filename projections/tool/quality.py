@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 
+from ...rules.rules import QualityRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
-from ...schemas.rules import QualityRules
 from ...schemas.vocabulary import QualitySeverity, Severity, StateKind
 from ..calls.classify import by_message
 from ..emit import Emitter

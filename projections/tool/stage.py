@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...rules.rules import EscalationRule, Rules
 from ...schemas import commands as cmd
 from ...schemas.codec import decode_command
 from ...schemas.errors import EventRejected, RejectReason
@@ -29,7 +30,6 @@ from ...schemas.outcomes import (
     TrustOrder,
     decode_outcome,
 )
-from ...schemas.rules import EscalationRule, Rules
 from ...schemas.vocabulary import Severity, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import has_scope, scope_of_key, service_of_key, tool_key, tool_of_key, unescape

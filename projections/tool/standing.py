@@ -9,8 +9,8 @@ change places, the fleet hears how it ended all the same (decision 0012).
 
 from __future__ import annotations
 
+from ...rules.rules import FleetRules
 from ...schemas.outcomes import CallOutcome
-from ...schemas.rules import FleetRules
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState
 from ..emit import Emitter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...rules.rules import EscalationRule
 from ...schemas.codec import rfc3339
-from ...schemas.rules import EscalationRule
 from ...schemas.vocabulary import TrustState
 from ..calls.keys import in_quotes
 from .state import TrustRecord

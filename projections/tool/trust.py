@@ -21,8 +21,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from ...rules.rules import EscalationRule
 from ...schemas.outcomes import CallOutcome
-from ...schemas.rules import EscalationRule
 from ...schemas.vocabulary import RecoveryMode, Severity, TrustState
 from ..calls.fingerprints import digest
 from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, MAX_SESSIONS, Failure, TrustRecord

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...schemas.errors import ConfigError
-from ...schemas.hosts import is_foreign, is_loopback, name_of
+from ...security.hosts import is_foreign, is_loopback, name_of
 from .sign_in import Role, Roles, SignIns, cookie_name
 
 NO_ORDERS = (

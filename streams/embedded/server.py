@@ -38,10 +38,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from ...projections.topology import DECISION_TOPICS
+from ...rules.levels import Levels, set_by, table
+from ...rules.rules import Rules
 from ...schemas.errors import ConfigError, TrustfoldError
-from ...schemas.levels import Levels, set_by, table
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ...schemas.rules import Rules
 from ..reload import Files
 from .access import NOBODY, Access
 from .bodies import read_body, records_of

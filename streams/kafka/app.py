@@ -27,7 +27,7 @@ from .tuning import quieten, tune_collector
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
-    from ...schemas.rules import Rules
+    from ...rules.rules import Rules
     from ..reload import Files
 
 

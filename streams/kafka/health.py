@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ...schemas.errors import ConfigError
-from ...schemas.hosts import is_foreign, is_loopback, name_of
+from ...security.hosts import is_foreign, is_loopback, name_of
 from .settings import KafkaSettings
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from mode.threads import MethodQueue, WorkerThread
 from mode.utils.futures import notify
 
 from ...schemas.errors import TrustfoldError
+from .backpressure import POLL_S, Gate, Poll
 from .faults import passes
-from .gate import POLL_S, Gate, Poll
 from .order import Order
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from ...schemas.errors import ConfigError
 from .access import unreachable, unseen
-from .inquiry import hidden
+from .broker_queries import hidden
 from .outputs import partition_of
 from .records import closed
 from .settings import KafkaSettings

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...schemas.envelope import traceparent_of
 from ...schemas.errors import ConfigError
-from .gate import Batch
+from .backpressure import Batch
 
 log = logging.getLogger(__name__)
 

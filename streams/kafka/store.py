@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from ...schemas.errors import ConfigError
-from ...schemas.private_files import make_directory
+from ...security.private_files import make_directory
 
 TOMBSTONE_LIFE_S = 12 * 3600
 """Age beyond which a RocksDB copy is thrown away and read anew. Kafka forgets tombstones after a day

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 from ...schemas.errors import ConfigError
 from ...schemas.topics import TOPICS, Role, full_name
 from .access import LACKING, RIGHTS, unreachable, unseen, user_of
-from .inquiry import hidden
+from .broker_queries import hidden
 from .protocols import Topology, default_topology
 from .settings import KafkaSettings
 

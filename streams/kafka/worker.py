@@ -29,7 +29,7 @@ from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
-    from ...schemas.rules import Rules
+    from ...rules.rules import Rules
     from ..reload import Files
     from .lane import BatchConsumer
 

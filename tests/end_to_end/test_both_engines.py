@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka_run import OUTPUT_TOPICS, Written, run_through_kafka, settings_for
 from scenarios import ALL
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]

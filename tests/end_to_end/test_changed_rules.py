@@ -15,7 +15,7 @@ import pytest
 from busy_agents import busy_users
 from msgspec import structs
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import (
+from trustfold.rules.rules import (
     BehaviourRules,
     BreakerPolicy,
     BreakerRules,

@@ -17,7 +17,7 @@ from kafka_run import OUTPUT_TOPICS, Written, consumer, settings_for, start_work
 from trustfold.projections.emit import Output
 from trustfold.projections.snapshot import SnapshotCodec
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings

@@ -22,8 +22,8 @@ from trustfold.guard.backends.http import HttpBackend
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import guard_for_tests
+from trustfold.rules.rules import Rules, TrustRules
 from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import Rules, TrustRules
 from trustfold.streams.embedded.views import Views
 from waiting import wait_until
 

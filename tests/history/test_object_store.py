@@ -12,7 +12,7 @@ from recorded import told
 from story import Story
 from trustfold.history.catalogue import connect, statements
 from trustfold.history.errors import HistoryError
-from trustfold.history.places import address_of
+from trustfold.history.locations import address_of
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.errors import ConfigError
 

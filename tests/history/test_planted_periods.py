@@ -7,10 +7,10 @@ from pathlib import Path
 
 from recorded import rows, told
 from story import START, Story
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
 from trustfold.history.filters import Filters
-from trustfold.history.questions import BY_NAME
+from trustfold.history.queries import ask
+from trustfold.history.reports import BY_NAME
 from trustfold.history.shares import Share
 from trustfold.history.summary import counts, numbers
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from trustfold.cli import main
+from trustfold.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

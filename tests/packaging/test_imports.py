@@ -46,7 +46,7 @@ def test_tests_cannot_be_imported_as_part_of_the_package() -> None:
         "trustfold.errors",
         "trustfold.schemas",
         "trustfold.projections",
-        "trustfold.cli",
+        "trustfold.cli.main",
         "trustfold.guard",
         "trustfold.streams.embedded",
     ],

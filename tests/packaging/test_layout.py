@@ -11,7 +11,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
 CODE_FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
-ROOT_MODULES = {"__init__.py", "__main__.py", "cli.py", "config.py", "errors.py"}
+ROOT_MODULES = {"__init__.py", "__main__.py", "cli/main.py", "config.py", "errors.py"}
 
 
 def packages_in_tree() -> set[str]:

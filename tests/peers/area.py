@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from msgspec import structs
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 from . import calls
 from .calls import Calls

@@ -11,8 +11,8 @@ from typing import Any
 from trustfold.projections.calls.fingerprints import digest
 from trustfold.projections.session import behaviour
 from trustfold.projections.session.patterns import Sighting
-from trustfold.schemas.levels import Level
-from trustfold.schemas.rules import Ladder, Rules
+from trustfold.rules.levels import Level
+from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
 
 from .area import reads

@@ -11,7 +11,7 @@ from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.layers import breaker_policy
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.schemas.rules import BreakerPolicy
+from trustfold.rules.rules import BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from trustfold.guard.result import ToolResult
-from trustfold.schemas.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import reads

@@ -12,7 +12,7 @@ from typing import Any
 
 from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
 from trustfold.guard.session import GuardSession
-from trustfold.schemas.rules import GuaranteeRules
+from trustfold.rules.rules import GuaranteeRules
 
 from .area import Area, reads, refuse_fields
 from .guarded import check_taken, guard_over

@@ -11,8 +11,8 @@ import msgspec
 import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
-from trustfold.schemas.levels import SETTINGS, Level, changed, layered, set_by
-from trustfold.schemas.rules import Rules
+from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by
+from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.streams.embedded.topology import LocalTopology
 

@@ -10,8 +10,8 @@ import json
 from typing import Any
 
 from msgspec import structs
-from trustfold.schemas.rule_text import Document
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.parser import Document
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 from trustfold.schemas.vocabulary import ToolClass
 
 from .case import UnknownWord

@@ -11,8 +11,8 @@ import msgspec
 from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
 from trustfold.projections.session.state import ActivePattern
+from trustfold.rules.levels import Level
 from trustfold.schemas.decisions import NudgeIssued
-from trustfold.schemas.levels import Level
 
 from . import loop_rules
 from .area import reads, refuse_fields

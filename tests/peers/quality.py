@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from trustfold.guard.resilient import ResilientResult
 from trustfold.projections.ranking import rank_tools
+from trustfold.rules.rules import RegisteredTool
 from trustfold.schemas.public_state import StateUpdated
-from trustfold.schemas.rules import RegisteredTool
 
 from .area import Area, reads
 from .calls import CALL_FIELDS

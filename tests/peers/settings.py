@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from trustfold.schemas.levels import SETTINGS, Level, set_by, table
+from trustfold.rules.levels import SETTINGS, Level, set_by, table
 
 from .area import reads
 from .case import UnknownWord

@@ -11,7 +11,7 @@ from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, 
 from trustfold.projections.calls.keys import parse_key
 from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.trust import decay
-from trustfold.schemas.rules import EscalationPatch, EscalationRule
+from trustfold.rules.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.vocabulary import RecoveryMode
 
 from .area import reads, refuse_fields

@@ -11,7 +11,7 @@ from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool import trust as fold
 from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.state import TrustRecord
-from trustfold.schemas.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import Severity, TrustState
 
 from .area import Area, same

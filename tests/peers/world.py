@@ -15,8 +15,8 @@ from trustfold.projections.emit import Output
 from trustfold.projections.processor import StageProcessor
 from trustfold.projections.session.state import ActivePattern, SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
+from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US
-from trustfold.schemas.rules import Rules
 from trustfold.schemas.vocabulary import TrustState
 from trustfold.streams.embedded.topology import LocalTopology
 

@@ -14,9 +14,9 @@ from trustfold.projections.emit import Output
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.tool.state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGES
+from trustfold.rules.rules import BehaviourRules, Ladder, Policy, Rules
 from trustfold.schemas.errors import StateIncompatible
 from trustfold.schemas.outcomes import US
-from trustfold.schemas.rules import BehaviourRules, Ladder, Policy, Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
 RULES = Rules(

@@ -16,8 +16,8 @@ import pytest
 from story import Story
 from trustfold.projections.emit import Output
 from trustfold.projections.topology import STAGES
+from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US
-from trustfold.schemas.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
 OLDER: dict[str, Any] = orjson.loads((Path(__file__).parent / "older" / "states.json").read_bytes())

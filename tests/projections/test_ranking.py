@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.ranking import EmbeddingSimilarity, LexicalSimilarity, rank_tools
+from trustfold.rules.rules import QualityRules, RegisteredTool
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.decisions import StateUpdated
-from trustfold.schemas.rules import QualityRules, RegisteredTool
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WISH = "translate english to french"

@@ -12,8 +12,8 @@ from story import Story
 from streams_of_events import event_lines
 from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, RuleSource
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.older_shapes import Misfit
-from trustfold.schemas.rules import Rules
+from trustfold.rules.older_shapes import Misfit
+from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 from trustfold.streams.embedded.topology import LocalTopology

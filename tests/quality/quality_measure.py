@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from quality_sessions import Ending, Source
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
 

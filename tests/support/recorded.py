@@ -15,7 +15,7 @@ from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.recorder import Recorder
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.topology import LocalTopology
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))

@@ -19,7 +19,7 @@ from threading import Lock, Timer, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...history.filters import EVERYTHING, Filters
-from ...history.questions import Answer, Question
+from ...history.reports import Answer, Question
 from ...schemas.errors import ConfigError, TrustfoldError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Archive:
         try:
             import duckdb  # noqa: PLC0415 - the history is an extra
 
-            from ...history.asking import ask  # noqa: PLC0415
+            from ...history.queries import ask  # noqa: PLC0415
         except ImportError as missing:
             raise Unanswered(
                 f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False

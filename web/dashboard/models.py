@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.charts import objects
 from ...history.findings import finding, ratio
-from ...history.pictures import objects
 from ...history.plots import FEW, share_text
-from ...history.questions import BY_NAME, Answer, Question
+from ...history.reports import BY_NAME, Answer, Question
 from ...history.shares import Z_95
 from ...projections.tool.wilson import wilson_bounds
 from ...schemas.errors import TrustfoldError

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...history.sessions.timeline import millis
-from ...schemas.decision_words import Line, counted, line_of, plain, times
+from ...schemas.decision_text import Line, counted, line_of, plain, times
 from ...schemas.state_words import circuit_next, circuit_state_reason, failures_words, recovery_words
 from .board import Board
 from .order_words import orders_for

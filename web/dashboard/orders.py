@@ -27,7 +27,7 @@ from ...schemas.commands import (
     TrustRecover,
     TrustReset,
 )
-from ...schemas.decision_words import Line, Tone, line_of
+from ...schemas.decision_text import Line, Tone, line_of
 from ...schemas.errors import TrustfoldError
 from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME

@@ -30,9 +30,9 @@ from ...history.sessions.timeline import (
     millis,
     timeline,
 )
-from ...schemas.decision_words import Line, line_of
+from ...rules.rules import Rules
+from ...schemas.decision_text import Line, line_of
 from ...schemas.errors import ConfigError
-from ...schemas.rules import Rules
 from .render import Site, segment
 from .source import Placed, Source
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...history.sessions.ranking import SessionSummary
+from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import Event
-from ...schemas.rules import Rules
 from .board import Board
 
 Record = dict[str, Any]

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.charts import objects
 from ...history.filters import EVERYTHING
 from ...history.findings import counted, ratio
 from ...history.page import figure, table
-from ...history.pictures import objects
 from ...history.plots import FEW, Rate, Window, rates, share_text
-from ...history.questions import Answer, Plot, Question
+from ...history.reports import Answer, Plot, Question
 from ...history.shares import Share
 from ...projections.calls.keys import tool_of_key
 from ...schemas.errors import TrustfoldError

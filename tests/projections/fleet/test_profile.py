@@ -9,7 +9,7 @@ import pytest
 from story import Story
 from trustfold.projections.fleet.profile import count, is_worth_telling, most_common_pattern, nudge_effectiveness
 from trustfold.projections.fleet.state import ModelProfile
-from trustfold.schemas.rules import BehaviourRules, Rules
+from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.standings import ModelBehaved
 
 READ = ("read_file", {"path": "/src/a.py"})

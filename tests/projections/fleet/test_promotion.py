@@ -8,7 +8,7 @@ import pytest
 from story import Story
 from trustfold.projections.fleet.promotion import STATES, TRANSITIONS, Move, hear, judge, mean_rate, move
 from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
-from trustfold.schemas.rules import FleetRules, Rules
+from trustfold.rules.rules import FleetRules, Rules
 from trustfold.schemas.standings import ToolStanding
 from trustfold.schemas.vocabulary import TrustState
 

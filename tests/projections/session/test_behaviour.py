@@ -6,7 +6,7 @@ import msgspec
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 SMALL = Rules(behaviour=BehaviourRules(call_budget=Ladder(minor=4, moderate=6, severe=8)))
 

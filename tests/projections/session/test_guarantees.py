@@ -11,7 +11,7 @@ from story import Story
 from trustfold.projections.session.guarantee_state import MAX_OVERRIDES, GuaranteeRecord
 from trustfold.projections.session.guarantees import is_beyond, limits_of, spent_by
 from trustfold.projections.session.state import SessionState
-from trustfold.schemas.rules import GuaranteeRules, Rules
+from trustfold.rules.rules import GuaranteeRules, Rules
 
 TOOL = "llm_query"
 WARNED, VIOLATED = "guarantee.warned", "guarantee.violated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/a"})
 

@@ -9,7 +9,7 @@ import pytest
 from story import Story
 from trustfold.projections.tool import breaker
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.schemas.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
 from trustfold.schemas.vocabulary import BreakerState
 
 KEY = "tool:search_api"

@@ -11,7 +11,7 @@ from story import Story
 from trustfold.projections.tool.model_state import MAX_KEYS, MAX_MODELS, ModelProfile
 from trustfold.projections.tool.models import better_model, standing
 from trustfold.projections.tool.state import ToolState
-from trustfold.schemas.rules import ModelRules, Rules
+from trustfold.rules.rules import ModelRules, Rules
 from trustfold.schemas.vocabulary import ModelSwitchStrategy, Severity
 
 TOOL = "http_request"

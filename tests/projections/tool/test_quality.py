@@ -12,8 +12,8 @@ from trustfold.projections.scenario import content_words, name_words
 from trustfold.projections.tool import quality
 from trustfold.projections.tool.quality_state import MAX_SCENARIOS, MAX_WORDS
 from trustfold.projections.tool.state import ToolState
+from trustfold.rules.rules import QualityRules, RegisteredTool, Rules
 from trustfold.schemas.codec import rfc3339
-from trustfold.schemas.rules import QualityRules, RegisteredTool, Rules
 from trustfold.schemas.vocabulary import QualitySeverity, Severity
 
 TOOL = "python_code_analyzer"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from story import Story
 from trustfold.projections.tool.layers import resolve
-from trustfold.schemas.rules import EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
 
 RM, GIT, LS, MAKE = ({"command": f"{word} x"} for word in ("rm", "git", "ls", "make"))
 API = {"url": "https://api.example.com/v1/users"}

@@ -8,7 +8,7 @@ import pytest
 from story import Story
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
-from trustfold.schemas.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 KEY = "deploy"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from story import Story
 from streams_of_events import START, event_lines
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import IdleRules, Rules
+from trustfold.rules.rules import IdleRules, Rules
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine
 from trustfold.streams.embedded.topology import LocalTopology
 

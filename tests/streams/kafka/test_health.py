@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from trustfold.schemas.errors import ConfigError
 from trustfold.streams.kafka import health
 from trustfold.streams.kafka.app import make_app
+from trustfold.streams.kafka.backpressure import Tenure
 from trustfold.streams.kafka.engine import Engine, _reason
-from trustfold.streams.kafka.gate import Tenure
 from trustfold.streams.kafka.health import STUCK_S, HealthServer, alive, ready
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import Histogram, LaneMetrics

@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from story import Story
 from trustfold.history.filters import Filters
 from trustfold.history.page import style
-from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, Question
+from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard.archive import Archive, Found, Unanswered

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.web.dashboard import kafka_source

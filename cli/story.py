@@ -1,0 +1,126 @@
+"""`trustfold story`: one session as a timeline, as its page in the dashboard shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..schemas.decision_text import counted, line_of, plain
+from ..schemas.errors import ConfigError
+from .clients.base import Record, target_of, target_options
+from .render import console, write_json
+from .session_text import row
+from .styles import BAD, GOOD, QUIET, STYLES, WARN
+
+SHOWN = 200
+"""Entries shown unless told otherwise."""
+
+
+@click.command()
+@click.argument("session")
+@target_options
+@click.option("--history", metavar="DIR", help="Read it from a recorded history instead.")
+@click.option("--errors", is_flag=True, help="Only failures, and decisions that something went wrong.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=SHOWN, metavar="N", show_default=True, help="Latest N entries; 0: all."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def story(
+    *,
+    session: str,
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    history: str | None,
+    errors: bool,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Tell what happened in a session: calls, their verdicts, loops and their price, nudges and what they led to.
+
+    Asks the store of a local `up`, its address, or a recorded history.
+    """
+    if history is not None:
+        if store or url or bootstrap:
+            raise ConfigError("--history names another place than --store, --url and --bootstrap; give one of them")
+        found = _recorded(Path(history), session)
+    else:
+        found = target_of(store, url, bootstrap).session(session)
+    if found is None:
+        raise ConfigError(f"nothing is kept of a session {session!r} there; `trustfold history look-first` lists some")
+    items = [one for one in found["items"] if one["failing"] or not errors]
+    shown = items[-limit:] if limit else items
+    if as_json:
+        write_json(found | {"items": shown, "items_left_out": len(items) - len(shown)})
+        return
+    out = console()
+    for line in (*_head(found), Text(), *map(_told, shown)):
+        out.print(line)
+    if left_out := len(items) - len(shown):
+        out.print(Text(f"{counted(left_out, 'earlier entry', 'earlier entries')} left out; --limit 0 shows all", QUIET))
+
+
+def _recorded(root: Path, session: str) -> Record | None:
+    from ..history.catalogue import connect
+    from ..history.sessions.json_view import timeline_document
+    from ..history.sessions.recorded import recorded_session
+
+    with connect(root) as connection:
+        found = recorded_session(connection, session)
+    return timeline_document(found) if found.items else None
+
+
+def _head(found: Record) -> Iterable[RenderableType]:
+    verdicts = ", ".join(f"{count:,} {word}" for word, count in found["verdicts"].items())
+    yield Text.assemble((f"Session {found['session_id']}", "bold"), "  ", ", ".join(found["models"]))
+    yield Text(
+        f"{found['began'][:19]} to {found['ended'][:19]} UTC, {counted(found['calls'], 'call')}: {verdicts}", QUIET
+    )
+    for loop in found["loops"][:5]:
+        spent = "" if loop["tool_ms"] is None else f", {loop['tool_ms'] / 1000:.1f} s in the tool"
+        money = "" if loop["cost_usd"] is None else f", {loop['cost_usd']:.4g} US$"
+        yield Text.assemble(
+            ("loop  ", BAD),
+            f"{loop['tool_name']} {loop['arguments']} ×{loop['times']}, same result: "
+            f"{counted(loop['wasted_calls'], 'call')} wasted ({loop['share_of_calls']:.0%} of all){spent}{money}",
+        )
+    for one in found["patterns"][-10:]:
+        grown = " → ".join(str(step["repetitions"]) for step in one["steps"])
+        of = f" of {', '.join(map(str, one['thresholds']))}" if one["thresholds"] else ""
+        nudges = ", ".join(f"{nudge['kind']} nudge {nudge['effect']}" for nudge in one["nudges"]) or "no nudge"
+        ended = "over" if one["cleared"] else "not over"
+        yield Text.assemble(("pattern  ", WARN), f"{plain(one['pattern'])} {grown}{of}: {nudges}; {ended}")
+
+
+def _told(item: Record) -> RenderableType:
+    return row(item["time"][11:19], _line(item))
+
+
+def _line(item: dict[str, Any]) -> Text:
+    if "who" in item:
+        said = f"“{item['text']}”" if item["text"] else "…"
+        return Text.assemble((f"{item['who']}  ", QUIET), (said, "italic"))
+    if "tool_name" in item and "verdict" in item:
+        times = f"×{item['repeats']}, same arguments, same result  " if "repeats" in item else ""
+        again = item["same_result"] or 0
+        more = f"  (this result {again} times so far)" if again > 2 and not times else ""
+        style = BAD if item["failing"] else GOOD
+        why = f": {item['signature']}" if item["signature"] else ""
+        took = "" if item["duration_ms"] is None else f"  {item['duration_ms'] / 1000:.1f} s"
+        return Text.assemble(
+            (item["tool_name"], "bold"), "  ", (times, "bold"), item["arguments"], ("  →  ", QUIET),
+            (f"{item['verdict']}{why}", style), (f"{took}{more}", QUIET),
+        )  # fmt: skip
+    if "decision" in item:
+        line = line_of(item["decision"])
+        led = f"  [{item['effect']}]" if item.get("effect") else ""
+        return Text.assemble((f"{line.mark} {line.what}", STYLES[line.tone]), f"  {line.why}{led}")
+    event = item["event"]
+    return Text(
+        f"{plain(event['type'].replace('.', ' '))} {event.get('reason') or event.get('tool_name') or ''}", QUIET
+    )
