@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from .errors import ConfigError
 from .rules.levels import Level, layered
 from .rules.older_shapes import Misfit
 from .rules.parser import Document, fitted
 from .rules.rules import Rules
-from .schemas.errors import ConfigError
 from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 

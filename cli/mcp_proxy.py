@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .render import note
 from .service import UserService
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
-from ..schemas.errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 from .render import ExitCode, error_line, note, side_console
-from .replay import check_files, damaged
-from .replay_view import Progress
+from .replay import Progress, check_files, damaged
 
 if TYPE_CHECKING:
     from ..history.recorder import Recorder

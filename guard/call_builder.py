@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import CallHints, DedupeMode, ToolCallEnvelope
 from .clock import Clock, new_id

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
+from ..errors import ConfigError
 from ..rules.rules import Rules
-from ..schemas.errors import ConfigError
 from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
 from .attempts import Executor, Function, Runner
 from .backends.choice import backend_at, nowhere

@@ -15,7 +15,7 @@ from ..schemas.vocabulary import TrustState
 from .state_cache import ASKING, Trust
 
 if TYPE_CHECKING:
-    from .guard import ToolGuard
+    from .interface import GuardInterface
 
 CONTEXT_KEY = "_reliability_escalation"
 """Under this name the escalation stands in the context that a permission plugin is given."""
@@ -154,7 +154,7 @@ class PermissionWrapper:
     """A permission plugin laid inside of reliability; itself a plugin with an asynchronous face."""
 
     def __init__(
-        self, inner: PermissionPlugin | Ask | None, guard: ToolGuard | None = None, *, ask: Ask | None = None
+        self, inner: PermissionPlugin | Ask | None, guard: GuardInterface | None = None, *, ask: Ask | None = None
     ) -> None:
         """Wrap a plugin, or a function with the arguments of its `check_permission`.
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..projections.ranking import LexicalSimilarity, Ranked, rank_tools
 from ..rules.rules import QualityRules
-from ..schemas.errors import ConfigError
 from ..schemas.vocabulary import StateKind
 from .errors import CallNotPermitted
 
 if TYPE_CHECKING:
-    from .guard import ToolGuard
+    from .interface import GuardInterface
     from .result import ToolResult
 
 
@@ -78,7 +78,7 @@ class ResilientResult:
 
 
 async def call_resilient(
-    guard: ToolGuard,
+    guard: GuardInterface,
     scenario: str,
     args: Mapping[str, Any],
     tags: frozenset[str],
@@ -122,7 +122,7 @@ async def call_resilient(
 
 
 def rank(
-    guard: ToolGuard, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
+    guard: GuardInterface, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
 ) -> list[Ranked]:
     """Registered tools that can be called by name and carry all tags, best first, without those that do not fit.
 

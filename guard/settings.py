@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self, get_args
 
+from ..errors import ConfigError
 from ..rules.calls import Family
-from ..schemas.errors import ConfigError
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.tool_envelopes import DedupeMode
 from .control_flow import Passthrough

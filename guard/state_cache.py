@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from ..errors import EventRejected
 from ..schemas.codec import decode_decision
-from ..schemas.errors import EventRejected
 from ..schemas.events import epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..schemas.public_state import StateUpdated

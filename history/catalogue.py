@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .column_comments import comments
 from .columns import Row, columns_of
 from .decision_rows import ROWS

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 
 KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
 """Topics of keys that pass from state to state, and the column of the key."""

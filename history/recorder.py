@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from ..security.private_files import make_directory
 from ..security.redaction import redact_record
 from .columns import END_MS

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from ..errors import EventRejected
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
-from ..schemas.errors import EventRejected
 from ..security.redaction import redact_record, redact_text
 from .emit import SCHEMA_VERSION, Output
 from .output_redaction import key_without_secrets
 
 if TYPE_CHECKING:
-    from .processor import SourceRecord
+    from .stage import SourceRecord
 
 TYPE = "dead_letter"
 

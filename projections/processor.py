@@ -12,22 +12,22 @@ dropped later, once no record can come any more that would go on with it; when t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+from ..errors import EventRejected, RejectReason
 from ..rules.rules import Rules
 from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
-from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.events import epoch_ms
 from .dead_letters import dead_letter, described_without_secrets
 from .emit import Emitter, Output
 from .idle import IdleKeys, Rest
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, header
-from .stage import KeyState, Stage
+from .stage import KeyState, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
 """How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
@@ -41,30 +41,6 @@ ORIGIN_BITS = 14
 
 IDLE_AT_ONCE = 500
 """Idle states looked at for each snapshot; a backlog of them goes over several."""
-
-
-class SourceRecord(Protocol):
-    """A record as aiokafka gives it; the embedded engine makes its own of the same shape."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Record key."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Record value; None is a tombstone."""
-
-    @property
-    def timestamp(self) -> int:
-        """Arrival or creation, milliseconds; -1 when unknown."""
-
-    @property
-    def offset(self) -> int:
-        """Position in its partition."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]:
-        """Kafka headers."""
 
 
 class StageProcessor:

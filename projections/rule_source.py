@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
 from ..rules.levels import Level, Levels, check, layered, set_by
 from ..rules.older_shapes import Misfit, shown
 from ..rules.rules import Rules
 from ..schemas.codec import decode_settings
-from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.settings import SettingsOverrides
 from .dead_letters import dead_letter
 
 if TYPE_CHECKING:
     from .emit import Output
-    from .processor import SourceRecord
+    from .stage import SourceRecord
 
 TOPIC = "settings"
 

@@ -16,10 +16,10 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from ..errors import ConfigError
 from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
-from ..schemas.errors import ConfigError
 from ..streams.kafka.access import unseen
 from ..streams.kafka.broker_queries import hidden
 from ..streams.kafka.settings import KafkaSettings

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..errors import ConfigError
 from ..history.errors import HistoryFull
 from ..history.files import APPENDED_PARTITION
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Recorder
 from ..projections.topology import DECISION_TOPICS
-from ..schemas.errors import ConfigError
 from ..security.private_files import make_file
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from . import rules as rules_module
 from .allowed_values import OFF, allowed_at, given_at, without_off
 from .older_shapes import TRUST_FIELDS, Misfit, Step, moved

@@ -21,10 +21,10 @@ from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
 from . import diagnosis
 from .commands import Command
 from .decisions import Decision
-from .errors import EventRejected, RejectReason
 from .events import ErrorInfo, Event, FailureReported, ToolCallFinished, epoch_ms
 from .fields import names_of
 from .settings import SettingsChanged

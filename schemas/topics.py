@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from ..errors import ConfigError
 from . import commands, decisions, events
-from .errors import ConfigError
 from .settings import SettingsChanged
 
 DEFAULT_PREFIX = "trustfold."

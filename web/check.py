@@ -21,11 +21,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ..errors import EventRejected
 from ..guard.request import NO_SESSION, recorded_call
 from ..integrations.policy import Policy
 from ..projections.session.calls import args_of
 from ..schemas.codec import decode_event, rfc3339
-from ..schemas.errors import EventRejected
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..security.redaction import redact_record

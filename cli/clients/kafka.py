@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import orjson
 
+from ...errors import TrustfoldError
 from ...projections.rule_source import RuleSource
 from ...rules.levels import set_by
 from ...schemas.codec import encode
 from ...schemas.commands import Command
-from ...schemas.errors import TrustfoldError
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...streams.embedded.topology import LogRecord

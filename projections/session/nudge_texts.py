@@ -6,7 +6,7 @@ model to stop using tools. Operators override texts in `nudges.texts`.
 
 from __future__ import annotations
 
-from ...rules.nudge_templates import filled
+from ...rules.behaviour import filled
 from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern
 from .announcements import MESSAGES_WITHOUT_CALL

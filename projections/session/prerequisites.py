@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from ...rules.nudge_templates import filled
+from ...rules.behaviour import filled
 from ...rules.rules import BehaviourRules, Policy, Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..calls.fingerprints import digest

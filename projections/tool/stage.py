@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...errors import EventRejected, RejectReason
 from ...rules.rules import EscalationRule, Rules
 from ...schemas import commands as cmd
 from ...schemas.codec import decode_command
-from ...schemas.errors import EventRejected, RejectReason
 from ...schemas.events import epoch_ms
 from ...schemas.outcomes import (
     DEFAULT_WORKSPACE,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import orjson
 
+from ...errors import ConfigError, StateIncompatible
 from ...projections.emit import Output
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
@@ -23,7 +24,6 @@ from ...projections.snapshot import header
 from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from ...rules.rules import Rules
-from ...schemas.errors import ConfigError, StateIncompatible
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from ...errors import TrustfoldError
 from ...projections.emit import Output
-from ...schemas.errors import TrustfoldError
 from ...schemas.topics import TOPICS
 from ..reload import LOOK_S, Files, Reloader
 from .engine import EmbeddedEngine, Receipt, Request

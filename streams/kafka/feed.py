@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from ...schemas.errors import ConfigError, TrustfoldError
+from ...errors import ConfigError, TrustfoldError
 from .access import LACKING, lacking, unreachable
 from .records import closed, ended
 from .settings import KafkaSettings

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ...schemas.errors import ConfigError
-from ...security.hosts import is_foreign, is_loopback, name_of
+from ...errors import ConfigError
+from ...security.untrusted import is_foreign, is_loopback, name_of
 from .settings import KafkaSettings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .access import unreachable, unseen
 from .broker_queries import hidden
 from .outputs import partition_of

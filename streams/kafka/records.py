@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.commands import Command
-from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from .settings import KafkaSettings
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka.errors import KafkaError
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 from .access import LACKING, lacking
 from .app import TrustfoldApp, make_app
 from .faults import WorkerFault, describe, is_expected

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from trustfold.errors import ConfigError
 from trustfold.guard import CallNotPermitted, RecursiveResult, ToolGuard, estimate_confidence, synthesize
 from trustfold.guard.synthesis import BudgetMetrics
 from trustfold.guard.testing import decided, guard_for_tests, published, set_state
 from trustfold.schemas.codec import rfc3339
-from trustfold.schemas.errors import ConfigError
 
 
 class KeyMissing(Exception):

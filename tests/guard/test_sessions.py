@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from trustfold.errors import ConfigError
 from trustfold.guard import ExecutionGuarantees, Tool, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
 from trustfold.schemas.decisions import NudgeIssued
-from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel
 

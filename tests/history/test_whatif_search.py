@@ -15,8 +15,9 @@ from recorded import told
 from refolded import compared, lenient, searched
 from story import Story
 from trustfold.config import load_rules
+from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
-from trustfold.history.whatif import trials as trying
+from trustfold.history.whatif import grid as trying
 from trustfold.history.whatif.choose import (
     LEAST,
     Trial,
@@ -32,7 +33,6 @@ from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, pattern
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import toml_of
 from trustfold.rules.rules import Ladder, Rules
-from trustfold.schemas.errors import ConfigError
 
 MINOR = "behaviour.repetitive_calls.minor"
 COUNT = "trust.default_rule.count_threshold"

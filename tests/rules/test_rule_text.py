@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.errors import ConfigError
 from trustfold.rules.parser import Document
 from trustfold.rules.rules import Ladder, Policy, Rules
 from trustfold.rules.text_positions import line_of
-from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.vocabulary import PatternSeverity, ToolClass
 
 SEEDS = Path(os.environ.get("TRUSTFOLD_SEEDS", Path(__file__).parents[2] / ".." / "shared" / "seeds"))

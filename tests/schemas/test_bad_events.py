@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from trustfold.errors import EventRejected, RejectReason
 from trustfold.schemas.codec import MAX_BYTES, MAX_DEPTH, decode_event
-from trustfold.schemas.errors import EventRejected, RejectReason
 
 GOOD: dict[str, Any] = {
     "schema_version": "1.0",

@@ -18,9 +18,9 @@ from pathlib import Path
 from threading import Lock, Timer, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...errors import ConfigError, TrustfoldError
 from ...history.filters import EVERYTHING, Filters
 from ...history.reports import Answer, Question
-from ...schemas.errors import ConfigError, TrustfoldError
 
 if TYPE_CHECKING:
     import duckdb

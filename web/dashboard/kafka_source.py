@@ -14,13 +14,13 @@ import msgspec
 import orjson
 from aiokafka.errors import KafkaError
 
+from ...errors import TrustfoldError
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...history.sessions.timeline import millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
-from ...schemas.errors import TrustfoldError
 from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from ...streams.kafka.access import LACKING, lacking

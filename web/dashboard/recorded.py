@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 import orjson
 
+from ...errors import TrustfoldError
 from ...history.catalogue import connect
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...projections.topology import DECISION_TOPICS
-from ...schemas.errors import TrustfoldError
 from .source import Placed
 
 log = logging.getLogger(__name__)

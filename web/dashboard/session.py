@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import ConfigError
 from ...history.sessions.calls import Call, Verdict
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
@@ -32,7 +33,6 @@ from ...history.sessions.timeline import (
 )
 from ...rules.rules import Rules
 from ...schemas.decision_text import Line, line_of
-from ...schemas.errors import ConfigError
 from .render import Site, segment
 from .source import Placed, Source
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiokafka import errors
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka.broker_watch import READ, WRITE, BrokerWatch, Found
 from trustfold.streams.kafka.faults import describe, is_expected, passes
 from trustfold.streams.kafka.settings import KafkaSettings

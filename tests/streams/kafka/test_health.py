@@ -21,7 +21,7 @@ from crowd import await_end, held
 from lane_harness import LaneHarness, event, events
 from outage_kit import free_port, get, status
 from prometheus_client.parser import text_string_to_metric_families
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka import health
 from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.backpressure import Tenure

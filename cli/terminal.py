@@ -1,10 +1,17 @@
-"""A key in a table: on one line, so that it is recognised; cut in the middle where the terminal is too narrow."""
+"""Styles of texts on a terminal by their meaning, and keys cut to the width of a table."""
 
 from __future__ import annotations
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
+
+from ..schemas.decision_text import Tone
+
+GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
+
+STYLES: dict[Tone, str] = {Tone.GOOD: GOOD, Tone.BAD: BAD, Tone.WARN: WARN, Tone.QUIET: QUIET}
+
 
 ELLIPSIS = "…"
 
