@@ -156,12 +156,12 @@ def draw(diagram: Diagram) -> str:
         KeyError: the table names a state that has no place.
     """
     width, height = diagram.size
+    view = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    tip = 'viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(diagram.title)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {view} role="img" aria-label="{escape(diagram.title)}">',
         f"<title>{escape(diagram.title)}</title><style>{STYLE}</style>",
-        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
-        'orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker></defs>',
+        f'<defs><marker id="tip" {tip}><path d="M0 0L10 5L0 10z"/></marker></defs>',
         f'<rect class="card" width="{width}" height="{height}" rx="8"/>',
         *(arrow(diagram, ends, moves) for ends, moves in arrows(diagram.table).items()),
         *(state(name, at) for name, at in diagram.places.items()),
@@ -176,7 +176,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         stale = [file.name for file, text in drawn.items() if not file.exists() or file.read_text() != text]
         if stale:
-            print(f"{', '.join(stale)}: not drawn from the present tables; run `make schemas`", file=sys.stderr)
+            sys.stderr.write(f"{', '.join(stale)}: not drawn from the present tables; run `make schemas`\n")
         return 1 if stale else 0
     for file, text in drawn.items():
         file.write_text(text)

@@ -8,7 +8,7 @@ import msgspec
 
 
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter"):
-    """A record that could not be processed, whole, with the reason (design 2, Bad input, always).
+    """A record that could not be processed, whole, with the reason (docs/design/contracts.md#bad-input).
 
     Attributes:
         schema_version: "1.x".

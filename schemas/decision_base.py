@@ -1,4 +1,4 @@
-"""The envelope of every output event (design 2, Output events)."""
+"""The envelope of every output event (docs/design/contracts.md#output-events)."""
 
 from __future__ import annotations
 
