@@ -11,7 +11,7 @@ from enum import StrEnum
 from html import escape
 from math import hypot
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trustfold.projections.tool import breaker, trust
 
@@ -57,7 +57,7 @@ class Diagram(NamedTuple):
     file: str
     title: str
     size: Place
-    table: Mapping[tuple[StrEnum, StrEnum], StrEnum]
+    table: Mapping[Any, StrEnum]
     places: Mapping[str, Place]
     bends: Mapping[tuple[str, str], float]
 
@@ -108,7 +108,7 @@ DIAGRAMS = (
 )
 
 
-def arrows(table: Mapping[tuple[StrEnum, StrEnum], StrEnum]) -> dict[tuple[str, str], list[str]]:
+def arrows(table: Mapping[Any, StrEnum]) -> dict[tuple[str, str], list[str]]:
     """Moves from one state to another, in the order of the table."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (before, move), after in table.items():
