@@ -155,7 +155,7 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
             msgspec.convert({name: value}, SettingsOverrides)
         except msgspec.ValidationError as error:
             allowed = allowed_at((name,), SettingsOverrides)
-            what = f"must be {allowed}, not {given_at(value, ())}" if allowed else str(error).partition(" - at ")[0]
+            what = f"must be {allowed}, not {given_at(value, ())}" if allowed else "there is no such setting"
             raise Misfit((name,), what) from error
     return msgspec.convert({**set_by(overrides), **changes}, SettingsOverrides)
 

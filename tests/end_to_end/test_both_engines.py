@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kafka_run import OUTPUT_TOPICS, Written, run_through_kafka, settings_for
 from scenarios import ALL
+from trustfold.projections.local import LocalTopology
 from trustfold.rules.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]
 

@@ -13,9 +13,8 @@ from story import Story
 from trustfold.projections.emit import Output
 from trustfold.projections.local import LocalTopology
 from trustfold.rules.rules import Rules, TrustRules
-from trustfold.schemas.dead_letter import DeadLetterRepublished
-from trustfold.schemas.decision_base import DecisionBase
-from trustfold.schemas.decisions import Decision, DegradationPlan, Lease, StateUpdated
+from trustfold.schemas.decisions import DeadLetterRepublished, Decision, DegradationPlan, Lease, StateUpdated
+from trustfold.schemas.public_state import DecisionBase
 from trustfold.schemas.vocabulary import RecoveryMode, StateKind
 
 ENVELOPE = frozenset(DecisionBase.__struct_fields__)
