@@ -1,4 +1,4 @@
-"""What the fleet is told of a tool in one workspace (design 3, Trust: Promotion).
+"""What the fleet is told of a tool in one workspace (docs/design/semantics.md#promotion).
 
 Theory of operation. Every call of the tool is counted in coarse buckets of time. While the tool as a whole is trusted,
 that is all: nothing is told. Once it is not, the fleet is told for each of its users: the state whenever it changes,

@@ -1,4 +1,4 @@
-"""Ready-to-show texts of trust decisions, as the seeds word them (docs/trust.md)."""
+"""Ready-to-show texts of trust decisions (docs/trust.md)."""
 
 from __future__ import annotations
 

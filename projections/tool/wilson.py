@@ -1,7 +1,7 @@
 """Wilson's score interval: what a success rate may well be, given how few calls stand behind it.
 
 Three of three is no proof of perfection. Two models are told apart when the lower bound of one lies above the upper
-bound of the other (design 3, Models).
+bound of the other (docs/design/semantics.md#models).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .case import UnknownWord
 from .guarded import check_taken
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
-"""Peers of seed 5: their breakers guard model tiers, by the policy `recursive`."""
+"""Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
 
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
 _OUTCOME_FIELDS = frozenset(

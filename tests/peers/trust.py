@@ -102,7 +102,7 @@ class Trust(TrustViews):
     config_mode = config_recovery_mode
 
     def config_enable_auto_recovery(self, value: bool) -> None:
-        """The seed's name for it."""
+        """The older plugin's name for it."""
         self.config_recovery_mode("auto" if value else "ask")
 
     config_auto_recovery = config_enable_auto_recovery
