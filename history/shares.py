@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import hypot
 from typing import NamedTuple
 
-from ..projections.tool.wilson import wilson_bounds
+from ..projections.tool.models import wilson_bounds
 from .plots import FEW
 
 Z_95 = 1.959964

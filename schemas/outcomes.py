@@ -23,6 +23,10 @@ OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
 """Severities of failures that a model brings about itself; every other one blames no model (design 3, Models)."""
 
 
+TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
+"""Types of the commands that are orders about trust."""
+
+
 class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
     """What every record of the topic carries.
 
@@ -152,7 +156,7 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
     """
 
     tool_name: str
-    order: Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
+    order: TrustOrderType
     key: str = ""
     until_ms: int = 0
 
