@@ -9,7 +9,6 @@ import msgspec
 from trustfold.guard import ToolGuard
 from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
-from trustfold.projections.tool.layers import breaker_policy
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
@@ -233,8 +232,8 @@ class BreakerViews(Area):
         if state is None:
             return BreakerRecord()
         record = msgspec.msgpack.decode(msgspec.msgpack.encode(state.breaker), type=BreakerRecord)
-        policy = breaker_policy(self.rules.breakers, scope, record.tool_class)
-        while fold.next_by_time(record, policy, self.world.now_ms):
+        policy = self.rules.breakers.policy_for(scope, record.tool_class)
+        while fold.move_by_time(record, policy, self.world.now_ms):
             pass
         return record
 

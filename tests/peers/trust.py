@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, recovery_hint
 from trustfold.projections.calls.keys import parse_key
-from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.trust import decay
 from trustfold.rules.rules import EscalationPatch, EscalationRule
+from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import RecoveryMode
 
 from .area import reads, refuse_fields
@@ -218,8 +218,8 @@ class Trust(TrustViews):
     @reads("tool domain service plugin for_service")
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
-        named = [str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")]
-        self.resolved = resolve(self.rules.trust, "service" if event.get("for_service") else "key", *named)
+        named = {name: str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")}
+        self.resolved = self.rules.trust.rule_for(Layers("service" if event.get("for_service") else "key", **named))
 
     @reads("key")
     def op_parse_key(self, event: dict[str, Any]) -> None:

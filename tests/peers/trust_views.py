@@ -9,9 +9,9 @@ import msgspec
 from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool import trust as fold
-from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import Severity, TrustState
 
 from .area import Area, same
@@ -212,7 +212,7 @@ class TrustViews(Area):
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return resolve(self.rules.trust, "key", "", "", "", "")
+        return self.rules.trust.rule_for(Layers("key"))
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:
