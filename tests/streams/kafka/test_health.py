@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from crowd import await_end, held
 from lane_harness import LaneHarness, event, events
 from outage_kit import free_port, get, status
