@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import date
 from itertools import count, groupby
 from pathlib import Path
 from threading import Lock
@@ -72,6 +73,7 @@ class Memory:
         self._loaded: set[DataFile] = set()
         self._refreshing = Lock()
         self._numbers = count(1)
+        self._told_too_long = False
         self.ready = False
         """Whether all that was recorded at the last refresh is here."""
         self._own = duckdb.connect()
@@ -102,7 +104,7 @@ class Memory:
         return total if total > self._most_rows else sum(map(_size, self._missing(files)))
 
     def refresh(self) -> bool:
-        """Take what was recorded since, and drop what was deleted; False: the history is too long, nothing is kept.
+        """Take what was recorded since, and drop what was deleted; False: nothing is recorded, or too much.
 
         Where another thread does so already, it returns at once.
 
@@ -134,26 +136,39 @@ class Memory:
         install(made, self._root, filters=filters, rows=self.rows)
         return made
 
+    def interrupt(self) -> None:
+        """Give up a refresh that is under way."""
+        self._own.interrupt()
+
     def close(self) -> None:
-        """Give the memory back; connections end."""
+        """Give the memory back; connections must be closed before."""
         self._own.close()
 
     def _refresh(self) -> None:
         files, _ = counted(data_files(self._root))
         if sum(map(_size, files)) > self._most_rows:
-            if self.ready or not self._loaded:
-                log.warning("%s: more than %s records, answers are read from the files", self._root, self._most_rows)
-            self.ready = False
+            if self.ready or not self._told_too_long:
+                log.warning("%s: more than %s records; answers are read from the files", self._root, self._most_rows)
+            self._told_too_long, self.ready = True, False
             return
         gone = [old for old in self._loaded.difference(files) if not any(file.covers(old) for file in files)]
         missing = self._missing(files)
+        for old in gone:
+            self._drop(old)
+            self._loaded.discard(old)
+        for topic, group in groupby(sorted(missing, key=_place), key=lambda file: file.topic):
+            batch: list[DataFile] = []
+            for file in group:
+                batch.append(file)
+                if sum(map(_size, batch)) >= AT_A_TIME:
+                    self._load(topic, batch)
+                    batch = []
+            if batch:
+                self._load(topic, batch)
         if gone or missing:
-            for old in gone:
-                self._drop(old)
-            self._load(missing)
             self._name_causes()
         self._loaded = set(files)
-        self.ready = True
+        self.ready = bool(files)
 
     def _missing(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Files whose rows are not here; those of a merged file came with its parts."""
@@ -165,34 +180,29 @@ class Memory:
                     found.append(file)
         return found
 
-    def _load(self, files: Iterable[DataFile]) -> None:
-        by_topic = sorted(files, key=lambda file: (file.topic, file.day, file.partition, file.first))
-        for topic, group in groupby(by_topic, key=lambda file: file.topic):
-            batch: list[DataFile] = []
-            for file in group:
-                for part in self._loaded:
-                    if file.covers(part):
-                        self._drop(part)
-                batch.append(file)
-                if sum(map(_size, batch)) >= AT_A_TIME:
-                    self._insert(topic, batch)
-                    batch = []
-            if batch:
-                self._insert(topic, batch)
-
-    def _insert(self, topic: str, files: Sequence[DataFile]) -> None:
-        """Load files of one topic."""
+    def _load(self, topic: str, files: Sequence[DataFile]) -> None:
+        """Take the rows of files of one topic, all or none."""
         columns = columns_of(KINDS[topic])
         typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
-        self._own.execute(
-            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false UNION ALL BY NAME "  # noqa: S608 - our own names
-            "FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
-            [[str(file.path) for file in files]],
-        )
-        for table in _TABLES if topic == "events" else (_named(topic),):
-            self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")  # noqa: S608
-        self._own.execute("DROP TABLE batch")
+        parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
+        self._own.begin()
+        try:
+            for part in parts:
+                self._drop(part)
+            self._own.execute(
+                f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false UNION ALL BY NAME "  # noqa: S608 - our own names
+                "FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
+                [[str(file.path) for file in files]],
+            )
+            for table in _TABLES if topic == "events" else (_named(topic),):
+                self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")  # noqa: S608
+            self._own.execute("DROP TABLE batch")
+        except BaseException:
+            self._own.rollback()
+            raise
+        self._own.commit()
+        self._loaded = (self._loaded - parts) | set(files)
         if sum(map(_size, files)) > AT_A_TIME // 10:
             self._compress()
 
@@ -219,6 +229,10 @@ class Memory:
 def _size(file: DataFile) -> int:
     """Records of a file, as its name says."""
     return file.last - file.first + 1
+
+
+def _place(file: DataFile) -> tuple[str, date, int, int]:
+    return file.topic, file.day, file.partition, file.first
 
 
 def _named(topic: str) -> str:

@@ -24,6 +24,7 @@ from story import Story
 from trustfold.history.filters import Filters
 from trustfold.history.page import style
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
+from trustfold.schemas.errors import TrustfoldError
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard.archive import Archive, Found, Unanswered
@@ -372,3 +373,34 @@ def test_no_page_asks_for_more_than_a_server_can_keep(query: str) -> None:
     """However far somebody leafs."""
     asked = Asked.of(QueryParams(query), NOW)
     assert asked.page * asked.rows <= 50_000
+
+
+async def test_answers_from_memory_are_those_from_the_files(tmp_path: Path) -> None:
+    """A short history is in memory for the first question; what is recorded later is in the answers after it."""
+    records = [*two_days()]
+    record(tmp_path, records[:300], live=True)
+    clock = [0.0]
+    archive = Archive(tmp_path, clock=lambda: clock[0])
+    try:
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == 300
+        assert archive._memory is not None
+        assert archive._memory.ready
+        record(tmp_path, records[:400], live=True)
+        clock[0] = 10_000
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == 400
+    finally:
+        archive.close()
+
+
+async def test_a_history_that_cannot_be_taken_into_memory_is_read_from_its_files(tmp_path: Path) -> None:
+    """A damaged file of decisions spoils the questions about them alone."""
+    record(tmp_path, [*two_days()], live=True)
+    for file in (tmp_path / "escalations").rglob("*.parquet"):
+        file.write_bytes(b"PAR1 and no more")
+    archive = Archive(tmp_path)
+    try:
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] > 0
+        with pytest.raises(TrustfoldError, match="escalations"):
+            await archive.ask(BY_NAME["states"])
+    finally:
+        archive.close()
