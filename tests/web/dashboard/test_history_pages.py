@@ -392,15 +392,22 @@ async def test_answers_from_memory_are_those_from_the_files(tmp_path: Path) -> N
         archive.close()
 
 
-async def test_a_history_that_cannot_be_taken_into_memory_is_read_from_its_files(tmp_path: Path) -> None:
-    """A damaged file of decisions spoils the questions about them alone."""
-    record(tmp_path, [*two_days()], live=True)
-    for file in (tmp_path / "escalations").rglob("*.parquet"):
-        file.write_bytes(b"PAR1 and no more")
-    archive = Archive(tmp_path)
+async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -> None:
+    """What was taken into memory before it is not given as if it were all."""
+    record(tmp_path, [*two_days()][:300], live=True)
+    clock = [0.0]
+    archive = Archive(tmp_path, clock=lambda: clock[0])
     try:
-        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] > 0
-        with pytest.raises(TrustfoldError, match="escalations"):
-            await archive.ask(BY_NAME["states"])
+        first = (await archive.ask(BY_NAME["overview"])).answer
+        record(tmp_path, [*two_days()][:400], live=True)
+        file = max((tmp_path / "events").rglob("*.parquet"), key=lambda one: int(one.stem.rpartition("-")[2]))
+        whole = file.read_bytes()
+        file.write_bytes(b"PAR1 and no more")
+        clock[0] = 10_000
+        with pytest.raises(TrustfoldError, match=file.name):
+            await archive.ask(BY_NAME["overview"])
+        file.write_bytes(whole)
+        clock[0] = 20_000
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == first.rows[0][0] + 100
     finally:
         archive.close()
