@@ -1,4 +1,4 @@
-"""Output events: what trustfold decides and publishes (design 2, Output events).
+"""Output events: what trustfold decides and publishes (docs/design/contracts.md#output-events).
 
 Every output has a deterministic id, so a consumer drops repeated ones by id, and names the input events behind it.
 Absent means unknown or not applicable; null is never sent. All times are RFC 3339 text, UTC, with milliseconds.
@@ -240,7 +240,7 @@ class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"):
-    """Another model does better with this tool (seed 1, Adaptive Model Selection).
+    """Another model does better with this tool (docs/design/semantics.md#models).
 
     Attributes:
         current_model: the model in use.
@@ -266,7 +266,7 @@ class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_default
 
 
 class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="confidence.low"):
-    """A recursive result should be reviewed (seed 5, SPEC-10.06).
+    """A recursive result should be reviewed (docs/design/semantics.md#confidence).
 
     Attributes:
         confidence: 0 to 1.
@@ -284,7 +284,7 @@ class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True,
 
 
 class DegradationPlan(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """How to end well when a limit is reached (seed 5, SPEC-10.13).
+    """How to end well when a limit is reached (docs/design/semantics.md#guarantees).
 
     Attributes:
         partial_result: what there is, with an explanation.
@@ -332,7 +332,7 @@ class GuaranteeViolated(GuaranteeFields, kw_only=True, frozen=True, omit_default
 
 
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter"):
-    """A record that could not be processed, whole, with the reason (design 2, Bad input, always).
+    """A record that could not be processed, whole, with the reason (docs/design/contracts.md#bad-input).
 
     Attributes:
         schema_version: "1.x".

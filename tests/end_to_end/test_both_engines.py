@@ -1,4 +1,7 @@
-"""The same input through Kafka and through one process: the same outputs, byte for byte (design 1, Engines)."""
+"""The same input through Kafka and through one process: the same outputs, byte for byte.
+
+See docs/architecture.md#engines.
+"""
 
 from __future__ import annotations
 

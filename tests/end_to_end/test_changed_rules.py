@@ -1,4 +1,7 @@
-"""Other rules over the same events change only what they are about: no machine folds from another (design 3)."""
+"""Other rules over the same events change only what they are about: no machine folds from another.
+
+See docs/design/semantics.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fold contract, over every stage: deterministic, deaf to repeats, resumable anywhere, bounded (design 6)."""
+"""The fold contract, over every stage: deterministic, deaf to repeats, resumable anywhere, bounded.
+
+See docs/design/quality.md#tests.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from crowd import await_end, held
 from lane_harness import LaneHarness, event, events
 from probing import check_with_promtool, free_port, get, samples, status

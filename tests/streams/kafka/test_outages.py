@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from local_kafka import LocalKafka
 from local_kafka_jars import Installation
