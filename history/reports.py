@@ -66,7 +66,7 @@ QUESTIONS: tuple[Question, ...] = (
         "now",
         "What needs somebody now?",
         "SELECT state, subject, workspace, reason, since, lasted, changes_at, resolve_with, session_id FROM needs_attention LIMIT $limit",
-        reads="At the end of what is recorded, or at --until. What was removed or forced open by an operator is handled.",
+        reads="At the end of what is recorded, or of the chosen time. What was removed or forced open by an operator is handled.",
         empty="Nothing needs anybody: no key is blocked or escalated, no circuit is open, no session is stuck.",
     ),
     Question(
@@ -182,7 +182,7 @@ QUESTIONS: tuple[Question, ...] = (
         "SELECT subject, workspace, state, began, ended, machine FROM state_spans ORDER BY worst, changes DESC, subject, workspace, "
         "began, ended LIMIT $limit",
         Plot("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
-        reads="Circuits and trust keys that have changed, the worst first. What began before --since is there from --since on. "
+        reads="Circuits and trust keys that have changed, the worst first. What began before the chosen time is there from its beginning on. "
         "Without an end: it is still so.",
     ),
     Question(
