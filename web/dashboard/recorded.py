@@ -31,6 +31,9 @@ MAX_SESSIONS = 2_000
 FRESH_S = 30.0
 """Seconds for which the list of sessions counts as new: recorders write as often."""
 
+WAIT_S = 3.0
+"""Longest wait of a page for the list of sessions."""
+
 STALE_S = 600.0
 """Seconds after which it is too old to be given: who asks waits for a new one."""
 
@@ -74,13 +77,14 @@ class Recorded:
         """Latest sessions, those of the last days that are recorded, as of `FRESH_S` ago at the most.
 
         A list that is older is given once more while it is made anew: pages ask for it again with every change, and
-        the questions would wait for each other.
+        the questions would wait for each other. No page waits longer than `WAIT_S`: the first list of a young history,
+        which is in hundreds of small files, takes longer, and until then there are the sessions of the topics.
         """
         age = time.monotonic() - self._listed_at
         if self._listing is None and age >= FRESH_S:
             self._listing = asyncio.create_task(self._list())
         if self._listing is not None and age >= STALE_S:
-            await asyncio.shield(self._listing)
+            await asyncio.wait([self._listing], timeout=WAIT_S)
         return self._listed
 
     async def _list(self) -> None:
