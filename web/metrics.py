@@ -66,6 +66,8 @@ class EngineCollector(Collector):
             ("commit_age_seconds", "Time since a commit caused or took something.", time.time() - self._committed_at),
         ):
             yield GaugeMetricFamily(f"trustfold_{name}", text, number)
+        for one in self._service.collectors:
+            yield from one.collect()
 
     def _hear(self, requests: Sequence[Request]) -> None:
         for request in requests:

@@ -70,6 +70,7 @@ class Service:
         path: file of the store.
         sign_ins: cookies of browsers.
         ending: called once when the streams are to end, before the writer stops.
+        collectors: further metrics of this process, as prometheus-client's collectors.
         error_page: gives the page of a fault to a browser, None to programs, which get JSON.
     """
 
@@ -79,6 +80,7 @@ class Service:
         self.writer = Writer(engine, files)
         self.stopping = False
         self.ending: list[Callable[[], None]] = []
+        self.collectors: list[Any] = []
         self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
         self.path = path
         self._reader = _Reader(path, "trustfold-reader")
