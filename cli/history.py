@@ -135,9 +135,15 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     """
     if span is not None and question != COMPARE:
         raise ConfigError(f"--with is for `trustfold history {COMPARE}`")
-    with open_history(*chosen) as connection:
+    filters = chosen.filters
+    if question != COMPARE:
+        from ..history.reports import BY_NAME, filters_for
+
+        if question not in BY_NAME:
+            raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
+        filters = filters_for(BY_NAME[question], filters)
+    with open_history(chosen.roots, filters) as connection:
         from ..history.queries import ask
-        from ..history.reports import BY_NAME
         from .history_view import as_json as objects
 
         if question == COMPARE:
@@ -145,8 +151,6 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
 
             compared(connection, _length(span or COMPARED), limit, as_json=as_json)
             return
-        if question not in BY_NAME:
-            raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
         answer = ask(connection, BY_NAME[question], limit)
     if as_json:
         rows = objects(answer.columns, answer.rows)
@@ -155,7 +159,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     show(answer)
     if not answer.rows:
         meaning = answer.question.empty or "Nothing recorded answers this."
-        note(meaning + (f" Looked at was only: {chosen.filters.told()}." if chosen.narrowed else ""))
+        note(meaning + (f" Looked at was only: {filters.told()}." if filters.told() else ""))
     elif answer.question.reads:
         note(answer.question.reads)
 

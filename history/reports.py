@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
+from .filters import Filters
+
 
 class Plot(NamedTuple):
     """How an answer is drawn, by names of its columns.
@@ -253,6 +255,11 @@ QUESTIONS: tuple[Question, ...] = (
 )
 
 BY_NAME = {question.name: question for question in QUESTIONS}
+
+
+def filters_for(question: Question, filters: Filters) -> Filters:
+    """The filters of a question: what needs somebody now does so whenever it began."""
+    return filters._replace(since=None) if question.name == "now" else filters
 
 
 def against_before(length: timedelta) -> tuple[Question, Question]:
