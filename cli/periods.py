@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _RATES = (
-    "SELECT kind, name, verdict, rate, low, high, failures, calls, rate_before, failures_before, calls_before, change, "
-    "change_low, change_high"
+    "SELECT kind, name, verdict, rate, rate_before, change, change_low, change_high, calls, calls_before, failures, "
+    "failures_before, low, high"
 )
 
 

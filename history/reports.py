@@ -67,7 +67,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "now",
         "What needs somebody now?",
-        "SELECT state, subject, workspace, reason, since, lasted, changes_at, resolve_with, session_id FROM needs_attention LIMIT $limit",
+        "SELECT state, subject, reason, since, resolve_with, session_id, workspace, lasted, changes_at FROM needs_attention LIMIT $limit",
         reads="At the end of what is recorded, or at --until. What was removed or forced open by an operator is handled.",
         empty="Nothing needs anybody: no key is blocked or escalated, no circuit is open, no session is stuck.",
     ),
