@@ -23,7 +23,7 @@ def table_of(
 ) -> Table:
     """A table of any rows; numbers to the right. Where there is little room, texts are folded between words.
 
-    Where words, numbers and times do not fit whole, the last columns are left out, and a line below the table names them.
+    Where words and numbers do not fit whole, the last columns are left out, and a line below the table names them.
 
     Args:
         columns: their names; an underscore is shown as a blank.

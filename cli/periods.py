@@ -25,7 +25,9 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     from .history_view import as_json as objects
 
     length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
-    _, ((end, first),) = run(connection, "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first")
+    _, ((end, first),) = run(
+        connection, "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
+    )
     questions = (
         Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
         Question(
@@ -35,7 +37,9 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
         ),
     )
     answers = [ask(connection, question, limit) for question in questions]
-    periods = {} if end is None else {"before": end - 2 * span, "since": end - span, "until": end, "recorded_from": first}
+    periods = (
+        {} if end is None else {"before": end - 2 * span, "since": end - span, "until": end, "recorded_from": first}
+    )
     if as_json:
         rows = {answer.question.name: objects(answer.columns, answer.rows) for answer in answers}
         left_out = {answer.question.name: answer.left_out for answer in answers}

@@ -213,10 +213,14 @@ def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Pl
 
 def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[str]:
     """The SQL of the views of recorded topics, in which the filters stand; in a catalogue that is made all others follow."""
-    every = rows.of if rows else {
-        topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
-        for topic, kind in KINDS.items()
-    }
+    every = (
+        rows.of
+        if rows
+        else {
+            topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
+            for topic, kind in KINDS.items()
+        }
+    )
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
         view = f"recorded_{topic.replace('-', '_')}"
@@ -232,7 +236,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
     yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
     times = every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
-    yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"
+    yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
     yield "COMMENT ON VIEW recorded_first IS 'Time of the first recorded event, whatever is filtered'"
     until = timestamp(filters.until) if filters.until else _latest(times)
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"

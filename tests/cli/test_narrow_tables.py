@@ -22,8 +22,8 @@ def drawn(columns: list[str], rows: list[list[object]], width: int) -> str:
 
 NEEDING = ["state", "subject", "reason", "since", "resolve_with", "session_id", "workspace", "lasted", "changes_at"]
 NEEDED: list[object] = [
-    "escalated", "error_retry_loop", "consecutive failures", "2026-01-05 10:00:12", "trustfold recover 'deploy'", "session-17",
-    "payments", "1 d 2 h", "2026-01-05 10:00:50",
+    "escalated", "error_retry_loop", "consecutive failures", "2026-01-05 10:00:12", "trustfold recover 'deploy'",
+    "session-17", "payments", "1 d 2 h", "2026-01-05 10:00:50",
 ]  # fmt: skip
 
 

@@ -34,7 +34,15 @@ FILTERS = (
     Filters(workspaces=("default",), sessions=("s1", "session-1")),
 )
 SUBJECT = Subject.of("bash")
-OF_PAGES = (_TOOLS, _MODELS, SUBJECT.numbers(), SUBJECT.failures(), SUBJECT.over_time(), SUBJECT.spans(), SUBJECT.by("model", ""))
+OF_PAGES = (
+    _TOOLS,
+    _MODELS,
+    SUBJECT.numbers(),
+    SUBJECT.failures(),
+    SUBJECT.over_time(),
+    SUBJECT.spans(),
+    SUBJECT.by("model", ""),
+)
 COUNT = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM tool_calls), (SELECT count(*) FROM decisions)"
 
 
