@@ -10,13 +10,12 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import click
-import msgspec
 
 from ..config import Settings
-from ..projections.ranking import rank_tools
+from ..projections.ranking import Candidate, rank_tools
 from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.errors import ConfigError
-from ..schemas.public_state import StateUpdated
+from ..schemas.public_state import public_state
 from ..schemas.vocabulary import QualitySeverity
 from .clients.base import Record, Target, target_of, target_options
 from .orders import operator_name
@@ -109,8 +108,10 @@ def rank(
         for state in target.overview().states
         if state["kind"] == "breaker" and (workspace or here) in {None, state.get("workspace_id")}
     ]
-    public = [msgspec.convert(state, StateUpdated) for state in (*states, *circuits)]
-    ranked = rank_tools(scenario, candidates, public, datetime.now(UTC), rules, similarity)
+    public = [public_state(state) for state in (*states, *circuits)]
+    ranked = rank_tools(
+        scenario, [Candidate(*one) for one in candidates.items()], public, datetime.now(UTC), rules, similarity
+    )
     if as_json:
         write_json({"source": target.name, "scenario": scenario, "tools": [one._asdict() for one in ranked]})
     else:

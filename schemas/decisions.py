@@ -14,7 +14,15 @@ from msgspec import field
 
 from .dead_letter import DeadLetter, DeadLetterRepublished
 from .decision_base import DecisionBase
-from .public_state import Lease, StateUpdated
+from .public_state import (
+    BreakerUpdated,
+    Lease,
+    ModelUpdated,
+    PublicState,
+    QualityUpdated,
+    StateUpdated,
+    TrustUpdated,
+)
 from .vocabulary import (
     BreakerMode,
     BreakerState,
@@ -34,6 +42,7 @@ __all__ = [
     "BreakerChanged",
     "BreakerProbeDenied",
     "BreakerProbeGranted",
+    "BreakerUpdated",
     "ConfidenceLow",
     "DeadLetter",
     "DeadLetterRepublished",
@@ -45,16 +54,20 @@ __all__ = [
     "GuaranteeWarned",
     "Lease",
     "ModelSwitchSuggested",
+    "ModelUpdated",
     "NudgeIssued",
     "NudgeJudged",
     "PatternCleared",
     "PatternDetected",
     "PatternFields",
     "ProbeAnswer",
+    "PublicState",
+    "QualityUpdated",
     "StateUpdated",
     "TrustChanged",
     "TrustFields",
     "TrustRecoveryPending",
+    "TrustUpdated",
 ]
 
 

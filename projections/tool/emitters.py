@@ -14,6 +14,7 @@ from ...schemas.outcomes import US, ProbeRequest
 from ...schemas.vocabulary import BreakerState, TrustState
 from ..calls.keys import in_quotes
 from . import breaker, trust
+from .failure_counts import effective_failures
 from .state import Fold, ToolState, TrustRecord
 
 MAX_FAILURE_TIMES = 20
@@ -77,7 +78,7 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
     """
     state, emit = fold.state, fold.emit
     key = trust_key(state, record)
-    failures = trust.effective_failures(record, rule, fold.at)
+    failures = effective_failures(record, rule, fold.at)
     if record.state is TrustState.TRUSTED and not failures and not record.denials:
         if record.published:
             emit.tombstone("state", key)
@@ -86,12 +87,12 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
     emit.decision(
         "state",
         key,
-        out.StateUpdated,
+        out.TrustUpdated,
         workspace_id=state.workspace_id,
         kind="trust",
         key=record.key,
         scope=record.scope,
-        state=str(record.state),
+        state=record.state,
         failures=round(failures, 4),
         # A tool as a whole is judged by how many of its keys fail, not by the number of their failures.
         threshold=None if record is state.trust and state.keyed else rule.count_threshold,
@@ -177,12 +178,12 @@ def breaker_state(fold: Fold) -> bool:
     emit.decision(
         "state",
         key,
-        out.StateUpdated,
+        out.BreakerUpdated,
         workspace_id=state.workspace_id,
         kind="breaker",
         key=state.scope,
-        scope=state.scope.partition(":")[0],
-        state=str(record.state),
+        scope=state.kind_of_scope,
+        state=record.state,
         mode=record.mode,
         reason=record.trigger or None,
         failure_rate=round(rate, 4),

@@ -18,7 +18,7 @@ from ...rules.rules import ModelRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import OWN_MAKING, US, CallOutcome, PatternSeen
-from ...schemas.vocabulary import ModelSwitchStrategy, StateKind
+from ...schemas.vocabulary import ModelSwitchStrategy
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
 from .state import (
@@ -254,9 +254,9 @@ def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
     fold.emit.decision(
         "state",
         _record_key(fold.state, key, model),
-        out.StateUpdated,
+        out.ModelUpdated,
         workspace_id=fold.state.workspace_id,
-        kind=StateKind.MODEL,
+        kind="model",
         key=key,
         scope="model",
         model=model,

@@ -21,7 +21,7 @@ from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
-from ...schemas.vocabulary import QualitySeverity, Severity, StateKind
+from ...schemas.vocabulary import QualitySeverity, Severity
 from ..calls.classify import by_message
 from ..scenario import content_words, name_words, tag_of
 from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
@@ -237,10 +237,10 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
     emit.decision(
         "state",
         key,
-        out.StateUpdated,
+        out.QualityUpdated,
         workspace_id=state.workspace_id,
         caused_by=(cause,),
-        kind=StateKind.QUALITY,
+        kind="quality",
         key=tool,
         scope="tool",
         score=record.score,

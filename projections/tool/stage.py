@@ -7,6 +7,8 @@ from the same outcome, never from each other's output.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ...rules.rules import Rules
@@ -79,19 +81,21 @@ class ToolStage:
 
     def fold(self, state: ToolState, event: Outcome | Command, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one record; one that was seen before changes nothing."""
-        if _is_repeated(state, event):
+        origin = event.origin if isinstance(event, OutcomeBase) else -1  # commands have none
+        if _is_repeated(state, event, origin):
             return
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
         if isinstance(event, ToolRemove):
             trust_orders.check_room(state, event, rules)
         fold = Fold(state, at, rules, emit)
-        _catch_up(fold)
+        if breaker.may_move_by_time(state.breaker):
+            _catch_up(fold)
         if isinstance(event, CallOutcome):
             _fold_call(fold, event)
         else:
             _fold_other(fold, event)
-        _remember(state, event)
+        _remember(state, event, origin)
 
     def idle_ms(self, rules: Rules) -> int:
         """Milliseconds without a call or an order after which a key is forgotten, if nothing of it stands."""
@@ -161,17 +165,17 @@ def _published_keys(state: ToolState) -> list[str]:
     return [*shown, *models.published_keys(state)]
 
 
-def _is_repeated(state: ToolState, event: Outcome | Command) -> bool:
+def _is_repeated(state: ToolState, event: Any, origin: int) -> bool:
     """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
-    if isinstance(event, OutcomeBase) and event.origin >= 0:
-        return event.origin <= state.origins.get(event.origin_partition, -1)
+    if origin >= 0:
+        return origin <= state.origins.get(event.origin_partition, -1)
     return digest(event.id.encode()) in state.recent_ids
 
 
-def _remember(state: ToolState, event: Outcome | Command) -> None:
+def _remember(state: ToolState, event: Any, origin: int) -> None:
     """Remember a record that has been folded; one on which the fold failed may come again."""
-    if isinstance(event, OutcomeBase) and event.origin >= 0:
-        state.origins[event.origin_partition] = event.origin
+    if origin >= 0:
+        state.origins[event.origin_partition] = origin
         return
     state.recent_ids.append(digest(event.id.encode()))
     del state.recent_ids[:-MAX_RECENT_IDS]
@@ -180,8 +184,6 @@ def _remember(state: ToolState, event: Outcome | Command) -> None:
 def _catch_up(fold: Fold) -> None:
     """Emit what time alone has done to the circuit, at its own time, under ids that follow from that time."""
     state, emit, record = fold.state, fold.emit, fold.state.breaker
-    if not breaker.may_move_by_time(record):
-        return
     policy = fold.rules.breakers.policy_for(state.scope, record.tool_class)
     cause, now, traceparent = emit.cause, emit.at, emit.traceparent
     lease = record.lease
@@ -197,11 +199,11 @@ def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
     """Fold a finished call into everything that the scope keeps."""
     state = fold.state
     state.kind, state.plugin_name = outcome.kind, outcome.plugin_name
-    kind = state.scope.partition(":")[0]
-    _fold_into_circuit(fold, outcome, of_tool=kind == "tool")
-    if kind != "tier":
+    of_tool = state.scope.startswith("tool:")
+    _fold_into_circuit(fold, outcome, of_tool=of_tool)
+    if of_tool or not state.scope.startswith("tier:"):
         trust_scopes.fold_call(fold, outcome)
-    if kind == "tool":
+    if of_tool:
         if outcome.model:
             models.fold_call(fold, outcome)
         if state.quality is not None or outcome.verdict == "failure":
