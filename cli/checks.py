@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
+from ..errors import EventRejected
 from ..guard.policy import Decision, check_recorded
 from ..guard.request import Call, recorded_call
 from ..guard.state_cache import StateView
@@ -19,7 +20,6 @@ from ..projections.session.calls import args_of
 from ..projections.session.state import OpenCall
 from ..schemas.codec import decode_event, encode, rfc3339
 from ..schemas.decision_text import counted
-from ..schemas.errors import EventRejected
 from ..schemas.events import ToolCallStarted, epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 

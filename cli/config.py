@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from ..config import ENVIRONMENT, Settings, load_rules, read_document
+from ..errors import ConfigError
 from ..rules.levels import table
 from ..rules.overlay import leaves, plain
 from ..rules.parser import as_toml
 from ..rules.rules import Rules
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError
-from .clients.base import rules_options, target_of, target_options
+from .clients.selection import rules_options, target_of, target_options
 from .render import console, echo, note, write_json
-from .scopes import place_of, scope_options
+from .settings import place_of, policy_deviations, policy_text, scope_options
 
 _SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 
@@ -104,7 +103,7 @@ def validate(*, file: str, as_json: bool) -> None:
         return
     echo(f"✓ {file} can be used: {counted(len(found), 'policy', 'policies')}")
     for name, policy in sorted(found.items()):
-        echo(f"    - {name}: {in_words(plain(policy))}")
+        echo(f"    - {name}: {policy_text(plain(policy))}")
 
 
 @policies.command()
@@ -126,33 +125,17 @@ def _show_policies(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
-    own = any(_own(one) for one in found)
+    own = any(policy_deviations(one) for one in found)
     for name in ("Policy", "Requires", "Before", "Within turns", *(["Its own"] if own else []), "Applied", "Source"):
         shown.add_column(name, overflow="fold")
     for one in found:
         within = str(one["within_turns"] or "the session")
         applied = "yes" if one["enabled"] else "no"
-        special = [_own(one)] if own else []
+        special = [policy_deviations(one)] if own else []
         shown.add_row(
             one["name"], one["requires"], ", ".join(one["before"]), within, *special, applied, str(one["source"])
         )
     console().print(shown)
-
-
-def in_words(policy: Mapping[str, Any]) -> str:
-    """A policy as a sentence."""
-    within = f", within {policy['within_turns']} turns" if policy["within_turns"] else ""
-    applied = "" if policy["enabled"] else " (not applied)"
-    return f"{policy['requires']} before {', '.join(policy['before'])}{within}{_own(policy, '; ')}{applied}"
-
-
-def _own(policy: Mapping[str, Any], before: str = "") -> str:
-    """Own ladder and texts of a policy, in words; empty where it has none."""
-    steps = ", ".join(f"{word} after {count}" for word, count in policy.get("severity_thresholds", {}).items())
-    texts = [name for name in ("message", "texts", "expected_action") if policy.get(name)]
-    words = [f"own steps: {steps}" if steps else "", "own texts" if texts else ""]
-    found = "; ".join(filter(None, words))
-    return f"{before}{found}" if found else ""
 
 
 def _shown(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ..errors import ConfigError
 from ..integrations.agent_config import (
     AGENTS,
     Link,
@@ -24,7 +25,6 @@ from ..integrations.agent_config import (
     place_of,
     switched_off,
 )
-from ..schemas.errors import ConfigError
 from ..security.private_files import FILE_MODE, locked, replace_file
 from .render import echo, note
 from .service import UserService

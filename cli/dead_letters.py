@@ -12,11 +12,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError
-from .clients.base import Letter, LetterState, Republished, target_of, target_options
+from .clients.base import Letter, LetterState, Republished
+from .clients.selection import target_of, target_options
 from .render import ExitCode, console, data, note
-from .styles import BAD, QUIET
+from .terminal import BAD, QUIET
 
 EXCERPT = 60
 """Characters of a record shown in the list; --json has all of it."""

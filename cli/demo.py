@@ -20,9 +20,9 @@ from ..rules.rules import Rules
 from ..streams.embedded.engine import EmbeddedEngine
 from .render import console, data
 from .scenarios.bad_day import CHAPTERS, events
-from .session_text import Memory, blocks, boxed, later, row, told
-from .status_view import overview_table
-from .styles import QUIET
+from .status import overview_table
+from .story import Memory, blocks, boxed, later, row, told
+from .terminal import QUIET
 
 Record = dict[str, Any]
 

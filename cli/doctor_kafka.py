@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from ..errors import ConfigError, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.topics import TOPICS, Role
 from .clients.kafka_log import KafkaSettings, Stored, read
-from .doctor import Finding, Status
+from .doctor_machine import Finding, Status
 from .lag import group_lags
 
 try:

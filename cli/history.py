@@ -1,4 +1,4 @@
-"""`trustfold history`: questions about the recorded past, as tables."""
+"""`trustfold history`: questions about the recorded past, as tables, and one period against the one before it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
+from ..errors import ConfigError
 from ..history.filters import EVERYTHING, Filters, moment_of, span_of
-from ..schemas.errors import ConfigError
 from .render import console, note, write_json
 
 if TYPE_CHECKING:
@@ -79,16 +79,14 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
         roots: tuple[Path, ...],
         since: str | None,
         until: str | None,
-        workspaces: tuple[str, ...],
-        tools: tuple[str, ...],
-        models: tuple[str, ...],
-        sessions: tuple[str, ...],
         **rest: Any,
     ) -> None:
         start, end = moment_of(since), moment_of(until, option="--until")
         if start and end and start >= end:
             raise ConfigError(f"--since {since} is not before --until {until}: nothing is between them")
-        filters = Filters(start, end, workspaces, tools, models, sessions)
+        filters = Filters(
+            start, end, **{name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
+        )
         command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
 
     options = [
@@ -141,8 +139,6 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
         from .history_view import as_json as objects
 
         if question == COMPARE:
-            from .periods import compared
-
             compared(connection, _length(span or COMPARED), limit, as_json=as_json)
             return
         if question not in BY_NAME:
@@ -177,3 +173,45 @@ def _length(text: str) -> timedelta:
     if not length or length > LONGEST:
         raise ConfigError(f"--with {text}: give a span of at most {LONGEST.days} days (7d, 12h, 90min, 2w)")
     return length
+
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_RATES = (
+    "SELECT kind, name, verdict, rate, low, high, failures, calls, rate_before, failures_before, calls_before, change, "
+    "change_low, change_high"
+)
+
+
+def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_json: bool) -> None:
+    """Show the last span against the one before: which failures are new, which tools and models got worse or better."""
+    from ..history.queries import ask, plain, run
+    from ..history.reports import Question
+    from .history_view import as_json as objects
+
+    length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
+    _, ((end,),) = run(connection, "FROM recorded_until")
+    questions = (
+        Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
+        Question(
+            "rates",
+            "Which tools and models got worse?",
+            f"{_RATES} FROM compared_rates({length}) LIMIT $limit",
+        ),
+    )
+    answers = [ask(connection, question, limit) for question in questions]
+    periods = {} if end is None else {"before": end - 2 * span, "since": end - span, "until": end}
+    if as_json:
+        rows = {answer.question.name: objects(answer.columns, answer.rows) for answer in answers}
+        left_out = {answer.question.name: answer.left_out for answer in answers}
+        write_json({name: plain(time) for name, time in periods.items()} | rows | {"left_out": left_out})
+        return
+    for answer in answers:
+        if answer.rows:
+            show(answer)
+        else:
+            note(f"{answer.question.title} None.")
+    if periods:
+        note("{since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC, against as long before".format(**periods))
+    note("new: never seen before in this history; back: seen earlier, not in the period before. Intervals hold 95 %.")

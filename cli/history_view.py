@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..history.page import text
-from ..history.values import plain
+from ..history.queries import plain
 from .render import console
 
 LEAST = 6

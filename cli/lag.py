@@ -14,7 +14,7 @@ from ..history.parquet import RECORDED_TOPICS
 from ..schemas.topics import TOPICS
 from .clients.kafka_log import KafkaSettings, run
 from .render import ExitCode, console, note, write_json
-from .styles import BAD, QUIET
+from .terminal import BAD, QUIET
 
 if TYPE_CHECKING:
     from ..streams.kafka.lag import Lag

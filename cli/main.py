@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..schemas.errors import TrustfoldError
+from ..errors import TrustfoldError
 from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -38,13 +38,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
     "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
     "stalls": ("behavior:stalls", "Show in how many of their turns models were stuck."),
-    "remove": ("switches:remove", "Take a tool away until it is restored."),
-    "restore": ("switches:restore", "Give a removed tool back."),
-    "breaker": ("switches:breaker", "Open, close, disable or only observe a circuit."),
+    "remove": ("operator:remove", "Take a tool away until it is restored."),
+    "restore": ("operator:restore", "Give a removed tool back."),
+    "breaker": ("operator:breaker", "Open, close, disable or only observe a circuit."),
     "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
-    "recovery": ("preferences:recovery", "Trust comes back by itself, or waits for you."),
-    "nudge": ("preferences:nudge", "How strongly models are spoken to at most."),
-    "model": ("preferences:model", "What is done when another model does better."),
+    "recovery": ("settings:recovery", "Trust comes back by itself, or waits for you."),
+    "nudge": ("settings:nudge", "How strongly models are spoken to at most."),
+    "model": ("settings:model", "What is done when another model does better."),
     "config": ("config:config", "Show the rules in effect; check a rules file."),
     "policies": ("config:policies", "List, reload or validate prerequisites."),
     "record": ("record:record", "Record everything as Parquet for analysts."),
@@ -59,11 +59,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name: its module and function in this package, and its line in the list."""
 
-SEED_SPELLING = (
+RELIABILITY_COMMANDS = (
     *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
     *("settings", "recovery", "nudge", "model", "config", "policies"),
 )
-"""Commands that the seed spells `reliability ...`."""
+"""Commands that may also be written `trustfold reliability ...`."""
 
 
 class LazyGroup(click.Group):
@@ -153,7 +153,7 @@ def main(*, verbose: int) -> None:
 main.add_command(
     LazyGroup(
         "reliability",
-        commands_at={name: COMMANDS[name] for name in SEED_SPELLING},
+        commands_at={name: COMMANDS[name] for name in RELIABILITY_COMMANDS},
         short_help="The same commands in their older spelling.",
         help="The same commands in their older spelling: `trustfold reliability status`.",
     )

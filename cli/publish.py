@@ -8,7 +8,7 @@ from itertools import islice
 import click
 
 from ..config import Settings
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
 from .clients.http import HttpTarget
 from .render import ExitCode, note, write_json

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..schemas.errors import ConfigError, TrustfoldError
-from ..security.visible import visible
+from ..errors import ConfigError, TrustfoldError
+from ..security.untrusted import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

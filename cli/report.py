@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from ..security.private_files import open_private
 from .history import MOST_ROWS, Chosen, history_options, open_history, show
 from .render import console, note, write_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .render import note
 
 PACKAGE = "trustfold.schemas"

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import Settings
+from ..errors import ConfigError
 from ..guard.backends.engine import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
-from ..schemas.errors import ConfigError
 from ..security.private_files import FILE_MODE, locked, make_directory, replace_file
 
 UNIT = "trustfold.service"

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .history import Chosen, history_options, open_history
 from .render import data, note, note_any
 from .service import UserService
-from .sql_answers import WRITERS, Form, form_of, print_table, show, write_file
-from .sql_commands import TABLES, answered, is_command
+from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, print_table, show, write_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -15,8 +15,8 @@ import click
 import orjson
 
 from ..config import Settings
+from ..errors import ConfigError, TrustfoldError
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact_record
 from .clients.http import HttpTarget

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .render import ExitCode, note
 
 

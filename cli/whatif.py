@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..config import RuleFiles, Settings
+from ..errors import ConfigError, TrustfoldError
 from ..history.filters import Filters
 from ..schemas.decision_text import counted
-from ..schemas.errors import ConfigError, TrustfoldError
 from ..schemas.settings import SettingsOverrides
 from ..security.private_files import open_private, replace_file
 from .checks import Checker
@@ -315,10 +315,9 @@ def _search(
         ConfigError: the grid, the labels or a file.
         TrustfoldError: nothing was chosen that could be written.
     """
-    from ..history.whatif.grid import alarm_of, patterns_of
+    from ..history.whatif.grid import alarm_of, chosen, patterns_of, processes_for
     from ..history.whatif.search import judged, search
-    from ..history.whatif.trials import chosen, processes_for
-    from . import whatif_search_view as view
+    from . import whatif_view as view
 
     alarm, patterns = alarm_of(wanted.grid), patterns_of(wanted.grid)
     tried = len(chosen(wanted.grid, past.present.rules))
@@ -356,7 +355,7 @@ def _search(
 
 
 def _write_page(found: Found, known: Judged, wanted: Wanted, html: str) -> None:
-    from . import whatif_search_view as view
+    from . import whatif_view as view
 
     try:
         with open_private(html) as file:
@@ -374,7 +373,7 @@ def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, 
         ConfigError: the file cannot be written.
     """
     from ..history.whatif.rules_file import toml_of
-    from . import whatif_search_view as view
+    from . import whatif_view as view
 
     if found.chosen is None:
         raise TrustfoldError(f"{file} was not written: there are too few sessions to choose by")

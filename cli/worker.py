@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ..config import Settings
+from ..errors import ConfigError
 from ..projections.rule_source import RuleSource
-from ..schemas.errors import ConfigError
-from .clients.base import rules_options
+from .clients.selection import rules_options
 from .render import console, note, note_any, write_json
 
 try:

@@ -1,4 +1,4 @@
-"""Guarded functions of the same kind as what they guard: coroutine function, generator function or plain function."""
+"""Decorators: a guarded function of the same kind (coroutine, generator, plain), and how its arguments get names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from .attempts import Function
-from .binding import as_bound, by_name
 
 if TYPE_CHECKING:
     from .result import ToolResult
@@ -98,3 +97,35 @@ def _signature_of(function: Function) -> inspect.Signature:
     except ValueError:
         kinds = {"args": inspect.Parameter.VAR_POSITIONAL, "kwargs": inspect.Parameter.VAR_KEYWORD}
         return inspect.Signature([inspect.Parameter(name, kind) for name, kind in kinds.items()])
+
+
+def by_name(bound: inspect.BoundArguments) -> tuple[dict[str, Any], inspect.BoundArguments | None]:
+    """Arguments by name; and the binding itself where some of them cannot be given by name."""
+    args: dict[str, Any] = {}
+    odd = False
+    for name, parameter in bound.signature.parameters.items():
+        if name not in bound.arguments or name in {"self", "cls"}:
+            odd = odd or name in {"self", "cls"}
+            continue
+        value = bound.arguments[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            args |= value
+        else:
+            args[name] = list(value) if parameter.kind is parameter.VAR_POSITIONAL else value
+            odd = odd or parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}
+    return args, bound if odd else None
+
+
+def as_bound(function: Function, bound: inspect.BoundArguments) -> Function:
+    """A function that is called as it was bound, whatever the names say."""
+    if inspect.iscoroutinefunction(function):
+
+        async def asynchronous(**_: Any) -> Any:
+            return await function(*bound.args, **bound.kwargs)
+
+        return asynchronous
+
+    def plain(**_: Any) -> Any:
+        return function(*bound.args, **bound.kwargs)
+
+    return plain

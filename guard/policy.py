@@ -1,10 +1,15 @@
-"""What the guard knows of a call before it is made, from its local view alone (design 4)."""
+"""What the guard knows of a call before it is made, from its local view alone.
+
+See docs/design/guard.md#breaker-and-trust.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..schemas.codec import rfc3339
+from ..schemas.public_state import TrustUpdated
 from ..schemas.vocabulary import TrustState
 from .breaker import Refused, standing_in
 from .clock import Clock
@@ -153,8 +158,23 @@ class Checking:
         if session is not None and (own := session.trust_override(call.trust_keys)) is not None:
             if own is TrustState.TRUSTED:
                 return None
-            from .overrides import session_trust  # rare
 
             return session_trust(call, own, self.clock.now_ms())
         view = self.backend.view
         return None if view.untroubled else view.trust(call.workspace_id, call.trust_keys, call.user_id)
+
+
+def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
+    """What an override says about a call."""
+    record = TrustUpdated(
+        schema_version="1.0",
+        id=f"session-{call.session_id}",
+        time=rfc3339(now_ms),
+        workspace_id=call.workspace_id,
+        kind="trust",
+        key=call.name,
+        scope=SESSION_SCOPE,
+        state=state,
+        reason="set for this session",
+    )
+    return Trust(state, record)

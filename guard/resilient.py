@@ -1,4 +1,6 @@
-"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails (seed 4).
+"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails.
+
+See docs/design/semantics.md#tool-quality.
 
 Ranks the registered tools by how well they fit the scenario and by the quality that trustfold has published, leaves out
 what has failed, and gives every attempt back. The failures teach trustfold by themselves: each call carries its
@@ -12,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..projections.ranking import Candidate, LexicalSimilarity, Ranked, rank_tools
 from ..rules.rules import QualityRules
-from ..schemas.errors import ConfigError
 from .errors import CallNotPermitted
 
 if TYPE_CHECKING:
-    from .guard import ToolGuard
+    from .interface import GuardInterface
     from .result import ToolResult
 
 
@@ -48,7 +50,7 @@ class ResilientAttempt:
 
 @dataclass(slots=True)
 class ResilientResult:
-    """What came of a resilient call (seed 4).
+    """What came of a resilient call (docs/design/semantics.md#tool-quality).
 
     Attributes:
         success: some tool did it.
@@ -77,7 +79,7 @@ class ResilientResult:
 
 
 async def call_resilient(
-    guard: ToolGuard,
+    guard: GuardInterface,
     scenario: str,
     args: Mapping[str, Any],
     tags: frozenset[str],
@@ -121,7 +123,7 @@ async def call_resilient(
 
 
 def rank(
-    guard: ToolGuard, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
+    guard: GuardInterface, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
 ) -> list[Ranked]:
     """Registered tools that can be called by name and carry all tags, best first, without those that do not fit.
 

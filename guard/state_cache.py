@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from ..errors import EventRejected
 from ..schemas.codec import decode_decision
-from ..schemas.errors import EventRejected
 from ..schemas.events import epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..schemas.public_state import BreakerUpdated, StateUpdated, TrustUpdated
@@ -26,7 +26,7 @@ STRICTNESS = {
     TrustState.BLOCKED: 3,
     TrustState.REMOVED: 4,
 }
-"""Of several keys of one call the strictest holds (design 3, Keys)."""
+"""Of several keys of one call the strictest holds (docs/design/semantics.md#failure-keys)."""
 
 ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
 """States in which a person must approve a call."""

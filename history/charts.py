@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from ..security.visible import visible
+from ..security.untrusted import visible
 from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning, columns, heat, number_text, timeline
 from .reports import Answer, Plot
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
 from ..projections.session.calls import args_of, describe, is_our_finish, start_of
 from ..projections.session.state import OpenCall
@@ -18,7 +19,6 @@ from ..projections.session.verdicts import judge
 from ..rules.rules import Rules
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
-from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.vocabulary import Severity, ToolClass
 from .columns import Moment, Row, columns_of
 from .result_redaction import raw_result, reported, without_result

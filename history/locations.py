@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .errors import HistoryError, unreachable
 from .files import data_files, source_of
 

@@ -1,8 +1,9 @@
-"""Asking: runs questions and other queries over the catalogue, and says why one cannot be answered."""
+"""Query runner: runs questions and other queries over the catalogue, and says why one cannot be answered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, cast
 
 import duckdb
@@ -12,6 +13,8 @@ from .reports import Answer, Question
 
 MOST = 1 << 62
 """A limit that no answer reaches."""
+
+_COUNTED = "WITH whole AS MATERIALIZED ({whole}) SELECT *, (SELECT count(*) FROM whole) FROM whole LIMIT $limit"
 
 PAGE = 5000
 """Rows that are read at once where an answer may be of any length."""
@@ -31,13 +34,20 @@ def ask(
     Raises:
         HistoryError: the files cannot be read.
     """
-    columns, rows = run(connection, question.sql, {"limit": limit, **(arguments or {})})
+    given = {"limit": limit, **(arguments or {})}
+    whole = question.sql.removesuffix("LIMIT $limit")
+    if whole != question.sql and "$limit" not in whole:
+        # Its rows and their number at once: counted by a second query, a full page would cost twice.
+        columns, rows = run(connection, _COUNTED.format(whole=whole), given)
+        left_out = rows[0][-1] - len(rows) if rows else 0
+        return Answer(question, columns[:-1], [row[:-1] for row in rows], left_out)
+    columns, rows = run(connection, question.sql, given)
     left_out = 0
     if len(rows) >= limit or (question.plot and question.plot.kind == "columns" and rows):
         _, ((every,),) = run(
             connection,
             f"SELECT count(*) FROM ({question.sql})",  # noqa: S608 - a query of ours
-            {"limit": MOST, **(arguments or {})},
+            {**given, "limit": MOST},
         )
         left_out = every - len(rows)
     return Answer(question, columns, rows, left_out)
@@ -121,3 +131,21 @@ def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
         return [statement.query for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:
         raise HistoryError(str(error)) from error
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON has."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

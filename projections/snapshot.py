@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..schemas.errors import StateIncompatible
+from ..errors import StateIncompatible
 from .stage import KeyState
 
 StateT = TypeVar("StateT", bound=KeyState)

@@ -1,14 +1,15 @@
-"""Which behaviour is told, from when on, and in which words (design 3, Behaviour and Nudges)."""
+"""Which behaviour is told, from when on, and in which words (docs/design/semantics.md#behaviour)."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
 
-from ..schemas.vocabulary import NudgeLevel, PatternSeverity
+from ..schemas.vocabulary import NudgeLevel, Pattern, PatternSeverity
 from .fields import Count, RulesBase, Seconds
-from .nudge_templates import check_template, check_texts
 
 
 class Ladder(RulesBase, kw_only=True, frozen=True):
@@ -43,7 +44,7 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
 
 
 class BehaviourRules(RulesBase, kw_only=True, frozen=True):
-    """Thresholds of the behaviour detectors (design 3, Behaviour table).
+    """Thresholds of the behaviour detectors (docs/design/semantics.md#behaviour).
 
     Attributes:
         enabled: False keeps the outcomes flowing and finds no patterns.
@@ -104,7 +105,7 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
 
 
 class NudgeRules(RulesBase, kw_only=True, frozen=True):
-    """How detected patterns are told to the model (design 3, Nudges).
+    """How detected patterns are told to the model (docs/design/semantics.md#nudges).
 
     Attributes:
         level: strongest nudge allowed; stronger ones are clamped down to it, never dropped. `off`: none.
@@ -133,7 +134,7 @@ ToolPattern = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Policy(RulesBase, kw_only=True, frozen=True):
-    """A prerequisite: this tool before those tools (design 3, prerequisite_violated).
+    """A prerequisite: this tool before those tools (docs/detection.md).
 
     Attributes:
         requires: tool that must have succeeded, or be in flight, when a call of a tool in `before` starts.
@@ -179,3 +180,44 @@ class Policy(RulesBase, kw_only=True, frozen=True):
             if count > own.get(word, usual - 1):
                 return 3 - rank
         return 0
+
+
+PLACEHOLDERS = ("tool_name", "count", "pattern", "seconds", "required_tool")
+"""What a text may name in braces: the tool, how often, the pattern in words, how long in seconds, the tool to call."""
+
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+_BRACED = re.compile(r"\{(\w*)\}")
+
+
+def check_template(where: str, template: str) -> None:
+    """Refuse a text with a placeholder that nothing fills; other braces stand as they are written.
+
+    Raises:
+        ValueError: naming the place, the placeholder and the allowed ones.
+    """
+    for name in _BRACED.findall(template):
+        if name not in PLACEHOLDERS:
+            allowed = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ValueError(f"{where} names the placeholder {{{name}}}, which nothing fills; use {allowed}")
+
+
+def filled(template: str, **values: str | int) -> str:
+    """A text with its placeholders filled; one without a value stays as it is written."""
+    return _PLACEHOLDER.sub(lambda found: str(values.get(found.group(1), found.group())), template)
+
+
+def check_texts(texts: Iterable[tuple[str, str]]) -> None:
+    """Refuse texts that are filed under no pattern and severity, or that do not pass `check_template`.
+
+    Raises:
+        ValueError: naming the key and what it may be.
+    """
+    for key, template in texts:
+        pattern, _, severity = key.partition(".")
+        if pattern not in set(Pattern):
+            known = ", ".join(Pattern)
+            raise ValueError(f"nudge text {key!r} names no pattern; write PATTERN.SEVERITY with one of {known}")
+        if severity not in set(PatternSeverity):
+            known = ", ".join(PatternSeverity)
+            raise ValueError(f"nudge text {key!r} names no severity; write {pattern}.SEVERITY with one of {known}")
+        check_template(f"nudge text {key!r}", template)

@@ -1,4 +1,4 @@
-"""When a circuit opens and how it closes (design 3, Circuit breaker)."""
+"""When a circuit opens and how it closes (docs/design/semantics.md#circuit-breaker)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fields import Count, Ratio, RulesBase, Seconds
 
 
 class BreakerPolicy(RulesBase, kw_only=True, frozen=True):
-    """When a circuit opens and how it closes (seed 3 §1.5, design 3 Circuit breaker).
+    """When a circuit opens and how it closes (docs/design/semantics.md#circuit-breaker).
 
     Attributes:
         consecutive_failures: failed calls in a row, within the window, that open; None: off.

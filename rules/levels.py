@@ -1,4 +1,6 @@
-"""Settings on five levels, resolved: environment > session > workspace > user > default (design 3, Settings).
+"""Settings on five levels, resolved: environment > session > workspace > user > default.
+
+See docs/design/semantics.md#settings.
 
 Every level is a patch of the rules, so one mechanism answers both questions: what holds (`layered`), and who says so
 (`table`). The default level is the rules file, or the shipped rules. What a level leaves out, or sets to null, it
@@ -153,7 +155,7 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
             msgspec.convert({name: value}, SettingsOverrides)
         except msgspec.ValidationError as error:
             allowed = allowed_at((name,), SettingsOverrides)
-            what = f"must be {allowed}, not {given_at(value, ())}" if allowed else str(error).partition(" - at ")[0]
+            what = f"must be {allowed}, not {given_at(value, ())}" if allowed else "there is no such setting"
             raise Misfit((name,), what) from error
     return msgspec.convert({**set_by(overrides), **changes}, SettingsOverrides)
 

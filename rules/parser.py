@@ -10,25 +10,22 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from . import rules as rules_module
 from .allowed_values import OFF, allowed_at, given_at, without_off
 from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
-from .overlay import Patch, overlaid, plain
+from .overlay import Patch, merged, overlaid, plain
 from .rules import Rules
 from .text_positions import line_of
 
-_SOMEWHERE = re.compile(r" - at `(?:key` in `)?\$?(.*)`$")
-_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
-_STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[]+)")
+_UNIONS = (Union, UnionType)
+_LISTS = (list, tuple, set, frozenset)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_EVERY_KEY = "..."
-"""What the library writes for the key of a table with free keys."""
-
 POLICY_FIELDS = frozenset({"policies", "prerequisite_policies", "pattern_detection", "version"})
 """What a policies file may hold."""
 
@@ -145,61 +142,59 @@ def fitted(base: Rules, patch: Patch) -> Rules:
     try:
         return overlaid(base, patch)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), base, patch) from error
+        found = _misfit_in(merged(plain(base), patch), Rules)
+        raise found or Misfit((), str(error.__cause__ or error)) from error
 
 
-def _explained(text: str, base: Rules, patch: Patch) -> Misfit:
-    """The library's words as path, fault and fix."""
-    found = _SOMEWHERE.search(text)
-    what, where = (text[: found.start()], found.group(1)) if found else (text, "")
-    path = _with_keys(tuple(_steps(where)), base, patch)
-    unknown = _UNKNOWN_FIELD.search(what)
-    if unknown is None:
-        return Misfit(path, _in_words(what, path, patch, key="`key` in `" in text))
-    name = unknown.group(1)
-    near = difflib.get_close_matches(name, _known_names(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "remove it, or look the name up in the rules reference"
-    return Misfit((*path, name), f"there is no such rule; {hint}")
+def _misfit_in(value: Any, annotation: Any, path: tuple[Step, ...] = ()) -> Misfit | None:
+    """The first value of a document that its type refuses; None where the whole is valid.
 
-
-def _in_words(what: str, path: tuple[Step, ...], patch: Patch, *, key: bool) -> str:
-    """The library's words without its types; what our own checks say stays as it is."""
-    if what.startswith("Object missing required field"):
-        return f"{what.split('`')[1]} is missing"
-    if what.startswith(("Expected", "Invalid enum")) and (allowed := allowed_at(path, key=key)) is not None:
-        given = f"{what.rpartition(' ')[2]} is no name here; it" if key else ""
-        return f"{given} must be {allowed}".lstrip() + ("" if key else f", not {given_at(patch, path)}")
-    return f"{what[0].lower()}{what[1:]}"
-
-
-def _steps(where: str) -> list[Step]:
-    return [
-        int(number) if number.isdecimal() else number or name for number, name in _STEP.findall(where) if number or name
-    ]
-
-
-def _with_keys(path: tuple[Step, ...], base: Rules, patch: Patch) -> tuple[Step, ...]:
-    """Put the key of the faulty entry where the library leaves dots, by trying the entries one by one."""
-    while _EVERY_KEY in path:
-        place = path.index(_EVERY_KEY)
-        table: Any = patch
-        for step in path[:place]:
-            table = table.get(step, {}) if isinstance(table, Mapping) else {}
-        keys = list(table) if isinstance(table, Mapping) else []
-        key = next((key for key in keys if not _fits(base, path[:place], key, table[key])), "?")
-        path = (*path[:place], key, *path[place + 1 :])
-    return path
-
-
-def _fits(base: Rules, above: tuple[Step, ...], key: str, value: Any) -> bool:
-    document: Any = {key: value}
-    for step in reversed(above):
-        document = {step: document}
+    Every value is converted by itself, so that path and fault come from the document and not from an error's text.
+    """
     try:
-        overlaid(base, document)
-    except msgspec.ValidationError:
-        return False
-    return True
+        msgspec.convert(value, annotation)
+    except msgspec.ValidationError as error:
+        return _misfit_below(value, annotation, path) or _misfit_of(value, path, error)
+    return None
+
+
+def _misfit_below(value: Any, annotation: Any, path: tuple[Step, ...]) -> Misfit | None:
+    for kind in get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,):
+        plain_kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        inner = get_args(plain_kind)
+        match value:
+            case Mapping() if isinstance(plain_kind, type) and issubclass(plain_kind, msgspec.Struct):
+                return _misfit_of_struct(value, plain_kind, path)
+            case Mapping() if get_origin(plain_kind) is dict:
+                for name, one in value.items():
+                    if _misfit_in(name, inner[0]) is not None:
+                        return Misfit(path, f"{name!r} is no name here; it must be {allowed_at(path, key=True)}")
+                    if found := _misfit_in(one, inner[1], (*path, name)):
+                        return found
+            case list() if inner and get_origin(plain_kind) in _LISTS:
+                found_at = (_misfit_in(one, inner[0], (*path, at)) for at, one in enumerate(value))
+                return next(filter(None, found_at), None)
+    return None
+
+
+def _misfit_of_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], path: tuple[Step, ...]) -> Misfit | None:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, one in value.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, _known_names(), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "remove it, or look the name up in the rules reference"
+            return Misfit((*path, name), f"there is no such rule; {hint}")
+        if found := _misfit_in(one, fields[name].type, (*path, name)):
+            return found
+    missing = next((name for name, field in fields.items() if field.required and name not in value), None)
+    return Misfit(path, f"{missing} is missing") if missing else None
+
+
+def _misfit_of(value: Any, path: tuple[Step, ...], error: msgspec.ValidationError) -> Misfit:
+    """What is wrong with a value as a whole: what our own check of it says, else what its type allows."""
+    if error.__cause__ is not None:
+        return Misfit(path, str(error.__cause__))
+    return Misfit(path, f"must be {allowed_at(path) or 'something else'}, not {given_at(value, ())}")
 
 
 def _known_names() -> list[str]:

@@ -1,4 +1,7 @@
-"""When a key loses trust and how it earns it back, in a workspace and over all of them (design 3, Trust)."""
+"""When a key loses trust and how it earns it back, in a workspace and over all of them.
+
+See docs/design/semantics.md#trust.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ DEFAULT_FILTER = frozenset(
         Severity.INVALID_INPUT,
     }
 )
-"""Severities that count towards escalation unless a rule says otherwise (design 3, Trust)."""
+"""Severities that count towards escalation unless a rule says otherwise (docs/design/semantics.md#trust)."""
 
 
 class EscalationPatch(RulesBase, kw_only=True, frozen=True):
@@ -43,7 +46,7 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
 
 
 class EscalationRule(RulesBase, kw_only=True, frozen=True):
-    """A complete rule: when a key loses trust and how it earns it back (seed 1, design 3 Trust).
+    """A complete rule: when a key loses trust and how it earns it back (docs/design/semantics.md#trust).
 
     Attributes:
         count_threshold: effective failures in the window that escalate; None switches the test off.
@@ -86,7 +89,7 @@ SERVICE_RULE = EscalationPatch(
     window_seconds=300,
     severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
 )
-"""Shipped for MCP servers: two hard failures in five minutes (seed 1, use case 3)."""
+"""Shipped for MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
 
 class RulesOfScopes(NamedTuple):
@@ -159,7 +162,7 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
 
 
 class FleetRules(RulesBase, kw_only=True, frozen=True):
-    """When a tool that fails in several workspaces loses its user's trust in all (seed 2, Promotion; design 3, Trust).
+    """When a tool that fails in several workspaces loses its user's trust in all (docs/design/semantics.md#promotion).
 
     Attributes:
         enabled: False promotes nothing.

@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import orjson
 
+from ...errors import ConfigError, TrustfoldError
 from ...rules.levels import Level
 from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
-from ...schemas.errors import ConfigError, TrustfoldError
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged, SettingsOverrides
 from ..render import TookTooLong, Unreachable

@@ -20,10 +20,10 @@ from uuid import uuid4
 import msgspec
 import orjson
 
+from ...errors import TrustfoldError
 from ...schemas.codec import encode, rfc3339
-from ...schemas.dead_letter import DeadLetterRepublished
+from ...schemas.decisions import DeadLetterRepublished
 from ...schemas.envelope import output_id
-from ...schemas.errors import TrustfoldError
 from ...streams.dead_letters import original
 from .base import Letter, LetterState, Republished
 from .kafka_log import KafkaSettings, Sent, Stored, places_at, read, write

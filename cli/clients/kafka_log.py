@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...schemas.errors import ConfigError, TrustfoldError
+from ...errors import ConfigError, TrustfoldError
 from ..render import TookTooLong, Unreachable
 
 try:

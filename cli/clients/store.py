@@ -9,9 +9,9 @@ from pathlib import Path
 
 import orjson
 
+from ...errors import TrustfoldError
 from ...schemas.codec import encode
 from ...schemas.commands import Command
-from ...schemas.errors import TrustfoldError
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force

@@ -15,7 +15,6 @@ import msgspec
 from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
 from ..attempts import attempt_limit_ms, failure_of_thread
-from ..blocking import BLOCKED, HELD
 from ..clock import Clock, new_id
 from ..control_flow import Passthrough, steers
 from ..json_view import is_big
@@ -26,6 +25,7 @@ from ..redaction import redact, redact_text
 from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
+from ..tool_threads import BLOCKED, HELD
 from . import keys
 from .fallback import FallbackDedupeStore
 from .memory import InMemoryDedupeStore

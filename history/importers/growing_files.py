@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 from ...security.private_files import make_directory, replace_file
 from . import Defaults, Run
 from .following import Growing, Marks, growing

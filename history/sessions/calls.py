@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import orjson
 
+from ...errors import EventRejected
 from ...projections.session.calls import args_of, describe, is_our_finish, start_of
 from ...projections.session.state import OpenCall
 from ...projections.session.verdicts import judge
 from ...rules.rules import Rules
 from ...schemas.codec import decode_event
-from ...schemas.errors import EventRejected
 from ...schemas.event_base import epoch_ms, json_of
 from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
 from ...schemas.vocabulary import Status, ToolClass

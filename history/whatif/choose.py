@@ -144,7 +144,7 @@ class Split(NamedTuple):
 
 
 def split(truth: Truth, share: float, seed: int) -> Split:
-    """Hold out a share of the healthy and of the stuck sessions; which ones follows from the seed and their ids."""
+    """Hold out a share of the healthy and of the stuck sessions; which ones follows from `seed` and their ids."""
     held = frozenset(
         session
         for kind in (truth.healthy, truth.stuck)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import duckdb
 import orjson
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .calls import BROKE, NEITHER, WELL, WENT
 from .grid import Alarm
 

@@ -14,10 +14,9 @@ from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
 from .choose import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
 from .decision_filters import Passing
-from .grid import Alarm, alarm_of, patterns_of
+from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
 from .guards import GuardOf
 from .labels import Truth, labelled, recorded_sessions, truth_of
-from .trials import Combination, Raised, chosen, try_all
 
 
 class Judged(NamedTuple):

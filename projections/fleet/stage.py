@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ...errors import EventRejected, RejectReason
 from ...rules.rules import FleetRules, Rules
-from ...schemas.errors import EventRejected, RejectReason
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
 from ..emit import Emitter

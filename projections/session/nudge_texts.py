@@ -1,4 +1,4 @@
-"""What a nudge says: a text for every pattern and severity, in the seed's tone (seed 2, Nudge Injection).
+"""What a nudge says: a text for every pattern and severity (docs/design/semantics.md#nudges).
 
 Interrupts say PAUSED: BLOCKED is trust's word. A nudge states facts and asks for the next step; it never tells the
 model to stop using tools. Operators override texts in `nudges.texts`.
@@ -6,7 +6,7 @@ model to stop using tools. Operators override texts in `nudges.texts`.
 
 from __future__ import annotations
 
-from ...rules.nudge_templates import filled
+from ...rules.behaviour import filled
 from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern
 from .announcements import MESSAGES_WITHOUT_CALL

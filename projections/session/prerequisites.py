@@ -1,4 +1,4 @@
-"""Detector of calls that come too early: a policy says tool A before tools B (design 3, prerequisite_violated).
+"""Detector of calls that come too early: a policy says tool A before tools B (docs/detection.md).
 
 The required tool must have succeeded, in this turn or at most `within_turns` before it, or be in flight. A failed or
 refused call of it satisfies nothing.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from ...rules.nudge_templates import filled
+from ...rules.behaviour import filled
 from ...rules.rules import BehaviourRules, Policy, Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..calls.fingerprints import digest

@@ -1,4 +1,4 @@
-"""Circuit breaker: should traffic be sent at all? (seed 3 §1.5, seed 5 §10.3, design 3 Circuit breaker).
+"""Circuit breaker: should traffic be sent at all? (docs/design/semantics.md#circuit-breaker).
 
 Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough failures in a
 row, or a high enough share of them, open the circuit. After `open_s` it is half-open for whoever reads the state: that

@@ -1,4 +1,4 @@
-"""Models on failure keys: who copes with what, and when another one should be tried (seed 2; design 3, Models).
+"""Models on failure keys: who copes with what, and when another one should be tried (docs/design/semantics.md#models).
 
 Theory of operation. Every call counts for its model on its failure key. What a model can do something about, and only
 that, counts against it: invalid input, invalid output, going round in circles. Other failures (an outage, a refusal)
@@ -222,7 +222,7 @@ def _availability(state: ToolState, event: CallOutcome | PatternSeen, at: int) -
 
 
 def _message(key: str, better: Better, strategy: ModelSwitchStrategy) -> str:
-    """The seed's text for the user (seed 2, Integration with Session)."""
+    """Text for the user (docs/design/semantics.md#models)."""
     if strategy is ModelSwitchStrategy.AUTO:
         return f"Auto-switched to '{better.model}' for better reliability with '{key}'"
     return (

@@ -1,4 +1,4 @@
-"""Quality: how well does this tool do what it is for? (seed 4; design 3, Tool quality).
+"""Quality: how well does this tool do what it is for? (docs/design/semantics.md#tool-quality).
 
 Theory of operation. A tool starts at the score it was registered with. A failure that is the tool's own takes some of
 it away, by its cause; a run of failures costs more from the fifth and again from the tenth. Each success gives a little

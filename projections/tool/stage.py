@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
 from ...schemas.codec import decode_command
 from ...schemas.commands import (
@@ -23,7 +24,6 @@ from ...schemas.commands import (
     QualityRestore,
     ToolRemove,
 )
-from ...schemas.errors import EventRejected, RejectReason
 from ...schemas.events import epoch_ms
 from ...schemas.outcomes import (
     DEFAULT_WORKSPACE,

@@ -6,10 +6,10 @@ its service does not know goes on to the tool, where older versions kept such ke
 
 from __future__ import annotations
 
+from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
 from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
-from ...schemas.errors import EventRejected, RejectReason
 from ...schemas.outcomes import TrustOrder
 from ...schemas.vocabulary import TrustState
 from ..calls.keys import has_scope, tool_of_key, unescape

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 from faust.types import TP
 
-from ...schemas.errors import ConfigError, RejectReason
+from ...errors import ConfigError, RejectReason
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import READ, WRITE, BrokerWatch

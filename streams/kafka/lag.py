@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .broker_queries import committed_by
 from .settings import KafkaSettings
 

@@ -26,7 +26,7 @@ from faust.types.tuples import ConsumerMessage
 from mode.threads import MethodQueue, WorkerThread
 from mode.utils.futures import notify
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 from .backpressure import POLL_S, Gate, Poll
 from .faults import passes
 from .order import Order

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .security import Security
 
 STORES = ("memory", "rocksdb")

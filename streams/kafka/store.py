@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Protocol
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from ...security.private_files import make_directory
 
 TOMBSTONE_LIFE_S = 12 * 3600

@@ -12,8 +12,7 @@ import pytest
 from command_line import trustfold
 from rich.console import Console, RenderableType
 from story import Story
-from trustfold.cli.behavior import pattern_counts
-from trustfold.cli.behavior_view import comparison, patterns_table, profiles_table, stalls_table
+from trustfold.cli.behavior import comparison, pattern_counts, patterns_table, profiles_table, stalls_table
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 

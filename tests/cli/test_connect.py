@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trustfold.cli.connect import BACKUP, Connections
 from trustfold.cli.service import UserService, unit_text
+from trustfold.errors import ConfigError
 from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected, disconnected, place_of, switched_off
 from trustfold.integrations.json_text import parse
-from trustfold.schemas.errors import ConfigError
 
 LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from command_line import trustfold, up
 from refolded import lenient
+from trustfold.cli import doctor_kafka, doctor_machine
 from trustfold.cli.clients import kafka_log
-from trustfold.cli import doctor, doctor_kafka
 from trustfold.cli.main import main
 from trustfold.projections.rule_source import RuleSource
 from trustfold.rules.rules import Rules
@@ -108,8 +108,8 @@ def test_rules_that_an_engine_could_not_take(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with EmbeddedEngine.open(path) as engine:
         engine.note_fault("r.toml:2: no such rule")
-    assert doctor._store(path).status is doctor.Status.FIX
-    assert "r.toml:2" in doctor._store(path).found
+    assert doctor_machine._store(path).status is doctor_machine.Status.FIX
+    assert "r.toml:2" in doctor_machine._store(path).found
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for free, status in ((3 << 30, "ok"), (1 << 29, "fix"), (2 << 30, "fix")):
         total = 100 << 30 if free == 2 << 30 else 20 << 30
         monkeypatch.setattr(shutil, "disk_usage", lambda _, total=total, free=free: usage(total, total - free, free))
-        assert doctor.disk("store", tmp_path / "not" / "there.sqlite").status == status
+        assert doctor_machine.disk("store", tmp_path / "not" / "there.sqlite").status == status
 
 
 @pytest.mark.parametrize(("ahead", "status"), [(0.4, "ok"), (-4.9, "ok"), (6.0, "fix"), (-3600.0, "fix")])

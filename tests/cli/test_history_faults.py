@@ -12,11 +12,11 @@ import pytest
 from command_line import trustfold
 from recorded import told
 from story import Story
+from trustfold.errors import ConfigError
 from trustfold.history.files import data_files
 from trustfold.history.filters import moment_of
 from trustfold.history.report_page import section
 from trustfold.history.reports import BY_NAME, Answer
-from trustfold.schemas.errors import ConfigError
 
 
 @pytest.fixture

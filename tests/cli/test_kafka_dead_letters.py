@@ -17,8 +17,8 @@ from trustfold.cli.clients.base import Republished
 from trustfold.cli.clients.kafka_dead_letters import LetterBox
 from trustfold.cli.clients.kafka_log import Sent, read, write
 from trustfold.cli.main import main
+from trustfold.errors import EventRejected, RejectReason
 from trustfold.projections.dead_letters import dead_letter
-from trustfold.schemas.errors import EventRejected, RejectReason
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 

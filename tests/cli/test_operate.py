@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from command_line import environment, trustfold, up
 from story import Story
-from trustfold.cli.key_text import elided
 from trustfold.cli.scenarios.bad_day import events
+from trustfold.cli.terminal import elided
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 

@@ -13,12 +13,11 @@ import pytest
 from command_line import trustfold, up
 from rich.console import Console
 from story import Story
-from trustfold.cli.embeddings import embedding_similarity
-from trustfold.cli.quality_view import models_table, quality_table, rank_table
-from trustfold.cli.status_view import details
+from trustfold.cli.quality import embedding_similarity, models_table, quality_table, rank_table
+from trustfold.cli.status import details
+from trustfold.errors import ConfigError
 from trustfold.projections.ranking import Ranked
 from trustfold.schemas.decision_text import line_of
-from trustfold.schemas.errors import ConfigError
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 WISH = "translate english to french"

@@ -22,9 +22,8 @@ import pytest
 from command_line import COMMAND, environment, trustfold
 from recorded import told
 from story import Story
-from trustfold.cli.sql_commands import COMMANDS
-from trustfold.cli.sql_completion import Words, words_of
-from trustfold.cli.sql_shell import _Lines, is_complete
+from trustfold.cli.sql_answers import COMMANDS
+from trustfold.cli.sql_shell import Words, _Lines, is_complete, words_of
 from trustfold.history.catalogue import connect
 
 QUERY = (

@@ -13,9 +13,9 @@ import pytest
 from command_line import trustfold, up
 from rich.console import Console, RenderableType
 from trustfold.cli.scenarios.bad_day import events
-from trustfold.cli.status_view import details, overview_table
+from trustfold.cli.status import details, overview_table
 from trustfold.rules.rules import Rules
-from trustfold.schemas.state_words import circuit_word, recovery_words
+from trustfold.schemas.decision_text import circuit_word, recovery_words
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_table_is_the_seeds() -> None:
-    """Key, state, failures and recovery stand as in the seed's example; blocked first, trusted only counted."""
+    """Key, state, failures and recovery stand in their columns; blocked first, trusted only counted."""
     states = [
         trust("http_request|domain=api.bad.com", "recovering", failures=5.0, successes=2, successes_needed=3),
         trust("bash|command=rm", "blocked", failures=1.0),

@@ -12,9 +12,9 @@ from command_line import trustfold, up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_logs import LOGS, written
+from trustfold.errors import TrustfoldError
 from trustfold.history.importers import Run, following
 from trustfold.history.importers.growing_files import Following
-from trustfold.schemas.errors import TrustfoldError
 
 WHOLE = {origin: written(records) for origin, records in LOGS.items()}
 

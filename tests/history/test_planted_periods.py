@@ -11,8 +11,7 @@ from trustfold.history.catalogue import connect
 from trustfold.history.filters import Filters
 from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME
-from trustfold.history.shares import Share
-from trustfold.history.summary import counts, numbers
+from trustfold.history.summary import Share, counts, numbers
 
 HALF = START.replace(tzinfo=None) + timedelta(minutes=30)
 

@@ -20,9 +20,9 @@ from trustfold.history.findings import finding
 from trustfold.history.queries import ask
 from trustfold.history.report_page import SHOWN, Report, report_page
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, against_before
-from trustfold.history.shares import Share
 from trustfold.history.summary import (
     Period,
+    Share,
     counts,
     look_here_first,
     numbers,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from recorded import ARRIVED, rows, small_event
+from trustfold.errors import ConfigError
 from trustfold.history.recorder import Recorder
 from trustfold.recording.store import POSITIONS, StoreRecording
 from trustfold.rules.rules import Rules
-from trustfold.schemas.errors import ConfigError
 from trustfold.streams.embedded import tail
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.tail import Tail

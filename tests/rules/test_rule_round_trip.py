@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import NODEFAULT, Struct, inspect
-from trustfold.rules.nudge_templates import PLACEHOLDERS
+from trustfold.rules.behaviour import PLACEHOLDERS
 from trustfold.rules.overlay import plain
 from trustfold.rules.parser import Document, as_toml, fitted
 from trustfold.rules.rules import EscalationPatch, Ladder, Policy, QualityRules, Rules

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...history.page import style
 from ...schemas.decision_text import counted, plain
-from ...security.visible import visible
+from ...security.untrusted import visible
 from ...streams.embedded.sign_in import Role, SignIns, cookie_name
 from .archive import Archive
 from .live import Hub

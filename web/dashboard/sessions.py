@@ -13,7 +13,7 @@ from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.models import wilson_bounds
 from ...schemas.decision_text import plain
-from ...security.visible import visible
+from ...security.untrusted import visible
 from .render import Site, segment
 from .source import Placed
 

@@ -10,7 +10,7 @@ from trustfold.projections.session.endings import ENDED_BY_PROGRESS, ENDS
 from trustfold.projections.session.nudge_texts import TEXTS, text_for
 from trustfold.projections.session.patterns import OUTGROWN, PRECEDENCE
 from trustfold.projections.session.state import ActivePattern
-from trustfold.rules.nudge_templates import PLACEHOLDERS, check_template
+from trustfold.rules.behaviour import PLACEHOLDERS, check_template
 from trustfold.rules.rules import BehaviourRules, Ladder, NudgeRules, Rules
 from trustfold.schemas.vocabulary import Pattern
 

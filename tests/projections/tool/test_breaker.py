@@ -1,4 +1,4 @@
-"""Circuit breaker: opening, probes, back-off, leases, commands (design 3, Circuit breaker)."""
+"""Circuit breaker: opening, probes, back-off, leases, commands (docs/design/semantics.md#circuit-breaker)."""
 
 from __future__ import annotations
 

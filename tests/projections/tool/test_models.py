@@ -1,4 +1,4 @@
-"""Models on failure keys: profiles, blame, suggestions (seed 2; design 3, Models)."""
+"""Models on failure keys: profiles, blame, suggestions (docs/design/semantics.md#models)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compared(
 
 
 def test_a_better_model_is_suggested_for_slips_of_its_own() -> None:
-    """Five of five against none of three: the user is told, with both rates, in the seed's words."""
+    """Five of five against none of three: the user is told, with both rates."""
     told = compared(3).decided("model_switch.suggested")
     assert (told["current_model"], told["suggested_model"], told["failure_key"]) == (BAD, GOOD, KEY)
     assert (told["current_success_rate"], told["suggested_success_rate"]) == (0.0, 1.0)

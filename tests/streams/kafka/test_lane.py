@@ -9,7 +9,7 @@ import pytest
 from aiokafka import TopicPartition
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.backpressure import POLLS, Batch, Gate, Poll, Tenure
 from trustfold.streams.kafka.engine import Engine, LostBatch
