@@ -9,7 +9,7 @@ from ...rules.rules import FleetRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US
-from ...schemas.vocabulary import TrustState
+from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
 from ..calls.keys import tool_key
 from ..emit import MAX_CAUSES, Emitter
 from .profile import most_common_pattern, nudge_effectiveness, stall_rate
@@ -27,68 +27,75 @@ def user_trust_changed(
     why = reason(change, rules)
     key = tool_key(record.tool_name)
     record_key = f"user:{record.user_id}{US}{key}"
-    emit.decision(
+    emit.write(
         "escalations",
         record_key,
-        out.TrustChanged,
-        session_id=session_id or None,
-        user_id=record.user_id,
-        caused_by=tuple(one for one in dict.fromkeys((*change.causes, cause)) if one)[-MAX_CAUSES:],
-        key=key,
-        scope="user",
-        from_=change.before,
-        to=change.after,
-        trigger=change.move,
-        reason=why,
-        count=round(change.rate, 4),
-        threshold=rules.failure_rate if change.after is TrustState.ESCALATED else rules.release_rate,
-        window_s=rules.window_seconds,
-        expires_at=_when(record.expires_at),
-        recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
-        notification=notification(key, change, why, record.expires_at),
-        permission_warning=permission_warning(change, why, record.expires_at),
-        silent=False,
+        out.TrustChanged(
+            **emit.envelope(out.TrustChanged),
+            session_id=session_id or None,
+            user_id=record.user_id,
+            caused_by=tuple(one for one in dict.fromkeys((*change.causes, cause)) if one)[-MAX_CAUSES:],
+            key=key,
+            scope="user",
+            from_=change.before,
+            to=change.after,
+            trigger=TrustTrigger(change.move),
+            reason=why,
+            count=round(change.rate, 4),
+            threshold=rules.failure_rate if change.after is TrustState.ESCALATED else rules.release_rate,
+            window_s=rules.window_seconds,
+            expires_at=_when(record.expires_at),
+            recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
+            notification=notification(key, change, why, record.expires_at),
+            permission_warning=permission_warning(change, why, record.expires_at),
+            silent=False,
+        ),
     )
     if change.after is TrustState.TRUSTED:
         emit.tombstone("state", f"trust:{record_key}")
         return
-    emit.decision(
+    emit.write(
         "state",
         f"trust:{record_key}",
-        out.TrustUpdated,
-        user_id=record.user_id,
-        kind="trust",
-        key=key,
-        scope="user",
-        state=record.state,
-        reason=why,
-        failure_rate=round(change.rate, 4),
-        measured=change.calls,
-        escalated_at=_when(record.escalated_at),
-        expires_at=_when(record.expires_at),
+        out.TrustUpdated(
+            **emit.envelope(out.TrustUpdated),
+            user_id=record.user_id,
+            kind="trust",
+            key=key,
+            scope="user",
+            state=record.state,
+            reason=why,
+            failure_rate=round(change.rate, 4),
+            measured=change.calls,
+            escalated_at=_when(record.escalated_at),
+            expires_at=_when(record.expires_at),
+        ),
     )
 
 
 def model_state(profile: ModelProfile, emit: Emitter) -> None:
     """Publish a model's whole profile."""
     rate, effectiveness = stall_rate(profile), nudge_effectiveness(profile)
-    emit.decision(
+    common = most_common_pattern(profile)
+    emit.write(
         "state",
         f"model:{profile.model}",
-        out.ModelUpdated,
-        kind="model",
-        key=profile.model,
-        scope="model",
-        turns=profile.turns,
-        stalled_turns=profile.stalled_turns,
-        stall_rate=None if rate is None else round(rate, 4),
-        pattern_counts=dict(sorted(profile.pattern_counts.items())),
-        most_common_pattern=most_common_pattern(profile),
-        nudges_sent=profile.nudges_sent,
-        nudges_judged=max(0, profile.nudges_judged),
-        nudges_effective=profile.nudges_effective,
-        nudge_effectiveness=None if effectiveness is None else round(effectiveness, 4),
-        false_alarms=dict(sorted(profile.false_alarms.items())),
+        out.ModelUpdated(
+            **emit.envelope(out.ModelUpdated),
+            kind="model",
+            key=profile.model,
+            scope="model",
+            turns=profile.turns,
+            stalled_turns=profile.stalled_turns,
+            stall_rate=None if rate is None else round(rate, 4),
+            pattern_counts=dict(sorted(profile.pattern_counts.items())),
+            most_common_pattern=Pattern(common) if common else None,
+            nudges_sent=profile.nudges_sent,
+            nudges_judged=max(0, profile.nudges_judged),
+            nudges_effective=profile.nudges_effective,
+            nudge_effectiveness=None if effectiveness is None else round(effectiveness, 4),
+            false_alarms=dict(sorted(profile.false_alarms.items())),
+        ),
     )
 
 

@@ -37,7 +37,7 @@ from ...schemas.outcomes import (
     TrustOrder,
     decode_outcome,
 )
-from ...schemas.vocabulary import BreakerState, TrustState
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
 from ..emit import Emitter
@@ -116,7 +116,11 @@ class ToolStage:
         was (docs/trust.md, Forgotten keys).
         """
         circuit, report = state.breaker, state.fleet_report
-        if circuit.state is not BreakerState.CLOSED or circuit.mode != "enforce" or circuit.lease is not None:
+        if (
+            circuit.state is not BreakerState.CLOSED
+            or circuit.mode is not BreakerMode.ENFORCE
+            or circuit.lease is not None
+        ):
             return Rest.STANDS
         for record in trust_scopes.records(state):
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
