@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, recovery_hint
 from trustfold.projections.calls.keys import parse_key
-from trustfold.projections.tool.trust import decay
+from trustfold.projections.tool.failure_counts import decay
 from trustfold.rules.rules import EscalationPatch, EscalationRule
-from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import RecoveryMode
 
 from .area import reads, refuse_fields
@@ -192,7 +191,7 @@ class Trust(TrustViews):
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
         named = {name: str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")}
-        self.resolved = self.rules.trust.rule_for(Layers("service" if event.get("for_service") else "key", **named))
+        self.resolved = self.rules.trust.rules_for(**named).of("service" if event.get("for_service") else "key")
 
     @reads("key")
     def op_parse_key(self, event: dict[str, Any]) -> None:

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.shell import simple_commands
-from trustfold.projections.tool import trust as fold
+from trustfold.projections.tool.failure_counts import effective_failures
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
-from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import Severity, TrustState
 
 from .area import Area, same
@@ -39,7 +38,7 @@ class TrustViews(Area):
             found[key] = {
                 "failures": sum(failure.at >= since for failure in record.failures),
                 "consecutive": record.consecutive,
-                "effective": fold.effective_failures(record, self._rule(), self.world.now_ms),
+                "effective": effective_failures(record, self._rule(), self.world.now_ms),
                 "successes": record.worked,
                 "denials": record.denials,
             }
@@ -181,7 +180,7 @@ class TrustViews(Area):
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return self.rules.trust.rule_for(Layers("key"))
+        return self.rules.trust.rules_for("").key
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:
