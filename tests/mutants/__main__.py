@@ -1,8 +1,8 @@
 """`make mutants`: change the folds and the guard in small ways at random, and count which changes the tests notice.
 
-A developer's measure of the tests: a mutant that lives is a test to write, or code to delete. Mutants that are the same
-program in other words are set aside, each with its reason, in `set_aside.toml`. What is known is kept in `build/mutants`:
-which test runs which line, and what became of each mutant; a run that was broken off goes on where it was.
+A developer's measure of the tests: a mutant that lives is a test to write, or code to delete. Mutants that are the
+same program in other words are set aside, each with its reason, in `set_aside.toml`. What is known is kept in
+`build/mutants`: which test runs which line, and what became of each mutant. A run that was broken off goes on there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from fnmatch import fnmatch
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +80,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# --- which mutants ------------------------------------------------------------------------------------------------------
+# --- which mutants ---------------------------------------------------------------------------------------------------
 
 
 def _chosen(options: argparse.Namespace, aside: dict[str, Any]) -> list[tuple[Mutant, str]]:
@@ -103,35 +102,41 @@ def _chosen(options: argparse.Namespace, aside: dict[str, Any]) -> list[tuple[Mu
     return [pair for pair, _ in zip(changed, range(options.count), strict=False)]
 
 
-# --- which tests --------------------------------------------------------------------------------------------------------
+# --- which tests -----------------------------------------------------------------------------------------------------
 
 
 class Record:
     """Which test runs which line, and how long it takes; kept in a file, measured anew for test files that changed."""
 
     def __init__(self, pool: ProcessPoolExecutor, bar: Progress, *, fresh: bool) -> None:
-        kept = KEPT / "record.json"
-        source = _digest(ROOT.glob("schemas/**/*.py"), *(ROOT.glob(f"{folder}/**/*.py") for folder in FOLDERS))
-        old = json.loads(kept.read_bytes()) if kept.exists() and not fresh else {}
-        known = old.get("files", {}) if old.get("source") == source else {}
-        wanted = {str(file): _digest([file], file.parent.glob("*.py"), Path("tests/support").glob("*.py"))
-                  for suite in SUITES for file in sorted(Path(suite).rglob("test_*.py"))}
-        files = {name: known[name] for name, digest in wanted.items() if known.get(name, {}).get("digest") == digest}
-        missing = [name for name in wanted if name not in files]
-        task = bar.add_task("lines that tests run", total=len(missing))
-        runs = {pool.submit(mutant_runs.record, name, 900.0): name for name in missing}
-        for run in as_completed(runs):
-            files[runs[run]] = run.result() | {"digest": wanted[runs[run]]}
-            bar.advance(task)
-        if missing:
-            kept.write_text(json.dumps({"source": source, "files": files}))
-        self.digest = hashlib.sha256(json.dumps([source, sorted(wanted.items())]).encode()).hexdigest()[:16]
+        sources = (ROOT.glob(f"{folder}/**/*.py") for folder in (*FOLDERS, "rules", "schemas", "security"))
+        source = _digest(*sources)
+        support = [*Path("tests/support").rglob("*.py")]
+        wanted = {}
+        for file in sorted(file for suite in SUITES for file in Path(suite).rglob("test_*.py")):
+            helpers = [one for one in file.parent.glob("*.py") if not one.name.startswith("test_")]
+            wanted[str(file)] = f"{source}-{_digest([file], helpers, support)}"
+        self.digest = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
         self.seconds: dict[str, float] = {}
         self._by_line: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._at_import: dict[str, set[int]] = defaultdict(set)
-        for one in files.values():
-            self._add(one)
         self._importers = _importers()
+        runs = {}
+        for name, digest in wanted.items():
+            kept = KEPT / "lines" / f"{name.replace('/', '-')}-{digest}.json"
+            if kept.exists() and not fresh:
+                self._add(json.loads(kept.read_bytes()))
+            else:
+                runs[pool.submit(mutant_runs.record, name, 900.0)] = kept
+        task = bar.add_task("lines that tests run", total=len(runs))
+        for run in as_completed(runs):
+            kept = runs[run]
+            kept.parent.mkdir(exist_ok=True)
+            for older in kept.parent.glob(f"{kept.name.partition('.py-')[0]}.py-*"):
+                older.unlink()
+            kept.write_text(json.dumps(run.result()))
+            self._add(run.result())
+            bar.advance(task)
 
     def _add(self, run: dict[str, Any]) -> None:
         self.seconds |= run["seconds"]
@@ -163,7 +168,9 @@ def _digest(*files: Iterable[Path]) -> str:
 def _importers() -> dict[str, set[str]]:
     """For each file, those in which its module's name stands in an import; rather too many than too few."""
     found: dict[str, set[str]] = defaultdict(set)
-    sources = {str(file.relative_to(ROOT)): file.read_text() for folder in FOLDERS for file in ROOT.glob(f"{folder}/**/*.py")}
+    sources = {
+        str(file.relative_to(ROOT)): file.read_text() for folder in FOLDERS for file in ROOT.glob(f"{folder}/**/*.py")
+    }
     for imported in sources:
         module = Path(imported).stem
         for file, source in sources.items():
@@ -172,10 +179,12 @@ def _importers() -> dict[str, set[str]]:
     return found
 
 
-# --- verdicts -----------------------------------------------------------------------------------------------------------
+# --- verdicts --------------------------------------------------------------------------------------------------------
 
 
-def _verdicts(chosen: list[tuple[Mutant, str]], record: Record, pool: ProcessPoolExecutor, bar: Progress) -> list[Verdict]:
+def _verdicts(
+    chosen: list[tuple[Mutant, str]], record: Record, pool: ProcessPoolExecutor, bar: Progress
+) -> list[Verdict]:
     kept = KEPT / "verdicts.jsonl"
     known = {one["key"]: one for one in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
     verdicts: list[Verdict] = []
@@ -196,8 +205,11 @@ def _verdicts(chosen: list[tuple[Mutant, str]], record: Record, pool: ProcessPoo
             mutant, changed, count = runs[run]
             verdict = Verdict(mutant, run.result(), count)
             verdicts.append(verdict)
-            print(json.dumps({"key": changed, "record": record.digest, "name": mutant.name, "noticed": verdict.noticed}),
-                  file=file, flush=True)
+            print(
+                json.dumps({"key": changed, "record": record.digest, "name": mutant.name, "noticed": verdict.noticed}),
+                file=file,
+                flush=True,
+            )
             lived = sum(one.noticed is None for one in verdicts)
             bar.update(task, advance=1, description=f"mutants, {lived} lived")
     return sorted(verdicts)
@@ -218,7 +230,7 @@ def _try(mutant: Mutant, source: str, tests: list[str], seconds: dict[str, float
     return None
 
 
-# --- report -------------------------------------------------------------------------------------------------------------
+# --- report ----------------------------------------------------------------------------------------------------------
 
 
 def _share(verdicts: list[Verdict]) -> float:
@@ -235,9 +247,13 @@ def _report(verdicts: list[Verdict], options: argparse.Namespace) -> None:
             "seed": options.seed,
             "mutants": len(verdicts),
             "noticed": len(verdicts) - len(lived),
-            "files": {file: [len(some), sum(one.noticed is not None for one in some)] for file, some in by_file.items()},
-            "survivors": [{"name": one.mutant.name, "line": one.mutant.line, "tests": one.tests,
-                           "diff": list(_diff(one.mutant))} for one in lived],
+            "files": {
+                file: [len(some), sum(one.noticed is not None for one in some)] for file, some in by_file.items()
+            },
+            "survivors": [
+                {"name": one.mutant.name, "line": one.mutant.line, "tests": one.tests, "diff": list(_diff(one.mutant))}
+                for one in lived
+            ],
         }
         print(json.dumps(figures, indent=2))
         return

@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = "trustfold"
 MAX_MEMORY = 8 << 30
-OPTIONS = ("-q", "-p", "no:cacheprovider", "--no-header", "--no-summary", "-m", "not slow and not broker and not durable_broker")
+OPTIONS = (
+    "-q", "-p", "no:cacheprovider", "-m", "not slow and not broker and not durable_broker",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+)  # fmt: skip
 NOTHING_TO_RUN = 5
 
 
@@ -183,7 +187,10 @@ def _forked(run: Callable[[], dict[str, Any]], limit_s: float, tree: Path | None
             return None
         if not answer.exists():
             return {"code": 1, "failed": "the process died"}
-        return dict(json.loads(answer.read_bytes()))
+        result = dict(json.loads(answer.read_bytes()))
+        if "error" in result:
+            raise RuntimeError(f"pytest could not be run:\n{result['error']}")
+        return result
 
 
 def _in_child(run: Callable[[], dict[str, Any]], folder: str, answer: Path, tree: Path | None) -> None:
@@ -197,9 +204,11 @@ def _in_child(run: Callable[[], dict[str, Any]], folder: str, answer: Path, tree
     os.dup2(output, 1)
     os.dup2(output, 2)
     try:
-        answer.write_text(json.dumps(run()))
-    finally:
-        os._exit(0)
+        result = run()
+    except BaseException:  # noqa: BLE001 - the parent raises it
+        result = {"error": traceback.format_exc()}
+    answer.write_text(json.dumps(result))
+    os._exit(0)
 
 
 def _wait(child: int, limit_s: float) -> bool:

@@ -30,6 +30,8 @@ ARITHMETIC: dict[type[ast.operator], str] = {
     ast.BitAnd: "|",
 }  # fmt: skip
 OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+LARGE = 1000
+"""From here on numbers are limits, sizes and times: they are doubled and halved, as one more changes nothing."""
 LOGGED = {"say"}
 """Functions that write a log line."""
 
@@ -133,6 +135,12 @@ class _Finder:
 
     def _of(self, node: ast.AST) -> Iterator[Change]:
         """Changes of this very node."""
+        yield from self._of_operator(node)
+        yield from self._of_value(node)
+        yield from self._of_condition(node)
+        yield from self._of_statement(node)
+
+    def _of_operator(self, node: ast.AST) -> Iterator[Change]:
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 for text in COMPARISONS[type(op)]:
@@ -148,26 +156,35 @@ class _Finder:
             case ast.AugAssign(target=target, op=op, value=value):
                 if type(op) in ARITHMETIC and _counts(target, op, value):
                     yield self._between(node, target, value, f"{ARITHMETIC[type(op)]}=")
-                yield self._change(node, "pass")
+
+    def _of_value(self, node: ast.AST) -> Iterator[Change]:
+        match node:
             case ast.Constant(value=bool()):
                 yield self._change(node, str(not node.value))
             case ast.Constant(value=int() | float() as number):
-                yield self._change(node, repr(number + 1))
-                yield self._change(node, f"({number - 1!r})" if number < 1 else repr(number - 1))
+                more, less = (number * 2, number // 2) if number >= LARGE else (number + 1, number - 1)
+                yield self._change(node, repr(more))
+                yield self._change(node, f"({less!r})" if less < 0 else repr(less))
+            case ast.Call(func=ast.Name(id=name) as called) if name in OPPOSITES:
+                yield self._change(called, OPPOSITES[name])
+
+    def _of_condition(self, node: ast.AST) -> Iterator[Change]:
+        match node:
             case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
                 yield from self._negated(test)
             case ast.comprehension(ifs=conditions):
                 for condition in conditions:
                     yield from self._negated(condition)
-            case ast.Call(func=ast.Name(id=name) as called) if name in OPPOSITES:
-                yield self._change(called, OPPOSITES[name])
+
+    def _of_statement(self, node: ast.AST) -> Iterator[Change]:
+        match node:
             case ast.Return(value=value) if value is not None and not _is_none(value):
                 yield self._change(node, "return None")
             case ast.Break():
                 yield self._change(node, "continue")
             case ast.Continue():
                 yield self._change(node, "break")
-            case ast.Delete() | ast.Expr(value=ast.Call() | ast.Await()):
+            case ast.AugAssign() | ast.Delete() | ast.Expr(value=ast.Call() | ast.Await()):
                 yield self._change(node, "pass")
             case ast.Assign(targets=[ast.Attribute() | ast.Subscript(), *_]):
                 yield self._change(node, "pass")
