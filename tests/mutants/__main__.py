@@ -58,7 +58,7 @@ def main() -> int:
         Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar,
     ):
         try:
-            record = Record(pool, bar, fresh=options.fresh)
+            record = Record(options.tests, pool, bar, fresh=options.fresh)
             verdicts = _verdicts(chosen, record, pool, bar)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -73,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", metavar="PATH", help=f"files or folders to change [default: {FOLDERS}]")
     parser.add_argument("--count", type=int, default=240, metavar="N", help="mutants [default: 240]")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones [default: 1]")
+    parser.add_argument("--tests", nargs="+", default=SUITES, metavar="PATH", help=f"tests to run [default: {SUITES}]")
     parser.add_argument("--named", default="", metavar="TEXT", help="only mutants whose name contains this")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="[default: 2]")
     parser.add_argument("--fresh", action="store_true", help="forget what is known from earlier runs")
@@ -87,11 +88,7 @@ def _chosen(options: argparse.Namespace, aside: dict[str, Any]) -> list[tuple[Mu
     """Mutants to try, each with the changed file. The same ones as long as their names stay, whatever else changes."""
     paths = options.paths or FOLDERS
     left_out = {file["path"] for file in aside.get("file", ())}
-    files = sorted(
-        str(file.relative_to(ROOT))
-        for path in paths
-        for file in ([ROOT / path] if path.endswith(".py") else (ROOT / path).rglob("*.py"))
-    )
+    files = sorted(str(file.relative_to(ROOT)) for path in paths for file in _files(ROOT / path, "*.py"))
     found = [mutant for file in files if file not in left_out for mutant in mutants_of(ROOT, file)]
     equal = {mutant["name"] for mutant in aside.get("mutant", ())}
     if not options.paths and (gone := equal - {mutant.name for mutant in found}):
@@ -102,18 +99,23 @@ def _chosen(options: argparse.Namespace, aside: dict[str, Any]) -> list[tuple[Mu
     return [pair for pair, _ in zip(changed, range(options.count), strict=False)]
 
 
+def _files(path: str | Path, pattern: str) -> Iterable[Path]:
+    """A file, or those of a folder."""
+    return [Path(path)] if Path(path).is_file() else Path(path).rglob(pattern)
+
+
 # --- which tests -----------------------------------------------------------------------------------------------------
 
 
 class Record:
     """Which test runs which line, and how long it takes; kept in a file, measured anew for test files that changed."""
 
-    def __init__(self, pool: ProcessPoolExecutor, bar: Progress, *, fresh: bool) -> None:
+    def __init__(self, suites: Iterable[str], pool: ProcessPoolExecutor, bar: Progress, *, fresh: bool) -> None:
         sources = (ROOT.glob(f"{folder}/**/*.py") for folder in (*FOLDERS, "rules", "schemas", "security"))
         source = _digest(*sources)
         support = [*Path("tests/support").rglob("*.py")]
         wanted = {}
-        for file in sorted(file for suite in SUITES for file in Path(suite).rglob("test_*.py")):
+        for file in sorted(file for suite in suites for file in _files(suite, "test_*.py")):
             helpers = [one for one in file.parent.glob("*.py") if not one.name.startswith("test_")]
             wanted[str(file)] = f"{source}-{_digest([file], helpers, support)}"
         self.digest = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
