@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..config import Settings
 from ..errors import ConfigError
-from ..projections.ranking import EmbeddingSimilarity, Ranked, rank_tools
+from ..projections.ranking import Candidate, EmbeddingSimilarity, Ranked, rank_tools
 from ..schemas.commands import Command, QualityMark, QualityRestore
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import QualitySeverity
@@ -101,10 +101,10 @@ def rank(
         similarity = embedding_similarity(embeddings)
     rules = Settings.from_env().rules(rules_file).quality
     states = _of_one_workspace(_qualities(target, workspace))
-    candidates = {str(state["key"]): "" for state in states}
-    candidates |= {name: registered.description for name, registered in rules.tools.items()}
-    candidates |= dict(_named(tool) for tool in tools)
-    if not candidates:
+    about = {str(state["key"]): "" for state in states}
+    about |= {name: registered.description for name, registered in rules.tools.items()}
+    about |= dict(_named(tool) for tool in tools)
+    if not about:
         raise ConfigError("there is no tool to rank; name some with --tool NAME=WHAT, or in the rules file")
     here = _only_workspace(states)
     circuits = [
@@ -113,6 +113,7 @@ def rank(
         if state["kind"] == "breaker" and (workspace or here) in {None, state.get("workspace_id")}
     ]
     public = [msgspec.convert(state, StateUpdated) for state in (*states, *circuits)]
+    candidates = [Candidate(*one) for one in about.items()]
     ranked = rank_tools(scenario, candidates, public, datetime.now(UTC), rules, similarity)
     if as_json:
         write_json({"source": target.name, "scenario": scenario, "tools": [one._asdict() for one in ranked]})

@@ -5,7 +5,7 @@ Pure: whoever ranks brings the scenario, the tools, the public quality states an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from math import isfinite, sqrt
 from typing import NamedTuple, Protocol
@@ -105,14 +105,27 @@ class Ranked(NamedTuple):
     available: bool = True
 
 
+class Candidate(NamedTuple):
+    """A tool that may do what is wanted.
+
+    Attributes:
+        tool: its name.
+        about: what it is for, in words; empty: the words of its name say it.
+        service: service behind it, whose circuit counts for the tool; empty: that of the tool's name.
+    """
+
+    tool: str
+    about: str = ""
+    service: str = ""
+
+
 def rank_tools(
     scenario: str,
-    tools: Mapping[str, str],
+    candidates: Sequence[Candidate],
     states: Iterable[StateUpdated],
     now: datetime,
     rules: QualityRules,
     similarity: Similarity | None = None,
-    services: Mapping[str, str] | None = None,
 ) -> list[Ranked]:
     """Tools for a scenario, best first; tools that are alike come in the order they were given.
 
@@ -121,26 +134,25 @@ def rank_tools(
 
     Args:
         scenario: what is to be done, in words.
-        tools: name → what it is for, in words; an empty description stands for the words of the name.
+        candidates: the tools.
         states: public states of one workspace: of quality, where a tool without one stands at its registered score, and
             of circuits.
         now: for the age of failures and tags; with its offset.
         rules: registered scores, and what failures take off.
         similarity: how alike texts are; by default their words.
-        services: tool → service behind it, whose circuit counts for the tool; by default that of the tool's name.
     """
     states = list(states)
     circuits = {state.key for state in states if state.kind == "breaker" and _is_open(state, now)}
     if similarity is None:
         similarity = LexicalSimilarity()
     known = {state.key: state for state in states if state.kind == "quality"}
-    texts = [about or " ".join(name_words(tool)) for tool, about in tools.items()]
+    texts = [one.about or " ".join(name_words(one.tool)) for one in candidates]
     alike = similarity.scores(scenario, texts)
     ranked = []
-    for tool, closeness in zip(tools, alike, strict=True):
+    for (tool, _, own_service), closeness in zip(candidates, alike, strict=True):
         state = known.get(tool)
         quality, tag, failed_at, demotion = _registered(tool, rules), "", "", 0.0
-        service = (services or {}).get(tool) or mcp_server(tool)
+        service = own_service or mcp_server(tool)
         available = circuits.isdisjoint((f"tool:{tool}", f"service:{escape(service)}"))
         if state is not None:
             quality = quality if state.score is None else state.score

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from trustfold.guard.resilient import ResilientResult
-from trustfold.projections.ranking import rank_tools
+from trustfold.projections.ranking import Candidate, rank_tools
 from trustfold.rules.rules import RegisteredTool
 from trustfold.schemas.public_state import StateUpdated
 
@@ -106,7 +106,8 @@ class Quality(Area):
         at = self.world.now + timedelta(days=float(event.get("age_days", 0)))
         fits = _Fits(alike, others=float(event.get("failure_similarity", to_tool)))
         states = [msgspec.convert(one, StateUpdated) for one in told]
-        ranked = rank_tools(str(event.get("scenario", "scenario")), {tool: tool}, states, at, self.rules.quality, fits)
+        scenario = str(event.get("scenario", "scenario"))
+        ranked = rank_tools(scenario, [Candidate(tool, tool)], states, at, self.rules.quality, fits)
         self.ranked = ranked[0].rank
 
     @reads("candidates max_attempts scenario args tags")

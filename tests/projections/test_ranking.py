@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
-from trustfold.projections.ranking import EmbeddingSimilarity, LexicalSimilarity, rank_tools
+from trustfold.projections.ranking import Candidate, EmbeddingSimilarity, LexicalSimilarity, Ranked, rank_tools
 from trustfold.rules.rules import QualityRules, RegisteredTool
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.decisions import StateUpdated
@@ -42,9 +42,15 @@ def state(
     )
 
 
+def ranked_by(wish: str, tools: dict[str, str], *rest: Any, services: dict[str, str] | None = None) -> list[Ranked]:
+    """Tools by what they are for, and by their services, ranked."""
+    candidates = [Candidate(tool, about, (services or {}).get(tool, "")) for tool, about in tools.items()]
+    return rank_tools(wish, candidates, *rest)
+
+
 def order(*states: StateUpdated, scenario: str = WISH, rules: QualityRules | None = None) -> list[str]:
     """Tools with a rank, best first."""
-    return [one.tool for one in rank_tools(scenario, TOOLS, states, NOW, rules or QualityRules()) if one.rank]
+    return [one.tool for one in ranked_by(scenario, TOOLS, states, NOW, rules or QualityRules()) if one.rank]
 
 
 def test_what_a_tool_is_for_decides_first() -> None:
@@ -55,7 +61,7 @@ def test_what_a_tool_is_for_decides_first() -> None:
 def test_the_rank_is_similarity_less_demotion_times_quality() -> None:
     """The seed's formula, with every part reported."""
     tools = {"offline_translator": WISH}
-    [one] = rank_tools(WISH, tools, [state("offline_translator", 0.8, failed={WISH: 0})], NOW, QualityRules())
+    [one] = ranked_by(WISH, tools, [state("offline_translator", 0.8, failed={WISH: 0})], NOW, QualityRules())
     assert (one.similarity, one.demotion, one.quality, one.failed_at) == (1.0, 0.3, 0.8, WISH)
     assert one.rank == pytest.approx(0.56)
 
@@ -70,7 +76,7 @@ def test_a_tool_that_failed_here_comes_after_one_that_did_not() -> None:
 @pytest.mark.parametrize(("days", "demotion"), [(0, 0.3), (30, 0.15), (60, 0.075), (-5, 0.3)])
 def test_a_failure_weighs_half_as_much_every_thirty_days(days: float, demotion: float) -> None:
     """Old failures fade; one from the future counts as fresh."""
-    [one] = rank_tools(WISH, {"t": WISH}, [state("t", failed={WISH: days})], NOW, QualityRules())
+    [one] = ranked_by(WISH, {"t": WISH}, [state("t", failed={WISH: days})], NOW, QualityRules())
     assert one.demotion == pytest.approx(demotion)
 
 
@@ -85,14 +91,14 @@ def test_a_failure_weighs_half_as_much_every_thirty_days(days: float, demotion: 
 )
 def test_only_similar_failures_count(failed: str, counts: bool) -> None:
     """Similar from 0.75 on; another language is another scenario."""
-    [one] = rank_tools(WISH, {"t": WISH}, [state("t", failed={failed: 0})], NOW, QualityRules())
+    [one] = ranked_by(WISH, {"t": WISH}, [state("t", failed={failed: 0})], NOW, QualityRules())
     assert (one.demotion > 0) is counts
 
 
 def test_a_demotion_never_makes_a_rank_negative() -> None:
     """A weak match that failed before is worth nothing, not less."""
     tools = {"t": "french cooking recipes for beginners"}
-    [one] = rank_tools(WISH, tools, [state("t", failed={WISH: 0})], NOW, QualityRules())
+    [one] = ranked_by(WISH, tools, [state("t", failed={WISH: 0})], NOW, QualityRules())
     assert 0 < one.similarity < 0.3
     assert one.rank == 0.0
 
@@ -103,7 +109,7 @@ def test_a_demotion_never_makes_a_rank_negative() -> None:
 )
 def test_a_tagged_tool_ranks_behind_while_the_tag_lasts(tags: dict[str, float], behind: bool) -> None:
     """A tool that a tag speaks against comes after those that none speaks against, and says why."""
-    ranked = rank_tools(WISH, TOOLS, [state("offline_translator", 1.0, tags=tags)], NOW, QualityRules())
+    ranked = ranked_by(WISH, TOOLS, [state("offline_translator", 1.0, tags=tags)], NOW, QualityRules())
     fitting = [one for one in ranked if one.similarity]
     [one] = [one for one in ranked if one.tool == "offline_translator"]
     assert (fitting[-1] is one) is behind
@@ -117,7 +123,7 @@ def test_tags_and_demotions_leave_a_candidate() -> None:
         state("a", 0.5, tags={"not-for-french": 5}, failed={WISH: 0}),
         state("b", 0.9, tags={"not-for-french": 5}, failed={WISH: 0}),
     ]
-    ranked = rank_tools(WISH, tools, states, NOW, QualityRules())
+    ranked = ranked_by(WISH, tools, states, NOW, QualityRules())
     assert [one.tool for one in ranked if one.similarity] == ["a", "b"]
     assert ranked[0].rank > 0
 
@@ -147,7 +153,7 @@ def test_a_tool_that_is_down_ranks_behind_one_that_works(down: StateUpdated, beh
     """Even behind one with a tag or a worse score; and it stays a candidate."""
     tools = {"a": WISH, "b": WISH}
     other = state("b", 0.1, tags={"not-for-french": 5} if behind else None)
-    ranked = rank_tools(WISH, tools, [down, other], NOW, QualityRules(), services={"a": "crm"})
+    ranked = ranked_by(WISH, tools, [down, other], NOW, QualityRules(), services={"a": "crm"})
     assert [(one.tool, one.available) for one in ranked] == ([("b", True), ("a", False)] if behind else [
         ("a", True), ("b", True),
     ])  # fmt: skip
@@ -158,13 +164,13 @@ def test_a_tool_without_a_state_has_its_registered_score() -> None:
     """0.90 unless the rules say otherwise; zero is a score, not an absence of one."""
     rules = QualityRules(tools={"b": RegisteredTool(score=0.5)})
     tools = dict.fromkeys(("a", "b", "c"), WISH)
-    ranked = rank_tools(WISH, tools, [state("c", 0.0)], NOW, rules)
+    ranked = ranked_by(WISH, tools, [state("c", 0.0)], NOW, rules)
     assert [(one.tool, one.quality, one.rank) for one in ranked] == [("a", 0.9, 0.9), ("b", 0.5, 0.5), ("c", 0.0, 0.0)]
 
 
 def test_a_tool_without_a_description_is_known_by_its_name() -> None:
     """The words of a name say something too."""
-    ranked = rank_tools("parse csv", {"csv_parser": "", "http_request": ""}, [], NOW, QualityRules())
+    ranked = ranked_by("parse csv", {"csv_parser": "", "http_request": ""}, [], NOW, QualityRules())
     assert [one.tool for one in ranked if one.rank] == ["csv_parser"]
 
 
@@ -175,7 +181,7 @@ def test_what_the_fold_publishes_can_be_ranked() -> None:
     published = story.state_of("quality", "nmt_translator")
     assert published is not None
     published.pop("type")
-    learned = rank_tools(
+    learned = ranked_by(
         WISH,
         {"nmt_translator": WISH, "offline_translator": WISH},
         [StateUpdated(**published)],
@@ -207,7 +213,7 @@ def test_lexical_similarity_is_symmetric_and_bounded(text: str, others: list[str
 @given(_texts, _texts, st.floats(0, 1), st.floats(0, 2000))
 def test_a_rank_is_between_nothing_and_the_quality(wish: str, failed: str, score: float, days: float) -> None:
     """Whatever the scenario, the failures and the score."""
-    [one] = rank_tools(wish, {"t": "translate csv"}, [state("t", score, failed={failed: days})], NOW, QualityRules())
+    [one] = ranked_by(wish, {"t": "translate csv"}, [state("t", score, failed={failed: days})], NOW, QualityRules())
     assert 0 <= one.rank <= score
     assert 0 <= one.demotion <= 0.3
 
@@ -232,5 +238,5 @@ def test_a_similarity_of_ones_own_is_used_throughout() -> None:
             return [1.0 for _ in others]
 
     states = [state("calculator", 1.0, failed={"anything": 0})]
-    ranked = rank_tools(WISH, TOOLS, states, NOW, QualityRules(), Everything())
+    ranked = ranked_by(WISH, TOOLS, states, NOW, QualityRules(), Everything())
     assert {one.tool: one.demotion for one in ranked if one.demotion} == {"calculator": 0.3}
