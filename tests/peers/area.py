@@ -1,11 +1,10 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
 An area says what its words mean by methods: `config_WORD` reads a setting, `op_WORD` does what an operation says,
-`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. Its tables CONFIG, OPS and VIEWS
-hold the short ones; a row names all words for one thing. A word without a method fails the case, and so does a field that
-an operation or event does not name with `reads`. Endings of an expectation's name
-ask for less than equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether
-there is one.
+`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. Its tables CONFIG,
+OPS and VIEWS hold the short ones; a row names all words for one thing. A word without a method fails the case, and so
+does a field that an operation or event does not name with `reads`. Endings of an expectation's name ask for less than
+equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether there is one.
 """
 
 from __future__ import annotations
@@ -34,6 +33,16 @@ def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
         return method
 
     return declare
+
+
+def nothing(*fields: str) -> Callable[[Any, dict[str, Any]], None]:
+    """An operation that changes nothing here: everything is decided without being asked."""
+    return reads(*fields)(lambda _self, _event: None)
+
+
+def times(event: dict[str, Any]) -> range:
+    """Numbers of an event's repetitions."""
+    return range(int(event.get("times", 1)))
 
 
 def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Any, Any], None]:
@@ -128,8 +137,7 @@ class Area:
         else:
             raise UnknownWord(f"event {kind!r} in {self.case.area}")
 
-    def op_evaluate(self, event: dict[str, Any]) -> None:
-        """Somebody looks; everything here is decided without being asked."""
+    op_evaluate = nothing()
 
     # --- look ---------------------------------------------------------------------------------------------------------
 
