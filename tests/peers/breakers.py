@@ -364,7 +364,7 @@ class Breakers(Area):
         return self.scopes[0] if self.scopes else self._scope(None)
 
     def _record(self, scope: str = "") -> BreakerRecord:
-        """A circuit, or the only one, as of now: what time has done is derived, by the fold's own function, from a copy."""
+        """A circuit, or the only one, as of now: time's effect is derived, by the fold's own function, from a copy."""
         scope = scope or self._only_scope()
         state = self.world.tool_state(scope)
         if state is None:
