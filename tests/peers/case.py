@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+_Value = TypeVar("_Value")
 
 FIELDS = frozenset("""id peer source_file capability given config expect ours basis adopt checked why""".split())
 FORMAT = "abstract behavioural cases, v1"
@@ -20,6 +22,17 @@ class UnknownWord(Exception):
 
 class NotThere(Exception):
     """The case needs a part of trustfold that does not exist."""
+
+
+def there(value: _Value | None, what: str) -> _Value:
+    """What a case is about.
+
+    Raises:
+        UnknownWord: the case asks for what has not happened.
+    """
+    if value is None:
+        raise UnknownWord(what)
+    return value
 
 
 class Case(NamedTuple):

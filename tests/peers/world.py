@@ -116,6 +116,10 @@ class World:
             if output.topic == "outcomes" and output.type == "call.outcome" and output.value
         ]
 
+    def outcome(self) -> dict[str, Any]:
+        """The last of them; empty where there is none."""
+        return next(reversed(self.outcomes()), {})
+
     def published(self) -> dict[str, dict[str, Any]]:
         """What stands on the compacted `state` topic, by key."""
         standing: dict[str, dict[str, Any]] = {}
