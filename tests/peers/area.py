@@ -40,11 +40,6 @@ def nothing(*fields: str) -> Callable[[Any, dict[str, Any]], None]:
     return reads(*fields)(lambda _self, _event: None)
 
 
-def times(event: dict[str, Any]) -> range:
-    """Numbers of an event's repetitions."""
-    return range(int(event.get("times", 1)))
-
-
 def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Any, Any], None]:
     """Reader of a setting that is kept as it is, or as `read` makes it, in an attribute."""
     return lambda self, value: setattr(self, attribute, read(value))

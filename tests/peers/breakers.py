@@ -18,8 +18,8 @@ from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
-from .area import Area, nothing, reads, times
-from .case import UnknownWord
+from .area import Area, nothing, reads
+from .case import UnknownWord, times
 from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})

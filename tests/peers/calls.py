@@ -17,7 +17,7 @@ from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.tool_class import class_by_args, class_by_name
 from trustfold.schemas.vocabulary import ToolClass
 
-from .case import UnknownWord
+from .case import UnknownWord, times
 from .world import World
 
 CALL_FIELDS = frozenset(
@@ -173,7 +173,7 @@ class Calls:
         _check_fields(event)
         if self.texts and not (kind == "model_text" and event.get("chunk", self.streams)):
             self.say_streamed()
-        for number in range(int(event.get("times", 1))):
+        for number in times(event):
             self._one(kind, varied(event, number, self.volatile_args), event)
 
     def say_streamed(self) -> None:

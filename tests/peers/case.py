@@ -24,6 +24,11 @@ class NotThere(Exception):
     """The case needs a part of trustfold that does not exist."""
 
 
+def times(event: dict[str, Any]) -> range:
+    """Numbers of an event's repetitions."""
+    return range(int(event.get("times", 1)))
+
+
 def there(value: _Value | None, what: str) -> _Value:
     """What a case is about.
 

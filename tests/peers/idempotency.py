@@ -20,7 +20,7 @@ from trustfold.schemas.tool_envelopes import DedupeMode
 
 from .area import puts, reads
 from .askings import Asking, WatchedStore, place_of
-from .case import Case, UnknownWord
+from .case import Case, UnknownWord, times
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
 from .idempotency_views import IdempotencyViews
 
@@ -142,7 +142,7 @@ class Idempotency(IdempotencyViews):
     @reads(_ASKED)
     def op_begin(self, event: dict[str, Any]) -> None:
         """Callers ask for a call."""
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.runner.run(self._ask(event))
 
     @reads(_ENDED)
@@ -185,7 +185,7 @@ class Idempotency(IdempotencyViews):
         """Whole calls, one after the other."""
         asked = {name: value for name, value in event.items() if name in _ASKED and name != "times"}
         ended = {name: value for name, value in event.items() if name in _ENDED}
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.op_begin(asked)
             if self.asked[-1] in self.running:
                 self.op_finish({"ok": True, **ended})

@@ -21,10 +21,9 @@ from .levels import policy
 MAX_WINDOW = 100
 """Most steps that a session remembers."""
 
-DETECTORS = tuple(
-    name for name, value in ((name, getattr(BehaviourRules(), name)) for name in BehaviourRules.__struct_fields__)
-    if isinstance(value, Ladder)
-)  # fmt: skip
+DETECTORS = frozenset(
+    name for name in BehaviourRules.__struct_fields__ if isinstance(getattr(BehaviourRules(), name), Ladder)
+)
 _OF_THE_SEED = frozenset(
     {"repetitive_calls", "error_retry_loop", "introspection_loop", "read_only_loop", "announce_no_action"}
 )

@@ -15,7 +15,7 @@ from trustfold.schemas.public_state import StateUpdated
 
 from .area import Area, puts, reads
 from .calls import CALL_FIELDS
-from .case import UnknownWord
+from .case import UnknownWord, times
 from .guarded import check_taken, guard_over
 
 _MARK = "tool severity scenario error times"
@@ -59,7 +59,7 @@ class Quality(Area):
     @reads(_MARK)
     def event_tool_marked_failed(self, event: dict[str, Any]) -> None:
         """Somebody marks a tool as failed."""
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.world.command(
                 "quality.mark",
                 tool=str(event["tool"]),

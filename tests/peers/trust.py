@@ -1,6 +1,4 @@
-"""Trust, failure keys and severities: calls that fail, what becomes of their keys, what operators do about it, and what
-a permission prompt would be told.
-"""
+"""Trust, failure keys and severities: what becomes of keys whose calls fail, and what a permission prompt is told."""
 
 from __future__ import annotations
 
