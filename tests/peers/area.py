@@ -48,8 +48,7 @@ def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Ca
 def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
     """Refuse an event or a part of one that says more than is read.
 
-    Raises:
-        UnknownWord: naming the first field that is not known.
+    Raises UnknownWord: naming the first field that is not known.
     """
     unknown = sorted(event.keys() - set(known))
     if unknown:

@@ -19,7 +19,7 @@ from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, 
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area, nothing, reads
-from .case import UnknownWord, times
+from .case import UnknownWord, known, times
 from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
@@ -137,9 +137,7 @@ class Breakers(Area):
     def event_outcome_sequence(self, event: dict[str, Any]) -> None:
         """Results by letters, S and F."""
         for letter in event["pattern"]:
-            if letter not in _LETTERS:
-                raise UnknownWord(f"{letter!r} in a sequence of outcomes")
-            self._call({"scope": event.get("scope"), **_LETTERS[letter]})
+            self._call({"scope": event.get("scope"), **known(letter, _LETTERS, "letter")})
 
     @reads("throughput failure_rate scope")
     def event_metrics(self, event: dict[str, Any]) -> None:

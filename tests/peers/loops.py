@@ -74,11 +74,7 @@ _VERDICTS = ("ok", "soft", "soft", "hard")
 
 
 def patterns_of(name: str) -> frozenset[str]:
-    """Patterns behind a name, a peer's or ours.
-
-    Raises:
-        UnknownWord: nobody calls one of ours that.
-    """
+    """Patterns behind a name, a peer's or ours. Raises UnknownWord: nobody calls one of ours that."""
     plain = name.lower()
     for word in (plain, *(plain.removesuffix(ending) for ending in _ENDINGS)):
         if word in DETECTORS:

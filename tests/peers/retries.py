@@ -19,7 +19,7 @@ from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
 from .area import puts, reads, refuse_fields, same
 from .breakers import Breakers
-from .case import Case, UnknownWord, there, times
+from .case import Case, UnknownWord, known, there, times
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
 
 _ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
@@ -129,10 +129,7 @@ class Retries(Breakers):
     @reads("pattern")
     def event_outcome_sequence(self, event: dict[str, Any]) -> None:
         """The same, by letters."""
-        unknown = sorted(set(event["pattern"]) - set(_LETTERS))
-        if unknown:
-            raise UnknownWord(f"{unknown[0]!r} in a sequence of outcomes")
-        self.waiting += [_LETTERS[letter] for letter in event["pattern"]]
+        self.waiting += [known(letter, _LETTERS, "letter") for letter in event["pattern"]]
 
     @reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS), "times")
     def event_tool_call(self, event: dict[str, Any]) -> None:

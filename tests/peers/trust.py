@@ -71,11 +71,7 @@ def _resolves(field: str) -> Callable[[Trust], Any]:
 
 
 def patch_of(value: Any) -> EscalationPatch:
-    """A rule of a layer: a number is its count threshold.
-
-    Raises:
-        UnknownWord: it sets what no rule has.
-    """
+    """A rule of a layer: a number is its count threshold. Raises UnknownWord: it sets what no rule has."""
     if value is None or isinstance(value, int):
         return EscalationPatch(count_threshold=value)
     refuse_fields(value, _FIELDS, "a rule")

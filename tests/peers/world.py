@@ -130,6 +130,10 @@ class World:
                     standing[output.key] = orjson.loads(output.value)
         return standing
 
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """What stands there of one kind."""
+        return [one for one in self.published().values() if one.get("kind") == kind]
+
     def session_state(self) -> SessionState:
         """State of the session, empty if it was never heard of."""
         found = self.processor("session").state(self.session)
