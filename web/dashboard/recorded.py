@@ -37,7 +37,6 @@ WAIT_S = 3.0
 STALE_S = 600.0
 """Seconds after which it is too old to be given: who asks waits for a new one."""
 
-
 LIMIT_S = 10.0
 """Seconds after which a query is given up: pages show what the topics have, and wait for no more."""
 
@@ -89,7 +88,7 @@ class Recorded:
 
     async def _list(self) -> None:
         try:
-            self._listed = await self._latest()
+            self._listed = await self._latest() or self._listed  # nothing found: the query was given up
             self._listed_at = time.monotonic()
         finally:
             self._listing = None
@@ -163,8 +162,7 @@ class Recorded:
             if own.connection is None:
                 if not source_of(self._root).startswith("kafka "):
                     return []
-                own.connection = connect(self._root, threads=1)
-                own.connection.execute("SET parquet_metadata_cache = true")  # files are never written again
+                own.connection = connect(self._root, threads=1, keep_metadata=True)
             self._running.add(own.connection)
             try:
                 with limited(own.connection, self._limit_s):
