@@ -139,7 +139,7 @@ def _name_commands(error: click.UsageError) -> None:
     epilog=EXIT_CODES_HELP,
 )
 @click.version_option(__version__, "--version", message="trustfold %(version)s")
-@click.option("-v", "--verbose", count=True, help="Say more on standard error; -vv even more.")
+@click.option("-v", "--verbose", count=True, help="Log more to standard error; -vv even more.")
 def main(*, verbose: int) -> None:
     """Fold the events of AI agents' tool calls into decisions.
 
