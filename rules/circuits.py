@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ..schemas.vocabulary import ToolClass
 from .fields import Count, Ratio, RulesBase, Seconds
 
 
@@ -59,3 +60,16 @@ class BreakerRules(RulesBase, kw_only=True, frozen=True):
     read_only: BreakerPolicy = READ_ONLY_POLICY
     mutating: BreakerPolicy = MUTATING_POLICY
     by_scope: dict[str, BreakerPolicy] = {}
+
+    def policy_for(self, scope: str, declared_class: str) -> BreakerPolicy:
+        """Policy of the circuit of a scope (`tool:NAME`, `service:NAME`, `tier:NAME`) whose tool declares a class."""
+        named = self.by_scope.get(scope)
+        if named is not None:
+            return named
+        if scope.startswith("tier:"):
+            return self.recursive
+        if declared_class == ToolClass.READ:
+            return self.read_only
+        if declared_class == ToolClass.ACTION:
+            return self.mutating
+        return self.tool

@@ -5,7 +5,8 @@ See docs/design/semantics.md#trust.
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -91,7 +92,31 @@ SERVICE_RULE = EscalationPatch(
 """Shipped for MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
 
-class TrustRules(RulesBase, kw_only=True, frozen=True):
+class Layers(NamedTuple):
+    """Names by which a trust record and its call find their rule; an empty name has no layer.
+
+    Attributes:
+        scope: what the record stands for: `key`, `tool` or `service`.
+        tool: name of the tool.
+        domain: domain that the call went to.
+        service: MCP server that the call went to.
+        plugin: plugin that brought the tool.
+    """
+
+    scope: str
+    tool: str = ""
+    domain: str = ""
+    service: str = ""
+    plugin: str = ""
+
+
+MAX_RESOLVED = 4096
+"""Combinations of layers kept resolved."""
+
+_DEFAULT = EscalationRule()
+
+
+class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
 
     `service_default` applies to every MCP server that no `service_rules` entry names.
@@ -105,6 +130,42 @@ class TrustRules(RulesBase, kw_only=True, frozen=True):
     tool_rules: dict[str, EscalationPatch] = {}
     recovery_mode: RecoveryMode = RecoveryMode.AUTO
     max_fine_keys: Count = 64
+
+    def rule_for(self, layers: Layers) -> EscalationRule:
+        """Escalation rule of a record: each layer sets only what it names (docs/trust.md, Rules)."""
+        rule = self._resolved.get(layers)
+        if rule is None:
+            if len(self._resolved) >= MAX_RESOLVED:
+                self._resolved.clear()
+            rule = self._resolved[layers] = self._resolve(layers)
+        return rule
+
+    @cached_property
+    def _resolved(self) -> dict[Layers, EscalationRule]:
+        """Rules by layers, as far as they have been asked for: every record asks anew, and the answers are few."""
+        return {}
+
+    def _resolve(self, layers: Layers) -> EscalationRule:
+        """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
+
+        A record is judged only by rules of its own scope: a tool as a whole by default, plugin and tool; a service by
+        default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
+        `domain_rules` may name an MCP server, too.
+        """
+        scope, tool, domain, service, plugin = layers
+        rule = _DEFAULT.overlaid(self.default_rule)
+        if scope != "service" and plugin in self.plugin_rules:
+            rule = rule.overlaid(self.plugin_rules[plugin])
+        if scope != "tool":
+            if service and scope == "service":
+                rule = rule.overlaid(self.service_default)
+            if service in self.service_rules:
+                rule = rule.overlaid(self.service_rules[service])
+            if (name := domain or service) in self.domain_rules:
+                rule = rule.overlaid(self.domain_rules[name])
+        if scope != "service" and tool in self.tool_rules:
+            rule = rule.overlaid(self.tool_rules[tool])
+        return rule
 
 
 class FleetRules(RulesBase, kw_only=True, frozen=True):

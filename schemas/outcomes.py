@@ -26,6 +26,10 @@ See docs/design/semantics.md#models.
 """
 
 
+TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
+"""Types of the commands that are orders about trust."""
+
+
 class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
     """What every record of the topic carries.
 
@@ -155,7 +159,7 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
     """
 
     tool_name: str
-    order: Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
+    order: TrustOrderType
     key: str = ""
     until_ms: int = 0
 

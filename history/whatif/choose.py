@@ -12,7 +12,7 @@ from math import sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from ...projections.tool.wilson import wilson_bounds
+from ...projections.tool.models import wilson_bounds
 from .labels import Truth
 
 Z_95 = 1.959963984540054

@@ -133,10 +133,6 @@ class Levels(Area):
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
-    def see_active(self) -> list[str]:
-        """Names of all policies in force, sorted."""
-        return sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled)
-
     def see_restored(self) -> dict[str, Any] | None:
         """Settings of the session that was taken up again."""
         restored = self.restored
@@ -144,8 +140,7 @@ class Levels(Area):
             raise UnknownWord("a session that nobody has restored")
         return {name: restored[setting_named(name)] for name in (*self.expected["restored"], *SETTINGS)}
 
-    def see_warnings(self) -> int:
-        """Faults that are told."""
-        return int(self.files is not None and self.files.fault is not None)
-
-    see_errors = see_warnings
+    VIEWS = {
+        "active": lambda self: sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled),
+        "warnings errors": lambda self: int(self.files is not None and self.files.fault is not None),
+    }
