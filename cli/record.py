@@ -137,7 +137,7 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
 
 
 def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> None:
-    from ..recording.health import probed
+    from ..recording.probes import probed
     from ..recording.store import StoreRecording
     from ..streams.kafka.settings import KafkaSettings
 
@@ -166,8 +166,8 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
     from .clients.kafka_log import run
 
     settings = KafkaTarget(broker).kafka
-    from ..recording.health import probed
     from ..recording.kafka import KafkaRecording
+    from ..recording.probes import probed
 
     async def work() -> None:
         stopped = asyncio.Event()

@@ -18,7 +18,7 @@ from ..security.private_files import make_file
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail
 from ..streams.embedded.views import Views
-from .health import RecordingStatus
+from .status import RecordingStatus
 
 PAGE = 2000
 """Records read from the store at once."""

@@ -24,7 +24,7 @@ from recorded import ARRIVED, small_event
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryFull
 from trustfold.history.recorder import Recorder
-from trustfold.recording.health import UNWRITTEN_S, RecordingStatus
+from trustfold.recording.status import UNWRITTEN_S, RecordingStatus
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.settings import KafkaSettings

@@ -21,10 +21,10 @@ from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 from story import Story
+from trustfold.errors import TrustfoldError
 from trustfold.history.filters import Filters
 from trustfold.history.page import style
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
-from trustfold.errors import TrustfoldError
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard.archive import Archive, Found, Unanswered
