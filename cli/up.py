@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )
 @rules_options
 @click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
-@click.option("--stop", is_flag=True, help="Stop that one.")
+@click.option("--stop", is_flag=True, help="Stop that server.")
 @click.option(
     "--history",
     metavar="[DIR]",
