@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker_kit.choice import Broker
+from broker_kit.ways import Broker
 from busy_agents import busy_agents
 from kafka_run import environment, prepare, settings_for
 from local_kafka import LocalKafka
