@@ -122,7 +122,7 @@ schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagr
 
 .PHONY: docs
 docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error
-	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
+	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
 	@echo "build/site/index.html"
 
 .PHONY: pictures

@@ -123,7 +123,7 @@ def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDB
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows as objects.")
 def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
-    """Answer a QUESTION about the recorded past; without one, show what was decided last.
+    """Answer a QUESTION about the recorded past; without one, show the latest decisions.
 
     now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
     recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.

@@ -62,7 +62,7 @@ def quality(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Show how well tools do what they are for, where it differs from what they were registered with."""
+    """Show tools whose quality differs from their registered score."""
     if context.invoked_subcommand is not None:
         if store or url or bootstrap or workspace or as_json:
             raise ConfigError(f"give the options after `{context.invoked_subcommand}`")
@@ -177,7 +177,7 @@ def restore(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Give TOOL its score back, without tags and failed scenarios."""
+    """Restore the score of TOOL, and delete its tags and failed scenarios."""
     states = _qualities(target, workspace)
     here = [state for state in states if state["key"] == tool]
     if not here and score is None:

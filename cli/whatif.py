@@ -70,7 +70,7 @@ class Past(NamedTuple):
 @click.option("--against", metavar="FILE", help="Rules to compare with. [default: as recorded, else TRUSTFOLD_RULES]")
 @click.option("--examples", type=click.IntRange(0), help=f"Decisions of each kind to show. [default: {EXAMPLES}]")
 @click.option("--limit", type=click.IntRange(0), help=f"Streaks and incidents to show, of each. [default: {ROWS}]")
-@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: false alarms against what is caught.")
+@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: false alarms against sessions caught.")
 @click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of one threshold. Repeatable.")
 @click.option(
     "--labels",
@@ -115,7 +115,7 @@ def whatif(
     force: bool,
     **searching: Any,
 ) -> None:
-    """Fold the recorded inputs again under other rules and show what would have been decided.
+    """Replay the recorded inputs under other rules and show the decisions they would have led to.
 
     `--rules FILE`: which streaks and incidents would have been caught, lost, seen earlier or later. `--search`: try
     thresholds, choose, and say what the choice costs. Nothing is published, nothing changes.
