@@ -31,7 +31,7 @@ from trustfold.history.whatif.choose import (
 )
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
-from trustfold.history.whatif.rules_file import toml_of
+from trustfold.history.whatif.rules_file import _changed, toml_of
 from trustfold.rules.rules import Ladder, Rules
 
 MINOR = "behaviour.repetitive_calls.minor"
@@ -348,3 +348,8 @@ def test_balanced_weights_are_those_of_youden() -> None:
     assert weights(truth_from(SESSIONS, ["x", "y"], CALLS)) == Weights(1.0, 12.0, balanced=True)
     assert weights(TRUTH, miss=5) == Weights(1.0, 5.0)
     assert weights(TRUTH, false_alarm=0.5) == Weights(0.5, 1.0)
+
+
+def test_nothing_changes_by_minus_nothing() -> None:
+    """What is rounded to nothing has no sign that says otherwise."""
+    assert _changed(-0.0, (-0.0004, 0.0004)) == "change of the share +0.0 %, 95 %: +0.0 % to +0.0 %"
