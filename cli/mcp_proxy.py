@@ -29,15 +29,15 @@ from .service import UserService
 )
 @click.option("--workspace", metavar="ID", help="Workspace of the calls. [env: TRUSTFOLD_WORKSPACE]")
 @click.option("--session", metavar="ID", help="Session of the calls. [default: one for each run]")
-@click.option("--shadow", is_flag=True, help="Refuse, ask and say nothing; only publish.")
+@click.option("--shadow", is_flag=True, help="Only publish; refuse nothing, ask nothing, send no nudges.")
 def mcp_proxy(
     *, command: tuple[str, ...], server: str | None, headers: tuple[str, ...], url: str | None, **options: Any
 ) -> None:
     r"""Run an MCP server behind a guard: put `trustfold mcp-proxy --` in front of its COMMAND.
 
-    Everything passes as it is. Calls of tools are published, refused while their circuit is open or their key blocked,
-    and asked about while their key is escalated. Nudges come as a further block of text in a call's result. Without a
-    running `up` it only passes on. A server that ends is started again.
+    Everything is forwarded unchanged. Calls of tools are published, refused while their circuit is open or their key
+    blocked, and need approval while their key is escalated. Nudges are added as another block of text to a call's
+    result. Without a running `up` it only forwards. A server that ends is restarted.
 
     In an MCP client's configuration:
 
@@ -59,9 +59,8 @@ def mcp_proxy(
             raise ConfigError(str(error)) from error
     else:
         opened = child(command)
-    address, token = _reached(url)
     try:
-        code = asyncio.run(_run(opened, address, token, **options))
+        code = asyncio.run(_run(opened, *_reached(url), **options))
     except NotStarted as failed:
         note(f"mcp-proxy: {failed}")
         code = failed.code
@@ -85,18 +84,27 @@ async def _run(
     token: str | None,
     *,
     name: str,
-    workspace: str | None,
     session: str | None,
-    shadow: bool,
+    **settings: Any,
 ) -> int:
+    """Serve standard input until it ends, the server ends, or a signal comes; returns the exit code.
+
+    Args:
+        opened: opens a connection to the server.
+        address: of the `up` to publish to.
+        token: for it.
+        name: of the server, before the names of its tools.
+        session: conversation of all calls; by default a new one.
+        settings: `workspace` and `shadow`.
+    """
     from ..guard import ToolGuard
     from ..integrations.mcp_proxy import SETTINGS, McpProxy
     from ..integrations.mcp_upstream import STOP_S, Upstream, lines_of
 
     loop = asyncio.get_running_loop()
-    chosen: dict[str, Any] = {"unattended": "deny", "shadow": shadow}
-    if workspace:
-        chosen["workspace_id"] = workspace
+    chosen: dict[str, Any] = {"unattended": "deny", "shadow": settings["shadow"]}
+    if settings["workspace"]:
+        chosen["workspace_id"] = settings["workspace"]
     guard = await ToolGuard.connect(address, wait_s=0, token=token, **chosen)
     to_client = await _standard_output(loop)
     async with guard, guard.session(session, settings=SETTINGS) as of_calls:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
 @click.option("--group", default="", help="Kafka: consumer group. [default: that of the deployment, APP_ID-history]")
 @click.option("--rules", "rules_file", metavar="FILE", help="With files: rules to go by. [env: TRUSTFOLD_RULES]")
-@click.option("--once", is_flag=True, help="Record what is there and end.")
-@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than so many days.")
+@click.option("--once", is_flag=True, help="Record what is there, then exit.")
+@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than this number of days.")
 @click.option(
     "--flush",
     "flush_s",
@@ -61,9 +61,11 @@ def record(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Record every topic as Parquet until Ctrl-C, from the store of a local `up` or from Kafka.
 
-    Nothing is lost or doubled, whatever is killed when; start it again and it goes on. Results of calls are digested,
+    Nothing is lost or doubled by a crash; after a restart it continues. Results of calls are digested,
     never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
     and what is decided over them.
+
+    TRUSTFOLD_WEB_PORT serves /healthz, /readyz and /metrics, except with --once or a FILE.
     """
     settings = Settings.from_env()
     given = [name for name, value in (("--store", store), ("--bootstrap", bootstrap), ("FILE", files)) if value]
@@ -135,7 +137,9 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
 
 
 def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> None:
+    from ..recording.probes import probed
     from ..recording.store import StoreRecording
+    from ..streams.kafka.settings import KafkaSettings
 
     stopped = threading.Event()
     received: list[int] = []
@@ -148,8 +152,9 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
         signal.signal(number, stop)
     recording = StoreRecording(recorder, path, keep_days=keep_days, say=note)
     try:
-        note(f"recording {path} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
-        recording.run(stopped, once=once)
+        with probed(recording.status, KafkaSettings.from_env(), once=once):
+            note(f"recording {path} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
+            recording.run(stopped, once=once)
     finally:
         recording.close()
     if signal.SIGINT in received:
@@ -162,6 +167,7 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
 
     settings = KafkaTarget(broker).kafka
     from ..recording.kafka import KafkaRecording
+    from ..recording.probes import probed
 
     async def work() -> None:
         stopped = asyncio.Event()
@@ -169,7 +175,8 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
         recording = KafkaRecording(recorder, settings, group=group, keep_days=keep_days, say=note)
-        note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
-        await recording.run(stopped, once=once)
+        with probed(recording.status, settings, once=once):
+            note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
+            await recording.run(stopped, once=once)
 
     run(settings, work())

@@ -1,4 +1,6 @@
-"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails (seed 4).
+"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails.
+
+See docs/design/semantics.md#tool-quality.
 
 Ranks the registered tools by how well they fit the scenario and by the quality that trustfold has published, leaves out
 what has failed, and gives every attempt back. The failures teach trustfold by themselves: each call carries its
@@ -15,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..projections.ranking import Candidate, LexicalSimilarity, Ranked, rank_tools
 from ..rules.rules import QualityRules
-from ..schemas.vocabulary import StateKind
 from .errors import CallNotPermitted
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .result import ToolResult
 
 
-_RANKED_BY = (StateKind.QUALITY, StateKind.BREAKER)
+_RANKED_BY = ("quality", "breaker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class ResilientAttempt:
 
 @dataclass(slots=True)
 class ResilientResult:
-    """What came of a resilient call (seed 4).
+    """What came of a resilient call (docs/design/semantics.md#tool-quality).
 
     Attributes:
         success: some tool did it.
@@ -128,10 +129,10 @@ def rank(
 
     Past failures and tags rank; they leave no scenario without a candidate.
     """
+    fitting = {tool.name: tool for tool in guard.tools.known() if tool.function is not None and tags <= tool.tags}
     candidates = [
-        Candidate(tool.name, " ".join(filter(None, [tool.description, *sorted(tool.tags)])), tool.service or "")
-        for tool in guard.tools.known()
-        if tool.function is not None and tags <= tool.tags
+        Candidate(name, " ".join(filter(None, [tool.description, *sorted(tool.tags)])), tool.service or "")
+        for name, tool in fitting.items()
     ]
     workspace = guard.settings.workspace_id
     states = [one for kind in _RANKED_BY for one in guard.view.records(kind, workspace)]

@@ -1,8 +1,12 @@
-"""When a key loses trust and how it earns it back, in a workspace and over all of them (design 3, Trust)."""
+"""When a key loses trust and how it earns it back, in a workspace and over all of them.
+
+See docs/design/semantics.md#trust.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,7 +26,7 @@ DEFAULT_FILTER = frozenset(
         Severity.INVALID_INPUT,
     }
 )
-"""Severities that count towards escalation unless a rule says otherwise (design 3, Trust)."""
+"""Severities that count towards escalation unless a rule says otherwise (docs/design/semantics.md#trust)."""
 
 
 class EscalationPatch(RulesBase, kw_only=True, frozen=True):
@@ -42,7 +46,7 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
 
 
 class EscalationRule(RulesBase, kw_only=True, frozen=True):
-    """A complete rule: when a key loses trust and how it earns it back (seed 1, design 3 Trust).
+    """A complete rule: when a key loses trust and how it earns it back (docs/design/semantics.md#trust).
 
     Attributes:
         count_threshold: effective failures in the window that escalate; None switches the test off.
@@ -85,10 +89,32 @@ SERVICE_RULE = EscalationPatch(
     window_seconds=300,
     severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
 )
-"""Shipped for MCP servers: two hard failures in five minutes (seed 1, use case 3)."""
+"""Shipped for MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
 
-class TrustRules(RulesBase, kw_only=True, frozen=True):
+class RulesOfScopes(NamedTuple):
+    """The rules by which the records of one call judge it.
+
+    A record is judged only by layers of its own scope: a tool as a whole by default, plugin and tool; a service by
+    default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
+    """
+
+    key: EscalationRule
+    tool: EscalationRule
+    service: EscalationRule
+
+    def of(self, scope: str) -> EscalationRule:
+        """Rule of a record of a scope."""
+        return self.tool if scope == "tool" else self.service if scope == "service" else self.key
+
+
+MAX_RESOLVED = 4096
+"""Combinations of names whose rules are kept resolved."""
+
+_DEFAULT, _EMPTY = EscalationRule(), EscalationPatch()
+
+
+class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
 
     `service_default` applies to every MCP server that no `service_rules` entry names.
@@ -103,9 +129,40 @@ class TrustRules(RulesBase, kw_only=True, frozen=True):
     recovery_mode: RecoveryMode = RecoveryMode.AUTO
     max_fine_keys: Count = 64
 
+    def rules_for(self, tool: str, domain: str = "", service: str = "", plugin: str = "") -> RulesOfScopes:
+        """Escalation rules for calls of a tool, whose empty names have no layer (docs/trust.md, Rules)."""
+        names = (tool, domain, service, plugin)
+        rules = self._resolved.get(names)
+        if rules is None:
+            if len(self._resolved) >= MAX_RESOLVED:
+                self._resolved.clear()
+            rules = self._resolved[names] = self._resolve(tool, domain, service, plugin)
+        return rules
+
+    @cached_property
+    def _resolved(self) -> dict[tuple[str, str, str, str], RulesOfScopes]:
+        """Rules by names, as far as they have been asked for: every call asks anew, and the answers are few."""
+        return {}
+
+    def _resolve(self, tool: str, domain: str, service: str, plugin: str) -> RulesOfScopes:
+        """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
+
+        Each layer sets only what it names. `domain_rules` may name an MCP server, too.
+        """
+        default = _DEFAULT.overlaid(self.default_rule)
+        of_plugin, of_tool = self.plugin_rules.get(plugin, _EMPTY), self.tool_rules.get(tool, _EMPTY)
+        of_service = self.service_rules.get(service, _EMPTY)
+        of_domain = self.domain_rules.get(domain or service, _EMPTY)
+        shipped = self.service_default if service else _EMPTY
+        return RulesOfScopes(
+            key=default.overlaid(of_plugin).overlaid(of_service).overlaid(of_domain).overlaid(of_tool),
+            tool=default.overlaid(of_plugin).overlaid(of_tool),
+            service=default.overlaid(shipped).overlaid(of_service).overlaid(of_domain),
+        )
+
 
 class FleetRules(RulesBase, kw_only=True, frozen=True):
-    """When a tool that fails in several workspaces loses its user's trust in all (seed 2, Promotion; design 3, Trust).
+    """When a tool that fails in several workspaces loses its user's trust in all (docs/design/semantics.md#promotion).
 
     Attributes:
         enabled: False promotes nothing.

@@ -1,4 +1,4 @@
-"""Behavioural profile of a model over all sessions (seed 2, Model Behavioral Profiles; design 3, Models).
+"""Behavioural profile of a model over all sessions (docs/design/semantics.md#models).
 
 The numbers are sums, so they do not depend on the order in which sessions are heard. The profile is published when
 something was counted for the first forty times, and from then on with every twentieth part more, of turns or of all
@@ -32,12 +32,13 @@ def count(profile: ModelProfile, behaved: ModelBehaved) -> None:
 
 
 def is_worth_telling(profile: ModelProfile) -> bool:
-    """Whether the profile has grown enough since it was published; if so it counts as published."""
-    news = _news(profile)
-    if not (_grown(profile.turns, profile.told_turns) or _grown(news, profile.told_news)):
-        return False
-    profile.told_turns, profile.told_news = profile.turns, news
-    return True
+    """Whether the profile has grown enough since it was published."""
+    return _grown(profile.turns, profile.told_turns) or _grown(_news(profile), profile.told_news)
+
+
+def note_published(profile: ModelProfile) -> None:
+    """Note that the profile has been published as it is."""
+    profile.told_turns, profile.told_news = profile.turns, _news(profile)
 
 
 def _news(profile: ModelProfile) -> int:

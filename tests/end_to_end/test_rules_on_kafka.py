@@ -12,7 +12,7 @@ from random import Random
 
 import orjson
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from busy_agents import busy_agents
 from kafka_run import environment, prepare, settings_for, stop_worker
 from recorded import rows

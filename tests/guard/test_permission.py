@@ -5,26 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from guard_kit import works
 from trustfold.guard import CallNotPermitted, PermissionWrapper, ToolGuard
 from trustfold.guard.permission import CONTEXT_KEY, display_info
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 class Plugin:
@@ -160,7 +144,7 @@ async def test_a_check_asks_about_the_sessions_own_workspace(guard: ToolGuard) -
 
 
 async def test_option_b_publishes_what_a_plugin_decided(guard: ToolGuard) -> None:
-    """The hook has the seed's signature."""
+    """The hook has the signature that permission plugins call."""
     guard.permission_hooks()["on_resolved"](tool_name="bash", request_id="c1", granted=False, method="user")
     (event,) = published(guard, "permission.resolved")
     assert (event["call_id"], event["granted"], event["method"]) == ("c1", False, "user")

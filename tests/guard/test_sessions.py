@@ -6,29 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from guard_kit import works
 from trustfold.errors import ConfigError
 from trustfold.guard import ExecutionGuarantees, Tool, ToolGuard
-from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
+from trustfold.guard.testing import MovableClock, decided, published
 from trustfold.schemas.decisions import NudgeIssued
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 async def repeat(session: Any, times: int) -> None:
@@ -155,7 +139,7 @@ async def test_an_unrecoverable_report_says_so(guard: ToolGuard) -> None:
 
 
 async def test_the_twentieth_recursive_call_is_the_last(guard: ToolGuard) -> None:
-    """Twenty are made, the twenty-first is refused with a plan to end well (seed 5, SPEC-10.13)."""
+    """Twenty are made, the twenty-first is refused with a plan to end well (docs/design/semantics.md#guarantees)."""
     async with guard.session("s1", guarantees=ExecutionGuarantees()) as session:
         results = [await session.call("ask", works, {"n": n}, recursion_depth=1) for n in range(21)]
     assert [one.ok for one in results] == [True] * 20 + [False]

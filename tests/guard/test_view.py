@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import pytest
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.http import record_key
 from trustfold.guard.policy import check_recorded
@@ -17,23 +16,6 @@ from trustfold.schemas.events import ToolCallStarted
 from trustfold.schemas.vocabulary import BreakerState
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-
-
-async def fails(**_: Any) -> None:
-    """A tool that is down."""
-    raise ConnectionResetError
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 def test_the_strictest_of_a_calls_keys_holds(guard: ToolGuard) -> None:

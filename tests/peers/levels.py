@@ -11,10 +11,10 @@ import msgspec
 import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
+from trustfold.projections.local import LocalTopology
 from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
-from trustfold.streams.embedded.topology import LocalTopology
 
 from .area import Area, reads
 from .case import UnknownWord
@@ -27,11 +27,7 @@ POLICY_FIELDS = "policy_id prerequisite_tool gated_tools lookback_turns severity
 
 
 def setting_named(name: str) -> str:
-    """Our name of a setting.
-
-    Raises:
-        UnknownWord: there is none of this name.
-    """
+    """Our name of a setting. Raises UnknownWord: there is none of this name."""
     ours = OTHER_NAMES.get(name, name)
     if ours not in SettingsOverrides.__struct_fields__:
         raise UnknownWord(f"setting {name!r}")
@@ -133,10 +129,6 @@ class Levels(Area):
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
-    def see_active(self) -> list[str]:
-        """Names of all policies in force, sorted."""
-        return sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled)
-
     def see_restored(self) -> dict[str, Any] | None:
         """Settings of the session that was taken up again."""
         restored = self.restored
@@ -144,8 +136,7 @@ class Levels(Area):
             raise UnknownWord("a session that nobody has restored")
         return {name: restored[setting_named(name)] for name in (*self.expected["restored"], *SETTINGS)}
 
-    def see_warnings(self) -> int:
-        """Faults that are told."""
-        return int(self.files is not None and self.files.fault is not None)
-
-    see_errors = see_warnings
+    VIEWS = {
+        "active": lambda self: sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled),
+        "warnings errors": lambda self: int(self.files is not None and self.files.fault is not None),
+    }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from counting import TOPOLOGY
 from lane_harness import LaneHarness
 from trustfold.errors import ConfigError

@@ -1,0 +1,69 @@
+"""Tools for tests of the guard: in good health, down, or following a script; and approvals of their calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trustfold.guard import ToolGuard
+from trustfold.guard.testing import set_state
+from trustfold.schemas.codec import rfc3339
+
+
+async def works(**_: Any) -> str:
+    """A tool in good health."""
+    return "ok"
+
+
+async def fails(**_: Any) -> None:
+    """A tool that is down."""
+    raise ConnectionResetError
+
+
+class HttpError(Exception):
+    """An answer that is a failure."""
+
+    def __init__(self, status_code: int, message: str = "refused") -> None:
+        super().__init__(message)
+        self.status_code = status_code
+
+
+class Stub:
+    """A tool that does what its script says, the last line for ever, and counts its calls."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script) or ["ok"]
+        self.calls: list[dict[str, Any]] = []
+
+    async def __call__(self, **args: Any) -> Any:
+        """One call."""
+        self.calls.append(args)
+        step = self.script[min(len(self.calls), len(self.script)) - 1]
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    @property
+    def count(self) -> int:
+        """How often it was called."""
+        return len(self.calls)
+
+
+def as_function(stub: Stub) -> Any:
+    """A coroutine function over a stub."""
+
+    async def call(**args: Any) -> Any:
+        return await stub(**args)
+
+    return call
+
+
+async def fail_calls(guard: ToolGuard, times: int, tool: str = "send") -> None:
+    """A tool that fails so often."""
+    for _ in range(times):
+        await guard.call(tool, as_function(Stub(HttpError(500))), {}, session_id="s1", dedupe_mode="disabled")
+
+
+def approve(guard: ToolGuard, key: str = "a", order: str = "order-1", **more: Any) -> None:
+    """A key that must be asked about and that an operator has approved for one call."""
+    until = rfc3339(guard.clock.now_ms() + 3_600_000)
+    set_state(guard, "trust", key, approval_id=order, approval_expires_at=until, **{"state": "escalated", **more})
