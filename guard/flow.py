@@ -83,16 +83,7 @@ class CallFlow:
             if spending is not None and "reserved" in call.notes:
                 spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
             self._account(call, result)
-            if span is not None:
-                error = result.error
-                self._tracing.ended(
-                    span,
-                    call,
-                    str(result.status),
-                    code=error.code if error is not None else "",
-                    breaker_state=str(error.breaker_state or "") if error is not None else "",
-                    attempts=result.attempts,
-                )
+            self._tracing.ended(span, call, result)
         return result
 
     async def _run(

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -33,8 +33,6 @@ SUITES = ("tests/guard", "tests/projections", "tests/peers")
 KEPT = ROOT / "build" / "mutants"
 SET_ASIDE = Path(__file__).with_name("set_aside.toml")
 TARGET = 0.9
-FIRST_FILES, FIRST_TESTS = 4, 150
-"""Most mutants are noticed by few tests; of so few files and tests the first run consists."""
 
 
 class Verdict(NamedTuple):
@@ -200,7 +198,9 @@ def _verdicts(
         elif not tests:
             verdicts.append(Verdict(mutant, None, 0))
         else:
-            runs[pool.submit(_try, mutant, source, tests, record.seconds)] = (mutant, changed, len(tests))
+            runs[
+                pool.submit(mutant_runs.noticed, mutant.file, source, {test: record.seconds[test] for test in tests})
+            ] = (mutant, changed, len(tests))
     task = bar.add_task("mutants", total=len(chosen), completed=len(verdicts))
     with kept.open("a") as file:
         for run in as_completed(runs):
@@ -215,21 +215,6 @@ def _verdicts(
             lived = sum(one.noticed is None for one in verdicts)
             bar.update(task, advance=1, description=f"mutants, {lived} lived")
     return sorted(verdicts)
-
-
-def _try(mutant: Mutant, source: str, tests: list[str], seconds: dict[str, float]) -> str | None:
-    """The test that notices a mutant, in one run of few tests and, if these pass, a second one of all others."""
-    files = Counter(test.partition("::")[0] for test in tests)
-    few = {file for file, _ in files.most_common(FIRST_FILES)}
-    first = [test for test in tests if test.partition("::")[0] in few][:FIRST_TESTS]
-    rest = [test for test in tests if test not in set(first)]
-    for part in (first, rest):
-        # Measured on a machine that may have been less busy than it is now.
-        longest = 60 + 10 * max((seconds[test] for test in part), default=0)
-        limit = 180 + 10 * sum(seconds[test] for test in part)
-        if part and (noticed := mutant_runs.noticed(mutant.file, source, part, limit, longest)) is not None:
-            return noticed
-    return None
 
 
 # --- report ----------------------------------------------------------------------------------------------------------

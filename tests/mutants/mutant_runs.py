@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ OPTIONS = (
     "-W", "ignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
 NOTHING_TO_RUN = 5
+FIRST_FILES, FIRST_TESTS = 4, 150
 
 
 class Recorder:
@@ -116,26 +118,40 @@ def record(test_file: str, limit_s: float) -> dict[str, Any]:
     return result
 
 
-def noticed(file: str, source: str, tests: list[str], limit_s: float, longest_s: float) -> str | None:
-    """Run tests against a changed file, in their order, until one fails: that one; None where all pass.
+def noticed(file: str, source: str, seconds: dict[str, float]) -> str | None:
+    """The test that notices a changed file; None where all pass.
+
+    First a few tests run, by which most changes are noticed, and then all others.
 
     Args:
         file: the changed file.
         source: its new text.
-        tests: names of tests.
-        limit_s: after so many seconds something never ends, and that has been noticed.
-        longest_s: the same for one test.
+        seconds: the tests in the order in which they run, and how long each took with the file as it is.
     """
+    files = Counter(test.partition("::")[0] for test in seconds)
+    few = {name for name, _ in files.most_common(FIRST_FILES)}
+    first = [test for test in seconds if test.partition("::")[0] in few][:FIRST_TESTS]
+    rest = [test for test in seconds if test not in set(first)]
+    with _tree(file, source) as tree:
+        for tests in (first, rest):
+            # Measured on a machine that may have been less busy than it is now.
+            longest = 60 + 10 * max((seconds[test] for test in tests), default=0)
+            limit = 180 + 10 * sum(seconds[test] for test in tests)
+            if tests and (failed := _first_failure(tree, tests, limit, longest)) is not None:
+                return failed
+    return None
+
+
+def _first_failure(tree: Path, tests: list[str], limit_s: float, longest_s: float) -> str | None:
+    """The first of some tests that fails, or that all or one of them took longer than they may."""
 
     def run() -> dict[str, Any]:
         chosen = Chosen(tests)
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-        limit = ("--timeout", str(longest_s))
-        code = pytest.main([*files, "-x", *limit, *OPTIONS], plugins=[chosen])
+        code = pytest.main([*files, "-x", "--timeout", str(longest_s), *OPTIONS], plugins=[chosen])
         return {"code": int(code), "failed": chosen.failed}
 
-    with _tree(file, source) as tree:
-        result = _forked(run, limit_s, tree)
+    result = _forked(run, limit_s, tree)
     if result is None:
         return "time limit"
     if result["code"] == NOTHING_TO_RUN:
