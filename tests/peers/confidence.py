@@ -7,7 +7,7 @@ from typing import Any
 from trustfold.projections import confidence as ours
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
-from .area import Area, puts, reads
+from .area import Area, changes, puts, reads
 
 
 class Confidence(Area):
@@ -25,8 +25,8 @@ class Confidence(Area):
 
     CONFIG = {
         "strategy": puts("strategy", SynthesisStrategy),  # how results are combined
-        "low low_threshold low_confidence_threshold": lambda self, value: self.change("confidence", low=value),
-        "floor consensus_floor consensus_threshold": lambda self, value: self.change("confidence", consensus=value),
+        "low low_threshold low_confidence_threshold": changes("confidence", "low"),
+        "floor consensus_floor consensus_threshold": changes("confidence", "consensus"),
     }
 
     # --- what happens -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
 from trustfold.guard.session import GuardSession
 from trustfold.rules.rules import GuaranteeRules
 
-from .area import Area, reads, refuse_fields
+from .area import Area, changes, reads, refuse_fields
 from .case import times
 from .guarded import check_taken, guard_over
 
@@ -55,7 +55,7 @@ class Guarantees(Area):
         "max_cost_usd": _limits("max_cost_usd"),
         "max_duration_s max_duration_seconds": _limits("max_duration_seconds"),
         "max_calls max_recursive_calls": _limits("max_recursive_calls"),
-        "warn_at": lambda self, value: self.change("guarantees", warn_at=value),  # share that warns
+        "warn_at": changes("guarantees", "warn_at"),  # share that warns
     }
 
     # --- what happens -------------------------------------------------------------------------------------------------
