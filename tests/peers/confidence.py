@@ -37,15 +37,11 @@ class Confidence(Area):
         made = ours.Result(str(event["content"]), float(event["confidence"]), float(event.get("cost_usd", 0.0)))
         self.results += [made] * int(event.get("times", 1))
 
-    @reads("samples")
-    def op_self_consistency(self, event: dict[str, Any]) -> None:
-        """How far samples agree."""
-        self._estimate(lambda: ours.self_consistency(event["samples"]))
-
-    @reads("trace steps")
-    def op_coherence(self, event: dict[str, Any]) -> None:
-        """How a trace hangs together."""
-        self._estimate(lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or []))
+    @reads(ours.WEIGHTS, "signals")
+    def op_combine(self, event: dict[str, Any]) -> None:
+        """All signals together."""
+        signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
+        self._estimate(lambda: ours.combine(signals).value)
 
     @reads("results")
     def op_tool_success(self, event: dict[str, Any]) -> None:
@@ -53,21 +49,19 @@ class Confidence(Area):
         went = [_went_well(one) for one in event["results"]]
         self._estimate(lambda: ours.tool_success(sum(went), len(went)))
 
-    @reads("sources")
-    def op_sources(self, event: dict[str, Any]) -> None:
-        """How reliable sources are."""
-        self._estimate(lambda: ours.source_reliability(event["sources"]))
-
-    @reads(ours.WEIGHTS, "signals")
-    def op_combine(self, event: dict[str, Any]) -> None:
-        """All signals together."""
-        signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
-        self._estimate(lambda: ours.combine(signals).value)
-
     OPS = {
-        "trace_coherence": op_coherence,
         "tool_results": op_tool_success,
-        "source_reliability": op_sources,
+        "self_consistency": reads("samples")(
+            lambda self, event: self._estimate(lambda: ours.self_consistency(event["samples"]))
+        ),
+        "coherence trace_coherence": reads("trace steps")(
+            lambda self, event: self._estimate(
+                lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or [])
+            )
+        ),
+        "sources source_reliability": reads("sources")(
+            lambda self, event: self._estimate(lambda: ours.source_reliability(event["sources"]))
+        ),
     }
 
     def _estimate(self, make: Any) -> None:
