@@ -26,7 +26,7 @@ _FIELDS = frozenset("type severity tool count times policy_id prerequisite_tool 
 
 def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, **seen: Any) -> None:
     """Report a pattern to the fold as its own detectors do, with the event that was folded last."""
-    state, emit = world.session_state(), world.processor("session")._emit
+    state, emit = world.session_state(), world.topology.processors["session"]._emit
     emit.outputs = []
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
     seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
