@@ -11,7 +11,7 @@ from enum import StrEnum
 class RejectReason(StrEnum):
     """Why a record became a dead letter. The codes are stable: they are metric labels and search terms.
 
-    One code per kind of bad input (design 2, Bad input, always). `internal_error` is the only one that is not the
+    One code per kind of bad input: docs/design/contracts.md#bad-input. `internal_error` is the only one that is not the
     publisher's fault: a fold of ours failed, and the record can be republished after a fix.
     """
 

@@ -79,16 +79,14 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
         roots: tuple[Path, ...],
         since: str | None,
         until: str | None,
-        workspaces: tuple[str, ...],
-        tools: tuple[str, ...],
-        models: tuple[str, ...],
-        sessions: tuple[str, ...],
         **rest: Any,
     ) -> None:
         start, end = moment_of(since), moment_of(until, option="--until")
         if start and end and start >= end:
             raise ConfigError(f"--since {since} is not before --until {until}: nothing is between them")
-        filters = Filters(start, end, workspaces, tools, models, sessions)
+        filters = Filters(
+            start, end, **{name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
+        )
         command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
 
     options = [

@@ -59,11 +59,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name: its module and function in this package, and its line in the list."""
 
-SEED_SPELLING = (
+RELIABILITY_COMMANDS = (
     *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
     *("settings", "recovery", "nudge", "model", "config", "policies"),
 )
-"""Commands that the seed spells `reliability ...`."""
+"""Commands that may also be written `trustfold reliability ...`."""
 
 
 class LazyGroup(click.Group):
@@ -153,7 +153,7 @@ def main(*, verbose: int) -> None:
 main.add_command(
     LazyGroup(
         "reliability",
-        commands_at={name: COMMANDS[name] for name in SEED_SPELLING},
+        commands_at={name: COMMANDS[name] for name in RELIABILITY_COMMANDS},
         short_help="The same commands in their older spelling.",
         help="The same commands in their older spelling: `trustfold reliability status`.",
     )

@@ -59,9 +59,8 @@ def mcp_proxy(
             raise ConfigError(str(error)) from error
     else:
         opened = child(command)
-    address, token = _reached(url)
     try:
-        code = asyncio.run(_run(opened, address, token, **options))
+        code = asyncio.run(_run(opened, *_reached(url), **options))
     except NotStarted as failed:
         note(f"mcp-proxy: {failed}")
         code = failed.code
@@ -85,18 +84,27 @@ async def _run(
     token: str | None,
     *,
     name: str,
-    workspace: str | None,
     session: str | None,
-    shadow: bool,
+    **settings: Any,
 ) -> int:
+    """Serve standard input until it ends, the server ends, or a signal comes; returns the exit code.
+
+    Args:
+        opened: opens a connection to the server.
+        address: of the `up` to publish to.
+        token: for it.
+        name: of the server, before the names of its tools.
+        session: conversation of all calls; by default a new one.
+        settings: `workspace` and `shadow`.
+    """
     from ..guard import ToolGuard
     from ..integrations.mcp_proxy import SETTINGS, McpProxy
     from ..integrations.mcp_upstream import STOP_S, Upstream, lines_of
 
     loop = asyncio.get_running_loop()
-    chosen: dict[str, Any] = {"unattended": "deny", "shadow": shadow}
-    if workspace:
-        chosen["workspace_id"] = workspace
+    chosen: dict[str, Any] = {"unattended": "deny", "shadow": settings["shadow"]}
+    if settings["workspace"]:
+        chosen["workspace_id"] = settings["workspace"]
     guard = await ToolGuard.connect(address, wait_s=0, token=token, **chosen)
     to_client = await _standard_output(loop)
     async with guard, guard.session(session, settings=SETTINGS) as of_calls:

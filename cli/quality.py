@@ -1,4 +1,7 @@
-"""`trustfold quality`: how well tools do what they are for, which to take, and orders that correct it (seed 4)."""
+"""`trustfold quality`: how well tools do what they are for, which to take, and orders that correct it.
+
+See docs/design/semantics.md#tool-quality.
+"""
 
 from __future__ import annotations
 

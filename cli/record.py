@@ -64,6 +64,8 @@ def record(  # noqa: PLR0913 - options of a command
     Nothing is lost or doubled, whatever is killed when; start it again and it goes on. Results of calls are digested,
     never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
     and what is decided over them.
+
+    TRUSTFOLD_WEB_PORT serves /healthz, /readyz and /metrics, except with --once or a FILE.
     """
     settings = Settings.from_env()
     given = [name for name, value in (("--store", store), ("--bootstrap", bootstrap), ("FILE", files)) if value]
@@ -135,7 +137,9 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
 
 
 def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> None:
+    from ..recording.probes import probed
     from ..recording.store import StoreRecording
+    from ..streams.kafka.settings import KafkaSettings
 
     stopped = threading.Event()
     received: list[int] = []
@@ -148,8 +152,9 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
         signal.signal(number, stop)
     recording = StoreRecording(recorder, path, keep_days=keep_days, say=note)
     try:
-        note(f"recording {path} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
-        recording.run(stopped, once=once)
+        with probed(recording.status, KafkaSettings.from_env(), once=once):
+            note(f"recording {path} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
+            recording.run(stopped, once=once)
     finally:
         recording.close()
     if signal.SIGINT in received:
@@ -162,6 +167,7 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
 
     settings = KafkaTarget(broker).kafka
     from ..recording.kafka import KafkaRecording
+    from ..recording.probes import probed
 
     async def work() -> None:
         stopped = asyncio.Event()
@@ -169,7 +175,8 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
         recording = KafkaRecording(recorder, settings, group=group, keep_days=keep_days, say=note)
-        note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
-        await recording.run(stopped, once=once)
+        with probed(recording.status, settings, once=once):
+            note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
+            await recording.run(stopped, once=once)
 
     run(settings, work())

@@ -23,12 +23,12 @@ from rich.text import Text
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
 from ..projections.emit import Output
+from ..projections.local import LogRecord
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.decision_text import counted, line_of
 from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
-from ..streams.embedded.topology import LogRecord
 from .checks import CHECKS, Checker, Verdict, check_of, summary
 from .clients.selection import rules_options
 from .render import console, data, note, note_any, side_console

@@ -145,7 +145,7 @@ def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
 
 
 _SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
-"""Levels as the seed's table names them; the others are named as they are."""
+"""Levels whose names in the table differ from their own."""
 
 
 @click.group(invoke_without_command=True)

@@ -64,7 +64,7 @@ def prepare(
 
 
 def options_of(given: ToolCallEnvelope, now_ms: int) -> dict[str, Any]:
-    """What an envelope says about its call besides tool, arguments and session (seed 3 §1.1)."""
+    """What an envelope says about its call besides tool, arguments and session (docs/design/guard.md#envelopes)."""
     target, payload, budget = given.target, given.payload, given.transport.retry_budget
     options: dict[str, Any] = {
         "request_id": given.request_id,

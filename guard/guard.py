@@ -432,7 +432,7 @@ class ToolGuard(Checking, Reporting):
     async def execute(
         self, envelope: ToolCallEnvelope | Mapping[str, Any] | bytes | str, function: Function | None = None
     ) -> ToolResult:
-        """Make the call that an envelope describes (seed 3 §1.1); a malformed one is answered with an error.
+        """Make the call that an envelope describes; a malformed one is answered with an error.
 
         The error is terminal: nothing was called, tried again or noted.
         """
@@ -454,7 +454,9 @@ class ToolGuard(Checking, Reporting):
         max_attempts: int = 5,
         **options: Any,
     ) -> ResilientResult:
-        """Do something with the best registered tool, and with the next best where that fails (seed 4).
+        """Do something with the best registered tool, and with the next best where that fails.
+
+        See docs/design/semantics.md#tool-quality.
 
         Args:
             scenario: what is to be done, in words.

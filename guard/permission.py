@@ -1,4 +1,4 @@
-"""Permission: reliability laid over the platform's own permission plugin (seed 1, Permission System Integration).
+"""Permission: reliability laid over the platform's own permission plugin (docs/design/guard.md#permission).
 
 Blocked and removed tools are refused whatever the plugin says; escalated and recovering ones must be approved, even
 where the plugin would wave them through; about everything else the plugin decides alone.
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class DisplayInfo(NamedTuple):
-    """What a permission prompt shows of an escalation (seed 1, Permission Request Enhancement)."""
+    """What a permission prompt shows of an escalation (docs/design/guard.md#permission)."""
 
     summary: str
     details: str
@@ -182,7 +182,7 @@ class PermissionWrapper:
         *,
         session_id: str = "",
     ) -> tuple[bool, dict[str, Any]]:
-        """The plugin's answer with reliability laid over it (option A of the seed)."""
+        """The plugin's answer with reliability laid over it (docs/design/guard.md#permission)."""
         trust = self._guard.trust_of(tool_name, args, session_id=session_id) if self._guard is not None else None
         answer = await self.decide(tool_name, args, trust, context=context, call_id=call_id)
         return answer.allowed, answer.info

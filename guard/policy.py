@@ -1,4 +1,7 @@
-"""What the guard knows of a call before it is made, from its local view alone (design 4)."""
+"""What the guard knows of a call before it is made, from its local view alone.
+
+See docs/design/guard.md#breaker-and-trust.
+"""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Call:
         return self.tool.may_repeat or self.receives_key
 
     def envelope(self) -> ToolCallEnvelope:
-        """The call as published (seed 3 §1.1), for hooks."""
+        """The call as published (docs/design/guard.md#envelopes), for hooks."""
         return ToolCallEnvelope(
             contract_version=CONTRACT_VERSION,
             request_id=self.request_id,

@@ -1,4 +1,6 @@
-"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails (seed 4).
+"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails.
+
+See docs/design/semantics.md#tool-quality.
 
 Ranks the registered tools by how well they fit the scenario and by the quality that trustfold has published, leaves out
 what has failed, and gives every attempt back. The failures teach trustfold by themselves: each call carries its
@@ -49,7 +51,7 @@ class ResilientAttempt:
 
 @dataclass(slots=True)
 class ResilientResult:
-    """What came of a resilient call (seed 4).
+    """What came of a resilient call (docs/design/semantics.md#tool-quality).
 
     Attributes:
         success: some tool did it.

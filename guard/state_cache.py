@@ -26,7 +26,7 @@ STRICTNESS = {
     TrustState.BLOCKED: 3,
     TrustState.REMOVED: 4,
 }
-"""Of several keys of one call the strictest holds (design 3, Keys)."""
+"""Of several keys of one call the strictest holds (docs/design/semantics.md#failure-keys)."""
 
 ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
 """States in which a person must approve a call."""

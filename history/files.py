@@ -62,6 +62,11 @@ def source_of(root: Path) -> str:
         return ""
 
 
+def kafka_source(cluster_id: str, topic_prefix: str) -> str:
+    """What `source_of` says of a directory that holds the topics of a Kafka."""
+    return f"kafka {cluster_id} {topic_prefix}*"
+
+
 def name_of(partition: int, first: int, last: int) -> str:
     """File name of a range of offsets."""
     return f"{partition}-{first}-{last}.parquet"

@@ -14,6 +14,8 @@ from .reports import Answer, Question
 MOST = 1 << 62
 """A limit that no answer reaches."""
 
+_COUNTED = "WITH whole AS MATERIALIZED ({whole}) SELECT *, (SELECT count(*) FROM whole) FROM whole LIMIT $limit"
+
 PAGE = 5000
 """Rows that are read at once where an answer may be of any length."""
 
@@ -32,13 +34,20 @@ def ask(
     Raises:
         HistoryError: the files cannot be read.
     """
-    columns, rows = run(connection, question.sql, {"limit": limit, **(arguments or {})})
+    given = {"limit": limit, **(arguments or {})}
+    whole = question.sql.removesuffix("LIMIT $limit")
+    if whole != question.sql and "$limit" not in whole:
+        # Its rows and their number at once: counted by a second query, a full page would cost twice.
+        columns, rows = run(connection, _COUNTED.format(whole=whole), given)
+        left_out = rows[0][-1] - len(rows) if rows else 0
+        return Answer(question, columns[:-1], [row[:-1] for row in rows], left_out)
+    columns, rows = run(connection, question.sql, given)
     left_out = 0
     if len(rows) >= limit or (question.plot and question.plot.kind == "columns" and rows):
         _, ((every,),) = run(
             connection,
             f"SELECT count(*) FROM ({question.sql})",  # noqa: S608 - a query of ours
-            {"limit": MOST, **(arguments or {})},
+            {**given, "limit": MOST},
         )
         left_out = every - len(rows)
     return Answer(question, columns, rows, left_out)

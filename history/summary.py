@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..projections.tool.wilson import wilson_bounds
+from ..projections.tool.models import wilson_bounds
 from .charts import objects
 from .findings import counted, ratio
 from .plots import FEW, Window, meaning, moment, number_text, share_text, words

@@ -1,4 +1,7 @@
-"""Dead letters: what could not be processed, kept whole but for secrets, with the reason (design 2, Bad input)."""
+"""Dead letters: what could not be processed, kept whole but for secrets, with the reason.
+
+See docs/design/contracts.md#bad-input.
+"""
 
 from __future__ import annotations
 

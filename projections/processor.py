@@ -2,7 +2,7 @@
 
 One StageProcessor folds one stage over one partition. It reads no clock and does no I/O: the engine hands it
 records, persists what it returns, and asks it what is due. Re-delivered records are recognised by the position
-kept in each key's state and change nothing (design 1, Why it can be fast and exact at once).
+kept in each key's state and change nothing (docs/architecture.md#order-at-a-checkpoint).
 
 A key that is idle for long begins anew with its next record, as its own records alone decide. Its stored state is
 dropped later, once no record can come any more that would go on with it; when that happens shows nowhere
@@ -30,7 +30,7 @@ from .snapshot import SnapshotCodec, header
 from .stage import KeyState, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
-"""How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
+"""How far an event's own time may run ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
 
 FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
 """Times that an event may have; what is written at another one could not be read back."""

@@ -1,4 +1,6 @@
-"""Ranking tools for a scenario (seed 4): similarity, less what was failed before, times quality.
+"""Ranking tools for a scenario: similarity, less what was failed before, times quality.
+
+See docs/design/semantics.md#tool-quality.
 
 Pure: whoever ranks brings the scenario, the tools, the public quality states and a similarity.
 """

@@ -1,4 +1,6 @@
-"""Which rules hold for a key: the file's, with what its user, workspace and session override (design 3, Settings).
+"""Which rules hold for a key: the file's, with what its user, workspace and session override.
+
+See docs/design/semantics.md#settings.
 
 One source for all processors of a worker. While no scope overrides anything a fold costs nothing more than a look at
 `scoped`. Rules are resolved once per distinct combination of overriding scopes; a change swaps rules between two

@@ -1,4 +1,4 @@
-"""What a stage is: a key function and a fold over its own state (design 1, The flow).
+"""What a stage is: a key function and a fold over its own state (docs/architecture.md#a-stage).
 
 The engines know stages only through this face; they own time, transport and durability.
 """

@@ -10,12 +10,12 @@ from ..errors import ConfigError
 from ..history.files import APPENDED_PARTITION
 from ..history.recorder import Recorder
 from ..projections.emit import Output
+from ..projections.local import LocalTopology
 from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..rules.rules import Rules
 from ..security.redaction import redact_record
 from ..streams.embedded.arrivals import UNKNOWN, Arrivals, Line
 from ..streams.embedded.replay import STDIN, open_lines
-from ..streams.embedded.topology import LocalTopology
 from .store import OUTPUT_TOPICS
 
 _INPUTS = ("events", "commands", "settings")

@@ -10,19 +10,26 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaError
 
-from ..errors import ConfigError
+from ..errors import ConfigError, TrustfoldError
 from ..history.errors import HistoryError, HistoryFull, HistoryTaken
+from ..history.files import kafka_source
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
-from ..streams.kafka.access import unseen
+from ..streams.kafka.access import LACKING, unseen
 from ..streams.kafka.broker_queries import hidden
+from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
+from ..streams.kafka.faults import describe
 from ..streams.kafka.settings import KafkaSettings
+from ..streams.kafka.topic_metadata import Found
+from .status import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500
 POLL_RECORDS = 2000
@@ -37,6 +44,32 @@ TAKE_S = 0.5
 TIDY_S = 300.0
 UNKNOWN_TOPIC = 3
 """Kafka's error code."""
+
+TICK_S = 1.0
+"""Seconds between two signs of life."""
+
+LEAVE_S = 3.0
+"""Longest time for leaving the group."""
+
+T = TypeVar("T")
+
+
+class RecorderWatch(BrokerWatch):
+    """Watch over the brokers of a recorder: its positions are in the names of files."""
+
+    who = "recorder"
+
+    def deleted(self, name: str) -> str:
+        """Fault of a topic that is gone, with its remedy."""
+        return f"topic {name} was deleted under the running recorder. {_ELSEWHERE}"
+
+    def made_anew(self, name: str) -> str:
+        """Fault of a topic whose id has changed, with its remedy."""
+        return f"topic {name} was deleted and created again under the running recorder. {_ELSEWHERE}"
+
+    def repartitioned(self, _name: str, _before: Found, _now: Found) -> str:
+        """More partitions do no harm: the group shares them out."""
+        return ""
 
 
 class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -53,6 +86,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
     ) -> None:
         """Record with the group `group`, by default that of this deployment (`APP_ID-history`)."""
         self._recorder, self._settings = recorder, settings
+        self.status = RecordingStatus(recorder, stuck_s=LOOP_STUCK_S)
         self._keep_days, self._say = keep_days, say
         self._group = group or f"{settings.app_id}-history"
         self._names = {settings.topic(topic): topic for topic in RECORDED_TOPICS}
@@ -69,23 +103,101 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         self._wanted: set[TopicPartition] = set()
         self._assigned = asyncio.Event()
         self._take_again = 0.0
-        self._full = self._waits = False
+        self._waits = False
+        self._working: asyncio.Future[Any] | None = None
 
     async def run(self, stopped: asyncio.Event, *, once: bool = False) -> None:
         """Record until told to stop, or once to the present end of the assigned partitions.
 
+        A stop takes at most `stop_timeout`, also while no broker answers: what is in no file by then is read again.
+
         Raises:
             KafkaError: the brokers cannot be reached or refuse.
-            ConfigError: the directory holds another source's history.
+            ConfigError: the directory holds another source's history, a topic was deleted or made anew, or a right is
+                missing.
         """
+        status = self.status
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def fail(error: BaseException) -> None:
+            if not failed.done():
+                failed.set_exception(_told(error))
+
+        status.watch = RecorderWatch(self._settings, dict.fromkeys(self._names, (READ,)), fail)
+        recording = asyncio.create_task(self._run(stopped, once=once))
+        ticking, stop = asyncio.create_task(self._tick()), asyncio.create_task(stopped.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {recording, failed, stop}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            status.stopping = stopped.is_set()
+            if status.stopping:
+                await asyncio.wait({recording}, timeout=self._settings.stop_timeout)
+            if recording.done():
+                recording.result()
+            elif failed.done():
+                failed.result()
+            else:
+                self._say("stopped before everything was written and committed; the next start reads it again")
+        except Exception as error:
+            status.failure = describe(error)
+            raise
+        finally:
+            for task in (recording, ticking, stop):
+                task.cancel()
+            await asyncio.wait({recording, ticking, stop})
+            if self._working is not None:
+                await asyncio.wait({self._working})
+            if failed.done():
+                failed.exception()  # it has been raised, or something came before it
+
+    async def _run(self, stopped: asyncio.Event, *, once: bool) -> None:
+        """Find the cluster, join the group and record."""
+        measuring = None
         try:
             cluster = await _cluster(self._settings, list(self._names))
-            self._recorder.from_source(f"kafka {cluster} {self._settings.topic_prefix}*")
+            self._recorder.from_source(kafka_source(cluster, self._settings.topic_prefix))
             await self._consumer.start()
             self._consumer.subscribe(list(self._names), listener=self)
+            measuring = asyncio.create_task(self._measure())
             await self._record(stopped, once=once)
         finally:
-            await self._consumer.stop()
+            if measuring is not None:
+                measuring.cancel()
+            with suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._consumer.stop()
+
+    async def _tick(self) -> None:
+        """Give a sign of life every second."""
+        while True:
+            self.status.turn()
+            self.status.assigned, self.status.wanted = len(self._owned), len(self._wanted)
+            await asyncio.sleep(TICK_S)
+
+    async def _measure(self) -> None:
+        """Watch over the brokers and measure how far the files are behind them."""
+        watch = self.status.watch
+        assert watch is not None  # noqa: S101 - made in `run`
+        watching = asyncio.create_task(watch.run())
+        try:
+            while True:
+                await asyncio.sleep(INTERVAL_S)
+                with suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(ANSWER_S):
+                        ends = await self._consumer.end_offsets(list(self._owned))
+                    written = self._recorder.written()
+                    self.status.lag = {
+                        owned: max(ends[place] - written[owned], 0)
+                        for place, owned in self._owned.items()
+                        if place in ends and owned in written
+                    }
+        finally:
+            watching.cancel()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run blocking work in a thread; `run` waits for it, for a thread cannot be cancelled."""
+        working = self._working = asyncio.ensure_future(asyncio.to_thread(work))
+        return await asyncio.shield(working)
 
     async def _record(self, stopped: asyncio.Event, *, once: bool) -> None:
         ends: dict[TopicPartition, int] = {}
@@ -104,12 +216,12 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                 done = await self._reached(ends)
             if self._recorder.due or done:
                 await self._flush()
-            if done and not self._full:
+            if done and not self._recorder.counts.disk_full:
                 return
             if time.monotonic() - tidied >= TIDY_S:
                 tidied = time.monotonic()
                 async with self._writing:
-                    await asyncio.to_thread(self._recorder.tidy, self._keep_days)
+                    await self._in_thread(partial(self._recorder.tidy, self._keep_days))
         await self._flush()
 
     async def _add(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
@@ -148,17 +260,16 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _flush(self) -> None:
         """Write what waits and commit it; with a full disk, read no further and try again."""
         async with self._writing:
+            was_full = self._recorder.counts.disk_full
             try:
-                written = await asyncio.to_thread(self._recorder.flush)
+                written = await self._in_thread(self._recorder.flush)
             except HistoryFull as full:
-                if not self._full:
+                if not was_full:
                     self._say(str(full))
-                    self._full = True
                 self._consumer.pause(*self._owned)
                 await asyncio.sleep(RETRY_S)
                 return
-            if self._full:
-                self._full = False
+            if was_full:
                 self._consumer.resume(*self._owned)
                 self._say("there is room again; recording goes on where it stopped")
             await self._commit(written)
@@ -209,7 +320,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             self._assigned.clear()
             try:
                 with suppress(HistoryError, KafkaError):  # whoever takes over reads it again
-                    await self._commit(await asyncio.to_thread(self._recorder.flush))
+                    await self._commit(await self._in_thread(self._recorder.flush))
             finally:
                 for place in revoked:
                     self._wanted.discard(place)
@@ -222,14 +333,28 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer.pause(*places)
         self._wanted.update(places)
         self._take_again = 0.0
+        self.status.rebalances += 1
         self._assigned.set()
+
+
+_ELSEWHERE = (
+    "Where the topic was made anew its records would be taken for recorded: move the directory away, or name another "
+    "one (--history) and another --group"
+)
+
+
+def _told(error: BaseException) -> Exception:
+    """What the watch found, as commands report it: one more look at the brokers tells why they let nobody in."""
+    if isinstance(error, TrustfoldError):
+        return ConfigError(str(error))
+    told: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
+    return told
 
 
 def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> ConfigError:
     return ConfigError(
         f"{root} holds what {place.topic}, partition {place.partition}, had up to {following - 1}, but the log ends at "
-        f"{end - 1}: the topic was made anew, and its records would be taken for recorded. Move the directory away, or "
-        "name another one (--history) and another --group"
+        f"{end - 1}. {_ELSEWHERE}"
     )
 
 

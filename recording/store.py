@@ -18,6 +18,7 @@ from ..security.private_files import make_file
 from ..streams.embedded.store import STORE_ID
 from ..streams.embedded.tail import Copied, Tail
 from ..streams.embedded.views import Views
+from .status import RecordingStatus
 
 PAGE = 2000
 """Records read from the store at once."""
@@ -76,8 +77,9 @@ class StoreRecording:
                 f"{recorder.root} holds more than {path}, which must be an older copy: what it gets now would be taken "
                 "for what is recorded. Name another directory (--history)"
             )
-        self._log, self._outputs = min(logs) - 1, min(outputs) - 1
-        self._waits_for_room = False
+        self._log, self._outputs = self._in_files = min(logs) - 1, min(outputs) - 1
+        self.status = RecordingStatus(recorder)
+        self.status.assigned = len(LOG_TOPICS) + len(OUTPUT_TOPICS)
 
     def run(self, stopped: threading.Event, *, once: bool = False) -> None:
         """Copy until told to stop, or once to the end; what was copied is in files when this returns.
@@ -88,6 +90,7 @@ class StoreRecording:
         """
         tidied = time.monotonic()
         while not stopped.is_set():
+            self._turn()
             copied = self._copy()
             if self._recorder.due or (once and not copied):
                 self._flush(stopped)
@@ -99,9 +102,10 @@ class StoreRecording:
             if not copied:
                 self._check_file(stopped)
                 stopped.wait(POLL_S)
-        while not once and not self._waits_for_room and self._copy():
+        self.status.stopping = True
+        while not once and not self._recorder.counts.disk_full and self._copy():
             pass  # what was committed before the stop belongs to it
-        if self._recorder.rows and not self._waits_for_room:
+        if self._recorder.rows and not self._recorder.counts.disk_full:
             self._flush(stopped)
         self._recorder.tidy(self._keep_days)
 
@@ -119,6 +123,15 @@ class StoreRecording:
             f"{self._path} has been replaced by another file; the old one is recorded. Start again, and with another "
             "directory (--history) if it is another store"
         )
+
+    def _turn(self) -> None:
+        """Give a sign of life, and say how far the files are behind the store."""
+        if not self._recorder.rows:
+            self._in_files = self._log, self._outputs
+        log_end, outputs_end = self._tail.ends()
+        log, outputs = self._in_files
+        self.status.lag = {("log", 0): log_end - log, ("outputs", 0): outputs_end - outputs}
+        self.status.turn()
 
     def _copy(self) -> int:
         """Copy one page of each table; returns how many records were new."""
@@ -143,16 +156,15 @@ class StoreRecording:
 
     def _flush(self, stopped: threading.Event) -> None:
         """Write what waits; with a full disk, say so once and try again later."""
+        was_full = self._recorder.counts.disk_full
         try:
             self._recorder.flush()
         except HistoryFull as full:
-            if not self._waits_for_room:
+            if not was_full:
                 self._say(str(full))
-            self._waits_for_room = True
             stopped.wait(POLL_S)
             return
-        if self._waits_for_room:
-            self._waits_for_room = False
+        if was_full:
             self._say("there is room again; recording goes on where it stopped")
         _write(self._marker, {"log": self._log, "outputs": self._outputs})
 

@@ -1,4 +1,4 @@
-"""Which behaviour is told, from when on, and in which words (design 3, Behaviour and Nudges)."""
+"""Which behaviour is told, from when on, and in which words (docs/design/semantics.md#behaviour)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
 
 
 class BehaviourRules(RulesBase, kw_only=True, frozen=True):
-    """Thresholds of the behaviour detectors (design 3, Behaviour table).
+    """Thresholds of the behaviour detectors (docs/design/semantics.md#behaviour).
 
     Attributes:
         enabled: False keeps the outcomes flowing and finds no patterns.
@@ -105,7 +105,7 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
 
 
 class NudgeRules(RulesBase, kw_only=True, frozen=True):
-    """How detected patterns are told to the model (design 3, Nudges).
+    """How detected patterns are told to the model (docs/design/semantics.md#nudges).
 
     Attributes:
         level: strongest nudge allowed; stronger ones are clamped down to it, never dropped. `off`: none.
@@ -134,7 +134,7 @@ ToolPattern = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Policy(RulesBase, kw_only=True, frozen=True):
-    """A prerequisite: this tool before those tools (design 3, prerequisite_violated).
+    """A prerequisite: this tool before those tools (docs/detection.md).
 
     Attributes:
         requires: tool that must have succeeded, or be in flight, when a call of a tool in `before` starts.

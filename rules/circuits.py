@@ -1,4 +1,4 @@
-"""When a circuit opens and how it closes (design 3, Circuit breaker)."""
+"""When a circuit opens and how it closes (docs/design/semantics.md#circuit-breaker)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ..schemas.vocabulary import ToolClass
 from .fields import Count, Ratio, RulesBase, Seconds
 
 
 class BreakerPolicy(RulesBase, kw_only=True, frozen=True):
-    """When a circuit opens and how it closes (seed 3 §1.5, design 3 Circuit breaker).
+    """When a circuit opens and how it closes (docs/design/semantics.md#circuit-breaker).
 
     Attributes:
         consecutive_failures: failed calls in a row, within the window, that open; None: off.
@@ -59,3 +60,16 @@ class BreakerRules(RulesBase, kw_only=True, frozen=True):
     read_only: BreakerPolicy = READ_ONLY_POLICY
     mutating: BreakerPolicy = MUTATING_POLICY
     by_scope: dict[str, BreakerPolicy] = {}
+
+    def policy_for(self, scope: str, declared_class: str) -> BreakerPolicy:
+        """Policy of the circuit of a scope (`tool:NAME`, `service:NAME`, `tier:NAME`) whose tool declares a class."""
+        named = self.by_scope.get(scope)
+        if named is not None:
+            return named
+        if scope.startswith("tier:"):
+            return self.recursive
+        if declared_class == ToolClass.READ:
+            return self.read_only
+        if declared_class == ToolClass.ACTION:
+            return self.mutating
+        return self.tool

@@ -1,4 +1,6 @@
-"""Settings on five levels, resolved: environment > session > workspace > user > default (design 3, Settings).
+"""Settings on five levels, resolved: environment > session > workspace > user > default.
+
+See docs/design/semantics.md#settings.
 
 Every level is a patch of the rules, so one mechanism answers both questions: what holds (`layered`), and who says so
 (`table`). The default level is the rules file, or the shipped rules. What a level leaves out, or sets to null, it

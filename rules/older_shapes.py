@@ -1,6 +1,6 @@
 """Rules as older files spell them, moved to where they live now.
 
-The seed's `reliability.json` has the tables of trust at its top level. Files of prerequisites as they are in use have a
+An older `reliability.json` has the tables of trust at its top level. Files of prerequisites as they are in use have a
 list under `prerequisite_policies`, and thresholds under `pattern_detection`. All of them load unchanged.
 """
 
@@ -15,7 +15,7 @@ Step = str | int
 
 TRUST_FIELDS = frozenset(TrustRules.__struct_fields__)
 _IGNORED = frozenset({"version", "persist_across_sessions", "max_history_entries"})
-"""Of the seed's file: about its own storage, which the log has taken over."""
+"""Of an older `reliability.json`: about its own storage, which the log has taken over."""
 
 _LONGEST_OVERDUE_MS = 86_399_999
 """Longest `calls.overdue_after_ms`: under its older name, `deadline_ms`, it could be up to a week."""

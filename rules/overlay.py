@@ -1,4 +1,6 @@
-"""Laying rules over rules: a layer names a few fields, everything else stays as it is below (design 3, Settings).
+"""Laying rules over rules: a layer names a few fields, everything else stays as it is below.
+
+See docs/design/semantics.md#settings.
 
 The one way in which files, scopes and the environment change rules. Tables merge key by key, lists and single values
 are replaced, null is a value (it switches a threshold off).

@@ -1,4 +1,4 @@
-"""How good models and tools are found to be (design 3, Models and Tool quality)."""
+"""How good models and tools are found to be (docs/design/semantics.md#models)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .fields import Count, Ratio, RulesBase, Score, Seconds, Threshold
 
 
 class ModelRules(RulesBase, kw_only=True, frozen=True):
-    """When another model is suggested for a tool (seed 2, Adaptive Model Selection; design 3, Models).
+    """When another model is suggested for a tool (docs/design/semantics.md#models).
 
     Attributes:
         strategy: `suggest`, `auto` (the platform should switch by itself) or `disabled`.
@@ -51,7 +51,7 @@ class RegisteredTool(RulesBase, kw_only=True, frozen=True):
 
 
 class QualityRules(RulesBase, kw_only=True, frozen=True):
-    """How well a tool does what it is for (seed 4; design 3, Tool quality).
+    """How well a tool does what it is for (docs/design/semantics.md#tool-quality).
 
     Attributes:
         registered_score: score of tools that `tools` does not name.

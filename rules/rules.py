@@ -1,8 +1,8 @@
 """Rules as data: every threshold the folds read, with unit, default and where it comes from.
 
-All of it can be loaded from TOML or JSON; the seed's JSON examples load unchanged. A layer (tool, domain,
+All of it can be loaded from TOML or JSON; an older `reliability.json` loads unchanged. A layer (tool, domain,
 service, plugin, default) sets only the fields it names; `UNSET` means "ask the next layer", while an
-explicit null switches a threshold off (design 3, Trust).
+explicit null switches a threshold off (docs/design/semantics.md#trust).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class IdleRules(RulesBase, kw_only=True, frozen=True):
 
 
 class GuaranteeRules(RulesBase, kw_only=True, frozen=True):
-    """Hard boundaries of an execution (seed 5 §10.2; design 3, Guarantees and confidence).
+    """Hard boundaries of an execution (docs/design/semantics.md#guarantees).
 
     Attributes:
         sessions: whose limits are watched: `recursive` (sessions from their first recursive call on, and those that
@@ -89,7 +89,7 @@ class GuaranteeRules(RulesBase, kw_only=True, frozen=True):
 
 
 class ConfidenceRules(RulesBase, kw_only=True, frozen=True):
-    """When a recursive result is flagged for review (seed 5 §10.1).
+    """When a recursive result is flagged for review (docs/design/semantics.md#confidence).
 
     Attributes:
         low: results below this are flagged; one that reaches it is not.
@@ -104,7 +104,7 @@ class Rules(RulesBase, kw_only=True, frozen=True):
     """Everything the folds may read besides the events; the same rules and events give the same decisions.
 
     `policies` are prerequisites by name; the name stands in what is reported. `enabled` is the kill switch: where it is
-    false, records are read and nothing is folded (seed 1, JAATO_RELIABILITY_ENABLED).
+    false, records are read and nothing is folded (docs/design/guard.md#switches).
     """
 
     enabled: bool = True

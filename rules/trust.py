@@ -1,8 +1,12 @@
-"""When a key loses trust and how it earns it back, in a workspace and over all of them (design 3, Trust)."""
+"""When a key loses trust and how it earns it back, in a workspace and over all of them.
+
+See docs/design/semantics.md#trust.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,7 +26,7 @@ DEFAULT_FILTER = frozenset(
         Severity.INVALID_INPUT,
     }
 )
-"""Severities that count towards escalation unless a rule says otherwise (design 3, Trust)."""
+"""Severities that count towards escalation unless a rule says otherwise (docs/design/semantics.md#trust)."""
 
 
 class EscalationPatch(RulesBase, kw_only=True, frozen=True):
@@ -42,7 +46,7 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
 
 
 class EscalationRule(RulesBase, kw_only=True, frozen=True):
-    """A complete rule: when a key loses trust and how it earns it back (seed 1, design 3 Trust).
+    """A complete rule: when a key loses trust and how it earns it back (docs/design/semantics.md#trust).
 
     Attributes:
         count_threshold: effective failures in the window that escalate; None switches the test off.
@@ -85,10 +89,34 @@ SERVICE_RULE = EscalationPatch(
     window_seconds=300,
     severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
 )
-"""Shipped for MCP servers: two hard failures in five minutes (seed 1, use case 3)."""
+"""Shipped for MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
 
-class TrustRules(RulesBase, kw_only=True, frozen=True):
+class Layers(NamedTuple):
+    """Names by which a trust record and its call find their rule; an empty name has no layer.
+
+    Attributes:
+        scope: what the record stands for: `key`, `tool` or `service`.
+        tool: name of the tool.
+        domain: domain that the call went to.
+        service: MCP server that the call went to.
+        plugin: plugin that brought the tool.
+    """
+
+    scope: str
+    tool: str = ""
+    domain: str = ""
+    service: str = ""
+    plugin: str = ""
+
+
+MAX_RESOLVED = 4096
+"""Combinations of layers kept resolved."""
+
+_DEFAULT = EscalationRule()
+
+
+class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
 
     `service_default` applies to every MCP server that no `service_rules` entry names.
@@ -103,9 +131,45 @@ class TrustRules(RulesBase, kw_only=True, frozen=True):
     recovery_mode: RecoveryMode = RecoveryMode.AUTO
     max_fine_keys: Count = 64
 
+    def rule_for(self, layers: Layers) -> EscalationRule:
+        """Escalation rule of a record: each layer sets only what it names (docs/trust.md, Rules)."""
+        rule = self._resolved.get(layers)
+        if rule is None:
+            if len(self._resolved) >= MAX_RESOLVED:
+                self._resolved.clear()
+            rule = self._resolved[layers] = self._resolve(layers)
+        return rule
+
+    @cached_property
+    def _resolved(self) -> dict[Layers, EscalationRule]:
+        """Rules by layers, as far as they have been asked for: every record asks anew, and the answers are few."""
+        return {}
+
+    def _resolve(self, layers: Layers) -> EscalationRule:
+        """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
+
+        A record is judged only by rules of its own scope: a tool as a whole by default, plugin and tool; a service by
+        default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
+        `domain_rules` may name an MCP server, too.
+        """
+        scope, tool, domain, service, plugin = layers
+        rule = _DEFAULT.overlaid(self.default_rule)
+        if scope != "service" and plugin in self.plugin_rules:
+            rule = rule.overlaid(self.plugin_rules[plugin])
+        if scope != "tool":
+            if service and scope == "service":
+                rule = rule.overlaid(self.service_default)
+            if service in self.service_rules:
+                rule = rule.overlaid(self.service_rules[service])
+            if (name := domain or service) in self.domain_rules:
+                rule = rule.overlaid(self.domain_rules[name])
+        if scope != "service" and tool in self.tool_rules:
+            rule = rule.overlaid(self.tool_rules[tool])
+        return rule
+
 
 class FleetRules(RulesBase, kw_only=True, frozen=True):
-    """When a tool that fails in several workspaces loses its user's trust in all (seed 2, Promotion; design 3, Trust).
+    """When a tool that fails in several workspaces loses its user's trust in all (docs/design/semantics.md#promotion).
 
     Attributes:
         enabled: False promotes nothing.

@@ -1,4 +1,4 @@
-"""Bytes to records and back: the only door into trustfold (design 2, Bad input, always).
+"""Bytes to records and back: the only door into trustfold (docs/design/contracts.md#bad-input).
 
 Theory of operation. A good event costs one pass of a typed msgspec decoder and a few checks that are cheap because
 they look for the absence of something: no more than 64 brackets means that nesting needs no scan, no escape that

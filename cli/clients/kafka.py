@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import orjson
 
 from ...errors import TrustfoldError
+from ...projections.local import LogRecord
 from ...projections.rule_source import RuleSource
 from ...rules.levels import set_by
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
-from ...streams.embedded.topology import LogRecord
 from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write

@@ -22,7 +22,7 @@ import orjson
 
 from ...errors import TrustfoldError
 from ...schemas.codec import encode, rfc3339
-from ...schemas.dead_letter import DeadLetterRepublished
+from ...schemas.decisions import DeadLetterRepublished
 from ...schemas.envelope import output_id
 from ...streams.dead_letters import original
 from .base import Letter, LetterState, Republished

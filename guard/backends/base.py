@@ -147,7 +147,10 @@ class EventBuffer:
 
 
 FOLLOWED = ("state", "nudges", "suggestions")
-"""Topics a guard reads; a platform needs no more rights than these and Write on `events` (design 2, Topics)."""
+"""Topics a guard reads; a platform needs no more rights than these and Write on `events`.
+
+See docs/design/contracts.md#topics.
+"""
 
 
 def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: Decisions) -> None:

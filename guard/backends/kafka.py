@@ -311,7 +311,7 @@ class KafkaBackend:
         await asyncio.gather(*futures)
 
     def _address(self, record: Any) -> tuple[str, bytes]:
-        """Topic and key of an event or a command (design 2, Topics)."""
+        """Topic and key of an event or a command (docs/design/contracts.md#topics)."""
         if is_event(record):
             return self._events, record.session_id.encode()
         workspace = record.workspace_id or DEFAULT_WORKSPACE

@@ -12,7 +12,7 @@ from math import sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from ...projections.tool.wilson import wilson_bounds
+from ...projections.tool.models import wilson_bounds
 from .labels import Truth
 
 Z_95 = 1.959963984540054
@@ -144,7 +144,7 @@ class Split(NamedTuple):
 
 
 def split(truth: Truth, share: float, seed: int) -> Split:
-    """Hold out a share of the healthy and of the stuck sessions; which ones follows from the seed and their ids."""
+    """Hold out a share of the healthy and of the stuck sessions; which ones follows from `seed` and their ids."""
     held = frozenset(
         session
         for kind in (truth.healthy, truth.stuck)

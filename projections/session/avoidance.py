@@ -1,4 +1,4 @@
-"""Detector of avoidance: a tool that exists is named again and again, and not called (design 3, tool_avoidance).
+"""Detector of avoidance: a tool that exists is named again and again, and not called (docs/detection.md).
 
 The model names it in a sentence that announces work, or a policy names it when it is violated. A call of the tool ends
 it, whatever comes of the call. A name that may be an ordinary word ("Edit", "bash") counts where the sentence says that

@@ -1,4 +1,7 @@
-"""What a session tells the tool stage of its model: that it went round in circles with a tool (design 3, Models)."""
+"""What a session tells the tool stage of its model: that it went round in circles with a tool.
+
+See docs/design/semantics.md#models.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detector of turns that run on: calls in one turn, all together and of each tool (design 3, call_budget).
+"""Detector of turns that run on: calls in one turn, all together and of each tool (docs/detection.md).
 
 Seen only when a step is reached: that there are more calls after it is no second sighting. Where turns are not
 published, a turn is what follows the user's message.

@@ -1,4 +1,4 @@
-"""When a pattern is over: one rule for each, read from the session's state (design 3, reports `cleared`).
+"""When a pattern is over: one rule for each, read from the session's state (docs/detection.md).
 
 A user's message ends them all. A successful action that is new ends those about going nowhere (`ENDED_BY_PROGRESS`).
 """

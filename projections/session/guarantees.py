@@ -1,4 +1,4 @@
-"""Hard boundaries of an execution: money, time, recursion (seed 5 §10.2; design 3, Guarantees and confidence).
+"""Hard boundaries of an execution: money, time, recursion (docs/design/semantics.md#guarantees).
 
 An execution begins with a session's first recursive call, or when somebody gives the session limits, and ends with the
 session. Only executions are held to limits: a plain conversation may last for hours (docs/decisions/0008). At 80 % of a

@@ -1,4 +1,4 @@
-"""Recognising a repeated event by its id, in bounded memory (design 2, Time and order)."""
+"""Recognising a repeated event by its id, in bounded memory (docs/design/contracts.md#time-and-order)."""
 
 from __future__ import annotations
 

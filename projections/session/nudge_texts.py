@@ -1,4 +1,4 @@
-"""What a nudge says: a text for every pattern and severity, in the seed's tone (seed 2, Nudge Injection).
+"""What a nudge says: a text for every pattern and severity (docs/design/semantics.md#nudges).
 
 Interrupts say PAUSED: BLOCKED is trust's word. A nudge states facts and asks for the next step; it never tells the
 model to stop using tools. Operators override texts in `nudges.texts`.

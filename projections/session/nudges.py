@@ -1,4 +1,4 @@
-"""Nudges: when a pattern is told to the model, how strongly, and whether it helped (design 3, Nudges).
+"""Nudges: when a pattern is told to the model, how strongly, and whether it helped (docs/design/semantics.md#nudges).
 
 minor → gentle, moderate → direct, severe → interrupt; clamped down to the allowed level, never dropped. The same
 streak is not nudged twice within the cooldown unless it has grown more severe; an ignored nudge raises the next one.

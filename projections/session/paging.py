@@ -1,4 +1,4 @@
-"""Detector of paging: the same call again and again with one argument that grows (design 3, paging_loop).
+"""Detector of paging: the same call again and again with one argument that grows (docs/detection.md).
 
 Each page brings news, so nothing else sees it: a file read line range by line range, a list walked page by page where
 one search would do. Writes and other actions are left out: the tenth issue created is the tenth issue.

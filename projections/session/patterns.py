@@ -1,4 +1,7 @@
-"""The life of a detected pattern: raised once per severity step, repeated, cleared (design 3, Behaviour)."""
+"""The life of a detected pattern: raised once per severity step, repeated, cleared.
+
+See docs/design/semantics.md#behaviour.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ PRECEDENCE = (
 )
 """One nudge at a time: where one event raises several patterns, the first of these is nudged.
 
-The order is design 3's; the patterns it does not place stand where their nudge says more than those after them: an
+The order is that of docs/detection.md: a pattern stands before those whose nudge says less about what to do: an
 operator's rule and a tool that does not exist name the one thing to do; the same error with other arguments is the
 weaker form of the same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing
 about why, so they come last.

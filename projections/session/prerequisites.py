@@ -1,4 +1,4 @@
-"""Detector of calls that come too early: a policy says tool A before tools B (design 3, prerequisite_violated).
+"""Detector of calls that come too early: a policy says tool A before tools B (docs/detection.md).
 
 The required tool must have succeeded, in this turn or at most `within_turns` before it, or be in flight. A failed or
 refused call of it satisfies nothing.

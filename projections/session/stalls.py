@@ -2,7 +2,7 @@
 
 They are driven by time. What falls due is told at its due time, whether the session's own next event reveals it or a
 tick does: either way a `time.passed` event is appended to the log, and its id, from which the ids of the outputs
-follow, derives from the session and the due time (design 2, Time and order; decision 0011).
+follow, derives from the session and the due time (docs/design/contracts.md#time-and-order; decision 0011).
 
 The model owes a sign of life while a turn is open, no call is, and no person is asked; but only where the publisher is
 known to end its turns. Otherwise an open turn means nothing: the session, or the recording of it, may just be over.

@@ -1,4 +1,7 @@
-"""What a message of the model says to the detectors: announcement, tools named, monologue, chanting (design 3)."""
+"""What a message of the model says to the detectors: announcement, tools named, monologue, chanting.
+
+See docs/detection.md.
+"""
 
 from __future__ import annotations
 

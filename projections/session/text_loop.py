@@ -1,4 +1,4 @@
-"""Detector of chanting: the same text block over and over, in one message or across messages (design 3, text_loop).
+"""Detector of chanting: the same text block over and over, in one message or across messages (docs/detection.md).
 
 A block is a sentence or a line of prose. Code, tables, lists, headings, quotes and rules repeat by nature and are
 exempt. Only checksums are kept; news from a call and the user's word start the count afresh.

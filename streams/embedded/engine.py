@@ -18,6 +18,7 @@ import orjson
 
 from ...errors import ConfigError, StateIncompatible
 from ...projections.emit import Output
+from ...projections.local import LocalTopology
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.snapshot import header
@@ -29,7 +30,6 @@ from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
 from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
-from .topology import LocalTopology
 from .views import StoredOutput, Views
 
 LIVE_STATES = 20_000

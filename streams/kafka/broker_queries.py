@@ -35,69 +35,16 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from .topic_metadata import describe
+
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
 """Kafka's numbers of operations; each is a bit of the sets that brokers answer with."""
 
 COORDINATOR_S = 4.0
 """How long a cluster may take to find the broker that has a group."""
 
-_UNKNOWN = -(1 << 31)
-"""A broker that was not asked for rights, or does not tell them."""
-
 _METADATA_TOPIC = "__cluster_metadata"
 _TEXT, _COMPACT = String("utf-8"), CompactString("utf-8")
-
-
-class _MetadataResponse(Response):  # type: ignore[misc]
-    API_KEY = 3
-    API_VERSION = 8
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("brokers", Array(("node_id", Int32), ("host", _TEXT), ("port", Int32), ("rack", _TEXT))),
-        ("cluster_id", _TEXT),
-        ("controller_id", Int32),
-        (
-            "topics",
-            Array(
-                ("error_code", Int16),
-                ("topic", _TEXT),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    Array(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", Array(Int32)),
-                        ("isr", Array(Int32)),
-                        ("offline_replicas", Array(Int32)),
-                    ),
-                ),
-                ("operations", Int32),
-            ),
-        ),
-        ("cluster_operations", Int32),
-    )
-
-
-class _MetadataRequest(RequestStruct):  # type: ignore[misc]
-    API_KEY = 3
-    API_VERSION = 8
-    RESPONSE_TYPE = _MetadataResponse
-    SCHEMA = Schema(
-        ("topics", Array(_TEXT)), ("create", Boolean), ("cluster_operations", Boolean), ("operations", Boolean)
-    )
-
-
-class _TopicRights(Request[_MetadataRequest]):  # type: ignore[misc]
-    API_KEY = 3
-
-    def __init__(self, topics: Sequence[str]) -> None:
-        self._topics = list(topics)
-
-    def build(self, request_struct_class: Any) -> Any:
-        return request_struct_class(self._topics, False, False, True)  # noqa: FBT003 - fields of the protocol
 
 
 class _GroupsResponse(Response):  # type: ignore[misc]
@@ -235,22 +182,18 @@ class Group(NamedTuple):
 async def rights_on(admin: Any, topics: Sequence[str]) -> dict[str, frozenset[str] | None]:
     """Operations that this user may do on topics; empty where not even Describe, None where it is not told.
 
-    A topic that does not exist looks like one that may not be seen.
+    A topic that does not exist looks like one that may not be seen. Brokers before 2.8 do not tell.
     """
-    answer = (await admin._client.send(admin._client.get_random_node(), _TopicRights(topics))).to_object()
-    return {
-        topic["topic"]: frozenset() if topic["error_code"] else _named(topic["operations"])
-        for topic in answer["topics"]
-    }
+    found = (await describe(admin._client, topics)).topics
+    return {name: frozenset() if topic.error else _named(topic.operations) for name, topic in found.items()}
 
 
 async def hidden(client: Any, topics: Sequence[str]) -> list[str]:
     """Topics that this user may not even describe, whether they exist or not."""
     if not topics:
         return []
-    answer = (await client.send(client.get_random_node(), _TopicRights(topics))).to_object()
-    denied = TopicAuthorizationFailedError.errno
-    return [topic["topic"] for topic in answer["topics"] if topic["error_code"] == denied]
+    found = (await describe(client, topics)).topics
+    return [name for name, topic in found.items() if topic.error == TopicAuthorizationFailedError.errno]
 
 
 async def group_of(admin: Any, name: str) -> Group:
@@ -267,7 +210,7 @@ async def group_of(admin: Any, name: str) -> Group:
 
     group = await _of_coordinator(name, ask)
     members = [(member["client_id"], member["client_host"].lstrip("/")) for member in group["members"]]
-    return Group(group["state"], members, _named(group["operations"]))
+    return Group(group["state"], members, _named(group["operations"] if group["operations"] >= 0 else None))
 
 
 async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
@@ -329,7 +272,7 @@ async def clock_of(admin: Any) -> Clock:
     return Clock(told[0] / 1000 - (asked + answered) / 2, (answered - asked) / 2)
 
 
-def _named(operations: int) -> frozenset[str] | None:
-    if operations == _UNKNOWN:
+def _named(operations: int | None) -> frozenset[str] | None:
+    if operations is None:
         return None
     return frozenset(name for name, number in OPERATIONS.items() if operations >> number & 1)

@@ -59,7 +59,9 @@ KeyOf = Callable[[dict[str, Any]], str]
 
 
 def session_key(event: dict[str, Any]) -> str:
-    """Key of an input event: its session, so that a session stays in order in one partition (design 2, Topics).
+    """Key of an input event: its session, so that a session stays in order in one partition.
+
+    See docs/design/contracts.md#topics.
 
     Raises:
         KeyError: no session_id.

@@ -55,7 +55,7 @@ class Sent(NamedTuple):
 
 
 def command_key(command: Command) -> str:
-    """Record key of a command: that of the outcomes it acts on (design 2, Topics)."""
+    """Record key of a command: that of the outcomes it acts on (docs/design/contracts.md#topics)."""
     return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"
 
 

@@ -13,7 +13,7 @@ import click
 import pytest
 import trustfold as package
 from command_line import COMMAND, environment, trustfold
-from trustfold.cli.main import COMMANDS, SEED_SPELLING, main
+from trustfold.cli.main import COMMANDS, RELIABILITY_COMMANDS, main
 from trustfold.cli.render import ExitCode
 
 HEAVY = {"aiokafka", "asyncio", "duckdb", "faust", "http", "rich", "sqlite3", "starlette", "uvicorn"}
@@ -80,7 +80,7 @@ def test_the_older_spelling_works(tmp_path: Path) -> None:
     context = click.Context(main)
     group = main.get_command(context, "reliability")
     assert isinstance(group, click.Group)
-    for name in SEED_SPELLING:
+    for name in RELIABILITY_COMMANDS:
         assert group.get_command(context, name) is main.get_command(context, name)
     assert trustfold("reliability", "status", cwd=tmp_path).stderr == trustfold("status", cwd=tmp_path).stderr
 

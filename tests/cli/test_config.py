@@ -1,4 +1,4 @@
-"""Configuration: rules files in both forms, the seed's file unchanged, the environment, faults that name the fix."""
+"""Configuration: rules files in both forms, an older file unchanged, the environment, faults that name the fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trustfold.rules.rules import EscalationPatch, Ladder, Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode, Severity
 
-SEED = """
+OLDER_FILE = """
 {
   "default_rule": {
     "count_threshold": 3,
@@ -63,21 +63,21 @@ def fault(written: Any, text: str, name: str = "rules.json") -> str:
     return re.split(rf"{re.escape(name)}(?::\d+)?: ", said, maxsplit=1)[1]
 
 
-def test_the_seeds_file_loads_unchanged(written: Any) -> None:
-    """The project-level example of the seed becomes rules of trust, each layer with only what it names."""
-    trust = written(SEED).trust
+def test_an_older_file_loads_unchanged(written: Any) -> None:
+    """An older project-level file becomes rules of trust, each layer with only what it names."""
+    trust = written(OLDER_FILE).trust
     assert trust.default_rule == EscalationPatch(
         count_threshold=3, window_seconds=3600, escalation_duration_seconds=1800
     )
     cli = EscalationPatch(count_threshold=5, severity_filter=frozenset({Severity.CRASH, Severity.SECURITY}))
     assert trust.plugin_rules["cli"] == cli
     assert trust.domain_rules["api.production.com"].consecutive_threshold == 2
-    assert written(SEED, "reliability").trust == trust
+    assert written(OLDER_FILE, "reliability").trust == trust
 
 
 @pytest.mark.parametrize(("value", "mode"), [("true", RecoveryMode.AUTO), ("false", RecoveryMode.ASK)])
-def test_the_seeds_global_settings(written: Any, value: str, mode: RecoveryMode) -> None:
-    """`enable_auto_recovery` chooses the recovery mode; what is about the seed's own storage is accepted and unused."""
+def test_global_settings_of_an_older_file(written: Any, value: str, mode: RecoveryMode) -> None:
+    """`enable_auto_recovery` chooses the recovery mode; what is about storage is accepted and unused."""
     ignored = '"persist_across_sessions": true, "max_history_entries": 1000, "version": 1'
     text = f'{{"enable_auto_recovery": {value}, {ignored}}}'
     assert written(text).trust.recovery_mode is mode
@@ -242,9 +242,9 @@ def test_the_environment_sets_every_setting() -> None:
 
 
 def test_threshold_and_window_lie_over_the_file(tmp_path: Path) -> None:
-    """The seed's two variables change the default rule and nothing else of the file."""
+    """The two variables change the default rule and nothing else of the file."""
     path = tmp_path / "rules.json"
-    path.write_text(SEED)
+    path.write_text(OLDER_FILE)
     settings = Settings.from_env({"TRUSTFOLD_THRESHOLD": "7", "TRUSTFOLD_RULES": str(path)})
     trust = settings.rules().trust
     assert trust.default_rule == EscalationPatch(

@@ -39,10 +39,11 @@ from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.streams.kafka.engine import Engine
-from trustfold.streams.kafka.health import HealthServer
+from trustfold.streams.kafka.health import probe_of
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.probe_server import ProbeServer
 from trustfold.web.routes import more_routes
 
 EXAMPLES_EACH = int(os.environ.get("TRUSTFOLD_FUZZ", "60"))
@@ -197,7 +198,7 @@ def test_the_guards_calls(tool: Any, args: Any, session: Any, options: Any, resu
 def probed() -> Iterator[tuple[tuple[str, int], list[BaseException]]]:
     """Address of a worker's health server, and what its threads have raised."""
     worker = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
-    server = HealthServer(worker, KafkaSettings(web_port=0))
+    server = ProbeServer(probe_of(worker), "127.0.0.1", 0)
     raised: list[BaseException] = []
     server._server.handle_error = lambda *_: raised.append(sys.exc_info()[1])
     yield server._server.server_address, raised

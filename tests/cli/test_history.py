@@ -23,7 +23,7 @@ from waiting import wait_until
 
 
 def written(folder: Path) -> Path:
-    """The seeds' scenarios as a file of events."""
+    """The scenarios of the use cases as a file of events."""
     file = folder / "events.ndjson"
     lines = [
         value.replace(b'"00000000-', b'"%08d-' % number)

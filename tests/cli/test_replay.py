@@ -20,9 +20,9 @@ from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
 from trustfold.history.whatif.replay import Replay
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.rules.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
 
 
 def folded(lines: list[bytes]) -> list[Output]:

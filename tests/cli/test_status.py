@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_table_is_the_seeds() -> None:
-    """Key, state, failures and recovery stand as in the seed's example; blocked first, trusted only counted."""
+    """Key, state, failures and recovery stand in their columns; blocked first, trusted only counted."""
     states = [
         trust("http_request|domain=api.bad.com", "recovering", failures=5.0, successes=2, successes_needed=3),
         trust("bash|command=rm", "blocked", failures=1.0),

@@ -148,8 +148,8 @@ def test_rules_of_trust_are_judged_by_the_calls_that_are_asked_about(tmp_path: P
 def asks_by_hand(threshold: int) -> list[str]:
     """Sessions of the calls of `troubled` that a guard would have asked about, by a fold of its own."""
     from trustfold.cli.checks import Checker, Verdict, check_of
+    from trustfold.projections.local import LocalTopology
     from trustfold.rules.rules import EscalationPatch
-    from trustfold.streams.embedded.topology import LocalTopology
 
     rules = Rules()
     trust = msgspec.structs.replace(rules.trust, default_rule=EscalationPatch(count_threshold=threshold))

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
-from trustfold.projections.tool.layers import breaker_policy
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
@@ -23,7 +22,7 @@ from .case import UnknownWord, known, times
 from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
-"""Peers of seed 5: their breakers guard model tiers, by the policy `recursive`."""
+"""Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
 
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
 _OUTCOME_FIELDS = """ok times scope http_status error_class error error_type exception status severity
@@ -368,8 +367,8 @@ class Breakers(Area):
         if state is None:
             return BreakerRecord()
         record = msgspec.msgpack.decode(msgspec.msgpack.encode(state.breaker), type=BreakerRecord)
-        policy = breaker_policy(self.rules.breakers, scope, record.tool_class)
-        while fold.next_by_time(record, policy, self.world.now_ms):
+        policy = self.rules.breakers.policy_for(scope, record.tool_class)
+        while fold.move_by_time(record, policy, self.world.now_ms):
             pass
         return record
 

@@ -12,8 +12,7 @@ _SPEAKS_OF = tuple(
         (r"\bNaN\b|not a number", float("nan")),
         (r"\b-?inf(?:inity)?\b", float("inf")),
         (
-            r"keys? that (?:are|is) (?:no|not)|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?"
-            r"|(?:int(?:eger)?|numeric)[- ]keys?",
+            r"keys? that (?:are|is) not?|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?|(?:int|integer|numeric)[- ]keys?",
             {1: "one", None: "none", (2, 3): "pair"},
         ),
     )

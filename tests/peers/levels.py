@@ -11,10 +11,10 @@ import msgspec
 import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
+from trustfold.projections.local import LocalTopology
 from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
-from trustfold.streams.embedded.topology import LocalTopology
 
 from .area import Area, reads
 from .case import UnknownWord, there

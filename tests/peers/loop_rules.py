@@ -27,7 +27,7 @@ DETECTORS = frozenset(
 _OF_THE_SEED = frozenset(
     {"repetitive_calls", "error_retry_loop", "introspection_loop", "read_only_loop", "announce_no_action"}
 )
-"""Detectors of seed 2 and its peer: they are there whether a threshold is set or not."""
+"""Detectors of the older plugin and its peer: they are there whether a threshold is set or not."""
 
 _ALWAYS = frozenset({"prerequisite_violated"})
 MINOR, MODERATE = 1, 2
@@ -44,7 +44,7 @@ class LoopRules:
         stuck_from: severity from which the peer calls a session stuck.
         counts_before: the peer's counts leave out the call it is asked about.
         hard_stop: whether severe patterns end the run.
-        of_the_seed: it has the detectors of seed 2, set or not.
+        of_the_plugin: it has the detectors of the older plugin, set or not.
     """
 
     def __init__(self, *, counts_before: bool, tools: tuple[str, ...] = ()) -> None:
@@ -61,13 +61,13 @@ class LoopRules:
         self.counts_before = int(counts_before)
         self.stuck_from = MINOR
         self.hard_stop = True
-        self.of_the_seed = False
+        self.of_the_plugin = False
 
     def apply(self, rules: Rules) -> Rules:
         """Rules with these thresholds."""
         ladders = dict(self.ladders)
         if ladders:
-            there = _ALWAYS | (_OF_THE_SEED if self.of_the_seed else frozenset())
+            there = _ALWAYS | (_OF_THE_SEED if self.of_the_plugin else frozenset())
             for name in DETECTORS:
                 if name not in ladders and name not in there:
                     ladders[name] = structs.replace(getattr(rules.behaviour, name), enabled=False)
@@ -115,14 +115,14 @@ def _names(word: str, value: Any) -> list[str]:
 # --- ladders ----------------------------------------------------------------------------------------------------------
 
 
-def _from(*names: str, rise: tuple[int, int] = (1, 3), seed: bool = False, stuck: bool = False) -> _Reader:
+def _from(*names: str, rise: tuple[int, int] = (1, 3), plugin: bool = False, stuck: bool = False) -> _Reader:
     """Detectors that begin at the peer's threshold, and are moderate and severe so far above it.
 
-    `seed`: one of seed 2's, whose detectors are all there. `stuck`: the peer calls a session stuck from moderate on.
+    `plugin`: one of the older plugin's, whose detectors are all there. `stuck`: the peer calls it stuck from there on.
     """
 
     def read(to: LoopRules, value: int) -> None:
-        to.of_the_seed |= seed
+        to.of_the_plugin |= plugin
         to.stuck_from = MODERATE if stuck else to.stuck_from
         to.scale(names, value, *rise)
 
@@ -130,8 +130,8 @@ def _from(*names: str, rise: tuple[int, int] = (1, 3), seed: bool = False, stuck
 
 
 def _error_retry(to: LoopRules, value: int) -> None:
-    """Seed 2: a clear stall from the threshold on, severe from six."""
-    to.of_the_seed = True
+    """The older plugin: a clear stall from the threshold on, severe from six."""
+    to.of_the_plugin = True
     to.scale(("error_retry_loop",), value, 0, max(6 - value, 3))
 
 
@@ -268,10 +268,10 @@ WINDOWS = _by_word(
 
 WORDS = WINDOWS | _by_word(
     {
-        "repetitive_call_threshold": _from(_EXACT, seed=True),
-        "introspection_loop_threshold": _from("introspection_loop", seed=True),
+        "repetitive_call_threshold": _from(_EXACT, plugin=True),
+        "introspection_loop_threshold": _from("introspection_loop", plugin=True),
         # All reads, with news or without: our cap, and our count of stale ones.
-        "max_reads_before_action": _from("read_only_loop", "read_only_cap", seed=True),
+        "max_reads_before_action": _from("read_only_loop", "read_only_cap", plugin=True),
         "error_retry_threshold": _error_retry,
         "error_retry_overrides": _error_retry_by_tool,
         "policies prerequisite_policies": lambda to, value: to.policies.extend(value),

@@ -11,9 +11,9 @@ from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, 
 from trustfold.projections.calls.keys import is_shell, parse_key, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool import trust as fold
-from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 from .area import Area, changes, nothing, reads, refuse_fields, same
@@ -181,8 +181,8 @@ class Trust(Area):
     @reads("tool domain service plugin for_service")
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
-        named = [str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")]
-        self.resolved = resolve(self.rules.trust, "service" if event.get("for_service") else "key", *named)
+        named = {name: str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")}
+        self.resolved = self.rules.trust.rule_for(Layers("service" if event.get("for_service") else "key", **named))
 
     OPS = {
         "reset reset_all": _order("trust.reset"),
@@ -324,7 +324,7 @@ class Trust(Area):
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return resolve(self.rules.trust, "key", "", "", "", "")
+        return self.rules.trust.rule_for(Layers("key"))
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:

@@ -1,4 +1,4 @@
-"""Confidence: signals, their combination, synthesis, and the flag for review (seed 5 §10.1)."""
+"""Confidence: signals, their combination, synthesis, and the flag for review (docs/design/semantics.md#confidence)."""
 
 from __future__ import annotations
 

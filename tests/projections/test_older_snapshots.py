@@ -15,10 +15,10 @@ import orjson
 import pytest
 from story import Story
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US
-from trustfold.streams.embedded.topology import LocalTopology
 
 OLDER: dict[str, Any] = orjson.loads((Path(__file__).parent / "older" / "states.json").read_bytes())
 PUBLISHED: dict[str, str] = OLDER["published"]

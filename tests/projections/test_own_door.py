@@ -1,4 +1,7 @@
-"""What trustfold writes itself passes its own door, whatever the door has let in (design 2, Bad input, always)."""
+"""What trustfold writes itself passes its own door, whatever the door has let in.
+
+See docs/design/contracts.md#bad-input.
+"""
 
 from __future__ import annotations
 

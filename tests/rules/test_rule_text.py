@@ -1,10 +1,8 @@
-"""Rules from text: the seeds' examples, older shapes, partial tables, and faults that name their line."""
+"""Rules from text: older shapes, partial tables, and faults that name their line."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,6 @@ from trustfold.rules.parser import Document
 from trustfold.rules.rules import Ladder, Policy, Rules
 from trustfold.rules.text_positions import line_of
 from trustfold.schemas.vocabulary import PatternSeverity, ToolClass
-
-SEEDS = Path(os.environ.get("TRUSTFOLD_SEEDS", Path(__file__).parents[2] / ".." / "shared" / "seeds"))
-NOT_RULES = {"tool_id", "scenario"}
-"""Fields of the seeds' other JSON examples: bodies of requests."""
 
 
 def rules_of(text: str, name: str = "rules.toml") -> Rules:
@@ -31,27 +25,6 @@ def fault(text: str, name: str = "rules.toml") -> str:
     with pytest.raises(ConfigError) as raised:
         rules_of(text, name)
     return str(raised.value)
-
-
-def seed_examples() -> list[str]:
-    """Every JSON example of the seeds that configures something."""
-    texts = [path.read_text() for path in sorted(SEEDS.glob("*.md"))]
-    found = [example for text in texts for example in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
-    return [example for example in found if not any(f'"{field}"' in example for field in NOT_RULES)]
-
-
-@pytest.mark.skipif(not SEEDS.is_dir(), reason=f"no seeds at {SEEDS}; name them with TRUSTFOLD_SEEDS")
-def test_every_json_example_of_the_seeds_loads_unchanged() -> None:
-    """Each example becomes rules of trust that say what it says, and nothing else changes."""
-    examples = seed_examples()
-    assert len(examples) >= 2
-    for example in examples:
-        rules = rules_of(example, "reliability.json")
-        written = json.loads(example)
-        assert rules.trust.default_rule.window_seconds == written["default_rule"]["window_seconds"]
-        assert set(rules.trust.plugin_rules) == set(written["plugin_rules"])
-        assert set(rules.trust.domain_rules) == set(written["domain_rules"])
-        assert (rules.breakers, rules.behaviour, rules.policies) == (Rules().breakers, Rules().behaviour, {})
 
 
 def test_a_table_names_only_what_it_changes() -> None:

@@ -1,4 +1,7 @@
-"""Bad input on `events`: every kind of it has its own stable reason code and the path of the fault (design 2)."""
+"""Bad input on `events`: every kind of it has its own stable reason code and the path of the fault.
+
+See docs/design/contracts.md#bad-input.
+"""
 
 import json
 from typing import Any

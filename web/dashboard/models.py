@@ -16,7 +16,7 @@ from ...history.findings import finding, ratio
 from ...history.plots import FEW, share_text
 from ...history.reports import BY_NAME, Answer, Question
 from ...history.summary import Z_95
-from ...projections.tool.wilson import wilson_bounds
+from ...projections.tool.models import wilson_bounds
 from .history import shown_figure, unanswered
 from .narrowing import NAMES, PRESETS, Narrowing
 from .render import Site, link

@@ -38,11 +38,13 @@ class Freshness(NamedTuple):
         newest_ms: wall clock at which the newest record arrived, milliseconds since 1970; None before the first one.
         behind: records that wait to be folded; None where that is not known.
         fault: why nothing new arrives, in words; None when all is well.
+        past: why the history is not read, in words; None where it is.
     """
 
     newest_ms: int | None
     behind: int | None = None
     fault: str | None = None
+    past: str | None = None
 
 
 class Source(Protocol):

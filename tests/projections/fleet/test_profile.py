@@ -1,4 +1,4 @@
-"""Behavioural profiles of models, as sessions tell them (seed 2, Model Behavioral Profiles; design 3, Models)."""
+"""Behavioural profiles of models, as sessions tell them (docs/design/semantics.md#models)."""
 
 from __future__ import annotations
 

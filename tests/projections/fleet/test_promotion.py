@@ -1,4 +1,4 @@
-"""Promotion: a tool that fails in several workspaces of one user, as told by calls (seed 2; design 3, Trust)."""
+"""Promotion: a tool that fails in several workspaces of one user, as told by calls (docs/design/semantics.md#trust)."""
 
 from __future__ import annotations
 

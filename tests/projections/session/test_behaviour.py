@@ -1,4 +1,4 @@
-"""Behaviour detectors: what is a loop, and what is work (design 3, Behaviour)."""
+"""Behaviour detectors: what is a loop, and what is work (docs/design/semantics.md#behaviour)."""
 
 from __future__ import annotations
 

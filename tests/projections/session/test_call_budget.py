@@ -1,4 +1,4 @@
-"""Calls in one turn (design 3, call_budget)."""
+"""Calls in one turn (docs/detection.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`feedback.false_alarm`: the model is left alone, the count is kept (design 3, Nudges)."""
+"""`feedback.false_alarm`: the model is left alone, the count is kept (docs/design/semantics.md#nudges)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hard boundaries of an execution: warnings, violations, plans, overrides (seed 5 §10.2)."""
+"""Hard boundaries of an execution: warnings, violations, plans, overrides (docs/design/semantics.md#guarantees)."""
 
 from __future__ import annotations
 

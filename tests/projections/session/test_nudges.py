@@ -1,4 +1,7 @@
-"""Nudges: when a pattern is told to the model, how strongly, and whether it helped (design 3, Nudges)."""
+"""Nudges: when a pattern is told to the model, how strongly, and whether it helped.
+
+See docs/design/semantics.md#nudges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that come too early, and tools that are named and not called (design 3)."""
+"""Tools that come too early, and tools that are named and not called (docs/detection.md)."""
 
 from __future__ import annotations
 

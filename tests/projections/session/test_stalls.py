@@ -1,4 +1,4 @@
-"""Silence, overdue calls and endless turns: what time alone brings about (design 3; design 2, Time and order)."""
+"""Silence, overdue calls and endless turns: what time alone brings about (docs/design/contracts.md#time-and-order)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: monologue and chanting (design 3, monologue and text_loop)."""
+"""Messages: monologue and chanting (docs/detection.md)."""
 
 from __future__ import annotations
 

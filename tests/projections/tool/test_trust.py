@@ -1,4 +1,4 @@
-"""Trust: thresholds, recovery, relapse, blocking, commands (design 3, Trust)."""
+"""Trust: thresholds, recovery, relapse, blocking, commands (docs/design/semantics.md#trust)."""
 
 from __future__ import annotations
 
