@@ -258,11 +258,7 @@ def _by_word(table: dict[str, _Reader]) -> dict[str, _Reader]:
 
 
 WINDOWS = _by_word(
-    {
-        "window_events": _window_events,
-        "window_calls window history": _window,
-        "read_window chunk": _read_window,
-    }
+    {"window_events": _window_events, "window_calls window history": _window, "read_window chunk": _read_window}
 )
 """Those that say how far a peer looks back, and not when it tells."""
 

@@ -49,7 +49,7 @@ class Models(Area):
     OPS = {
         "profile": reads("model key")(
             lambda self, event: setattr(self, "asked", (str(event["model"]), str(event["key"])))
-        ),
+        )
     }
 
     @reads("turns stalled nudges effective")

@@ -88,10 +88,7 @@ class Settings(Levels):
         super().op_load_config(event)
         self.looked_up = _only_path(event.get("data"))
 
-    OPS = {
-        "unset": op_clear,
-        "set_env": op_env,
-    }
+    OPS = {"unset": op_clear, "set_env": op_env}
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -129,9 +126,7 @@ class Settings(Levels):
             raise UnknownWord(f"value of {'.'.join(self.looked_up)}")
         return found
 
-    VIEWS = {
-        "stored": lambda self: [told["key"] for told in self.world.told("trust")],
-    }
+    VIEWS = {"stored": lambda self: [told["key"] for told in self.world.told("trust")]}
 
 
 def _only_path(data: Any) -> tuple[str, ...]:
