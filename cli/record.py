@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
 @click.option("--group", default="", help="Kafka: consumer group. [default: that of the deployment, APP_ID-history]")
 @click.option("--rules", "rules_file", metavar="FILE", help="With files: rules to go by. [env: TRUSTFOLD_RULES]")
-@click.option("--once", is_flag=True, help="Record what is there and end.")
-@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than so many days.")
+@click.option("--once", is_flag=True, help="Record what is there, then exit.")
+@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than this number of days.")
 @click.option(
     "--flush",
     "flush_s",
@@ -61,7 +61,7 @@ def record(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Record every topic as Parquet until Ctrl-C, from the store of a local `up` or from Kafka.
 
-    Nothing is lost or doubled, whatever is killed when; start it again and it goes on. Results of calls are digested,
+    Nothing is lost or doubled by a crash; after a restart it continues. Results of calls are digested,
     never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
     and what is decided over them.
 

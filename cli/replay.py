@@ -77,12 +77,10 @@ class _WithOptionalSpeed(click.Command):
     "--realtime",
     type=click.FloatRange(0, min_open=True),
     metavar="[SPEED]",
-    help="Wait as long as the events did, SPEED times faster.",
+    help="Replay in real time, SPEED times faster.",
 )
 @click.option("--checks", is_flag=True, help="Also print what a guard would have done with each call.")
-@click.option(
-    "--dead-letters", "dead_letters_file", metavar="FILE", help="Write what could not be processed here, as NDJSON."
-)
+@click.option("--dead-letters", "dead_letters_file", metavar="FILE", help="Write dead letters to this file, as NDJSON.")
 def replay(
     *,
     files: tuple[str, ...],

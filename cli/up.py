@@ -40,7 +40,7 @@ from .render import ExitCode, note, note_any
 )
 @rules_options
 @click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
-@click.option("--stop", is_flag=True, help="Stop that one.")
+@click.option("--stop", is_flag=True, help="Stop that server.")
 @click.option(
     "--history",
     metavar="[DIR]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...rules.rules import Rules
-from ...schemas.vocabulary import BreakerState, TrustState
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..emit import Emitter
 from ..stage import KeyState
 
@@ -157,7 +157,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     """
 
     state: BreakerState = BreakerState.CLOSED
-    mode: str = "enforce"
+    mode: BreakerMode = BreakerMode.ENFORCE
     results: list[int] = []
     consecutive: list[int] = []
     opened_at: int = 0

@@ -115,14 +115,15 @@ def _names(word: str, value: Any) -> list[str]:
 # --- ladders ----------------------------------------------------------------------------------------------------------
 
 
-def _from(*names: str, rise: tuple[int, int] = (1, 3), plugin: bool = False, stuck: bool = False) -> _Reader:
+def _from(*names: str, rise: tuple[int, int] = (1, 3), of_plugin: bool = False, stuck: bool = False) -> _Reader:
     """Detectors that begin at the peer's threshold, and are moderate and severe so far above it.
 
-    `plugin`: one of the older plugin's, whose detectors are all there. `stuck`: the peer calls it stuck from there on.
+    `of_plugin`: one of the older plugin's, whose detectors are all there. `stuck`: the peer calls a session stuck
+    from moderate on.
     """
 
     def read(to: LoopRules, value: int) -> None:
-        to.of_the_plugin |= plugin
+        to.of_the_plugin |= of_plugin
         to.stuck_from = MODERATE if stuck else to.stuck_from
         to.scale(names, value, *rise)
 
@@ -258,16 +259,20 @@ def _by_word(table: dict[str, _Reader]) -> dict[str, _Reader]:
 
 
 WINDOWS = _by_word(
-    {"window_events": _window_events, "window_calls window history": _window, "read_window chunk": _read_window}
+    {
+        "window_events": _window_events,
+        "window_calls window history": _window,
+        "read_window chunk": _read_window,
+    }
 )
 """Those that say how far a peer looks back, and not when it tells."""
 
 WORDS = WINDOWS | _by_word(
     {
-        "repetitive_call_threshold": _from(_EXACT, plugin=True),
-        "introspection_loop_threshold": _from("introspection_loop", plugin=True),
+        "repetitive_call_threshold": _from(_EXACT, of_plugin=True),
+        "introspection_loop_threshold": _from("introspection_loop", of_plugin=True),
         # All reads, with news or without: our cap, and our count of stale ones.
-        "max_reads_before_action": _from("read_only_loop", "read_only_cap", plugin=True),
+        "max_reads_before_action": _from("read_only_loop", "read_only_cap", of_plugin=True),
         "error_retry_threshold": _error_retry,
         "error_retry_overrides": _error_retry_by_tool,
         "policies prerequisite_policies": lambda to, value: to.policies.extend(value),

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 from trustfold.guard.resilient import ResilientResult
-from trustfold.projections.ranking import rank_tools
+from trustfold.projections.ranking import Candidate, rank_tools
 from trustfold.rules.rules import RegisteredTool
-from trustfold.schemas.public_state import StateUpdated
+from trustfold.schemas.public_state import public_state
 
 from .area import Area, puts, reads
 from .calls import CALL_FIELDS
@@ -85,8 +84,10 @@ class Quality(Area):
             told = [{**_PUBLISHED, **made, "time": self.world.now.isoformat(), "failed_scenarios": failed}]
         at = self.world.now + timedelta(days=float(event.get("age_days", 0)))
         fits = _Fits(alike, others=float(event.get("failure_similarity", to_tool)))
-        states = [msgspec.convert(one, StateUpdated) for one in told]
-        ranked = rank_tools(str(event.get("scenario", "scenario")), {tool: tool}, states, at, self.rules.quality, fits)
+        states = [public_state(one) for one in told]
+        ranked = rank_tools(
+            str(event.get("scenario", "scenario")), [Candidate(tool, tool)], states, at, self.rules.quality, fits
+        )
         self.ranked = ranked[0].rank
 
     @reads("candidates max_attempts scenario args tags")

@@ -10,10 +10,9 @@ import msgspec
 from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, recovery_hint
 from trustfold.projections.calls.keys import is_shell, parse_key, shell_command
 from trustfold.projections.calls.shell import simple_commands
-from trustfold.projections.tool import trust as fold
+from trustfold.projections.tool.failure_counts import decay, effective_failures
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
-from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 from .area import Area, changes, nothing, reads, refuse_fields, same
@@ -182,7 +181,7 @@ class Trust(Area):
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
         named = {name: str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")}
-        self.resolved = self.rules.trust.rule_for(Layers("service" if event.get("for_service") else "key", **named))
+        self.resolved = self.rules.trust.rules_for(**named).of("service" if event.get("for_service") else "key")
 
     OPS = {
         "reset reset_all": _order("trust.reset"),
@@ -197,7 +196,7 @@ class Trust(Area):
         # Weight of one failure at this age, after so many later sessions in which its key worked.
         "effective_weight": reads("age_s sessions_crossed")(
             lambda self, event: self.weights.append(
-                fold.decay(round(1000 * event.get("age_s", 0)), int(event.get("sessions_crossed", 0)))
+                decay(round(1000 * event.get("age_s", 0)), int(event.get("sessions_crossed", 0)))
             )
         ),
         _MODE_OPS: nothing("mode value"),  # the mode is set for the whole case
@@ -213,7 +212,7 @@ class Trust(Area):
             key: {
                 "failures": sum(failure.at >= now - 1000 * rule.window_seconds for failure in record.failures),
                 "consecutive": record.consecutive,
-                "effective": fold.effective_failures(record, rule, now),
+                "effective": effective_failures(record, rule, now),
                 "successes": record.worked,
                 "denials": record.denials,
             }
@@ -324,7 +323,7 @@ class Trust(Area):
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return self.rules.trust.rule_for(Layers("key"))
+        return self.rules.trust.rules_for("").key
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:
