@@ -137,7 +137,7 @@ class Loops(Levels):
         if self.refused and "config_error" not in self.expected:
             raise UnknownWord(f"a config that our rules refuse: {self.refused}")
         self.calls.after_call = self._look
-        self.calls.unknown_acts = self.thresholds.of_the_seed
+        self.calls.unknown_acts = self.thresholds.of_the_plugin
         self.calls.volatile_args = self.thresholds.volatile_args
         self.calls.streams = self.case.area == "chanting"
         if self.guards_compaction:
