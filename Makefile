@@ -141,6 +141,10 @@ soak: $(VENV)/dev ## Run a worker under session churn and see that it stays as s
 quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, on recorded runs of real agents
 	@$(BIN)/python tests/quality $(ARGS)
 
+.PHONY: mutants
+mutants: $(VENV)/dev ## Change folds and guard at random and count the changes that tests notice (ARGS="--count 60 guard/flow.py")
+	@$(BIN)/python tests/mutants $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)
 	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)

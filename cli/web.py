@@ -51,8 +51,8 @@ def web(
     """Show the dashboard of workers on Kafka until Ctrl-C.
 
     It follows the topics without a consumer group, so any number of it may run. While no broker answers the pages say
-    since when they are stale. Orders go to the `commands` topic. It needs the operator's rights on the brokers
-    (`trustfold topics acls`).
+    since when they are stale. Orders go to the `commands` topic. It needs the rights of a dashboard on the
+    brokers (`trustfold topics acls --dashboard`).
     """
     try:
         from ..streams.embedded.access import check_exposure

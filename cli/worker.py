@@ -111,12 +111,12 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
 @_bootstrap
 @click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
 @click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
-@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers.")
+@click.option("--worker", default=Principals().worker, show_default=True, help="Workers.")
 @click.option("--recorder", default=Principals().recorder, show_default=True, help="Who records the history.")
-def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str, recorder: str) -> None:
+@click.option("--dashboard", default=Principals().dashboard, show_default=True, help="Who runs `trustfold web`.")
+def acls_command(bootstrap: str | None, **who: str) -> None:
     """Print the access control lists that give each role what it needs and no more, as commands of kafka-acls.sh."""
-    who = Principals(publisher, operator, worker_, recorder)
-    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), who):
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(**who)):
         click.echo(line)
 
 

@@ -235,13 +235,10 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
     yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
-    until = (
-        timestamp(filters.until)
-        if filters.until
-        else _latest(
-            every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
-        )
-    )
+    times = every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
+    yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
+    yield "COMMENT ON VIEW recorded_first IS 'Time of the first recorded event, whatever is filtered'"
+    until = timestamp(filters.until) if filters.until else _latest(times)
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
 

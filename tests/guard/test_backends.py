@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 import pytest
+from guard_kit import fails, works
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends.base import Decisions, EventBuffer
@@ -70,16 +71,6 @@ async def test_failures_without_a_fine_key_are_counted() -> None:
 
 
 # --- over a real `trustfold up` ---------------------------------------------------------------------------------------
-
-
-async def fails(**_: Any) -> None:
-    """A tool that is down."""
-    raise ConnectionResetError
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
 
 
 async def becomes(guard: ToolGuard, code: str, tool: str = "a") -> None:

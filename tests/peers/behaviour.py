@@ -17,7 +17,7 @@ from trustfold.schemas.vocabulary import NudgeLevel, Pattern
 
 from .area import puts, reads
 from .calls import nth_word
-from .case import UnknownWord
+from .case import UnknownWord, times
 from .loops import Loops
 from .world import SEVERITIES, World
 
@@ -76,7 +76,7 @@ class Behaviour(Loops):
     def event_pattern(self, event: dict[str, Any]) -> None:
         """A pattern has been detected, at some severity."""
         severity = SEVERITIES.index(event.get("severity", "minor"))
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self._see(str(event["type"]), severity, event)
 
     @reads("key tool count")

@@ -15,6 +15,7 @@ from trustfold.guard.session import GuardSession
 from trustfold.rules.rules import GuaranteeRules
 
 from .area import Area, reads, refuse_fields
+from .case import times
 from .guarded import check_taken, guard_over
 
 _LIMITS = {
@@ -82,14 +83,14 @@ class Guarantees(Area):
     @reads("usd times")
     def op_cost(self, event: dict[str, Any]) -> None:
         """Money is spent, by an operation that nobody has asked about."""
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.calls.call({"tool": "spend", "args": {}, "ok": True, "cost_usd": event["usd"]})
             self.session.spend(cost_usd=event["usd"])
 
     @reads("times")
     def op_call(self, event: dict[str, Any]) -> None:
         """Recursive calls are made that nobody has asked about."""
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.calls.call({"tool": "recurse", "args": {}, "ok": True, "recursion_depth": 1})
             self.session.spend(recursive=True)
 

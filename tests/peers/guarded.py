@@ -137,11 +137,7 @@ def guard_over(world: World, *, store: Any = None, jitter: float = 1.0, **settin
 
 
 def check_taken(guard: ToolGuard) -> None:
-    """Fail the case if trustfold has refused what the guard published.
-
-    Raises:
-        Refused: the first record that was.
-    """
+    """Fail the case if trustfold has refused what the guard published. Raises Refused: the first record that was."""
     refused = getattr(guard.backend, "refused", None)
     if refused is not None:
         raise refused
@@ -179,8 +175,7 @@ def failure_of(event: dict[str, Any]) -> Exception:
 def outcome_of(told: Any) -> dict[str, Any]:
     """How one attempt ends, in whatever form a case says it: a letter, a word, an HTTP status or an object.
 
-    Raises:
-        UnknownWord: it says nothing that is known here.
+    Raises UnknownWord: it says nothing that is known here.
     """
     if isinstance(told, dict):
         refuse_fields(told, OUTCOME_FIELDS, "an outcome")

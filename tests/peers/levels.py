@@ -27,11 +27,7 @@ POLICY_FIELDS = "policy_id prerequisite_tool gated_tools lookback_turns severity
 
 
 def setting_named(name: str) -> str:
-    """Our name of a setting.
-
-    Raises:
-        UnknownWord: there is none of this name.
-    """
+    """Our name of a setting. Raises UnknownWord: there is none of this name."""
     ours = OTHER_NAMES.get(name, name)
     if ours not in SettingsOverrides.__struct_fields__:
         raise UnknownWord(f"setting {name!r}")

@@ -116,6 +116,10 @@ class World:
             if output.topic == "outcomes" and output.type == "call.outcome" and output.value
         ]
 
+    def outcome(self) -> dict[str, Any]:
+        """The last of them; empty where there is none."""
+        return next(reversed(self.outcomes()), {})
+
     def published(self) -> dict[str, dict[str, Any]]:
         """What stands on the compacted `state` topic, by key."""
         standing: dict[str, dict[str, Any]] = {}
@@ -125,6 +129,10 @@ class World:
                 if output.value is not None:
                     standing[output.key] = orjson.loads(output.value)
         return standing
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """What stands there of one kind."""
+        return [one for one in self.published().values() if one.get("kind") == kind]
 
     def session_state(self) -> SessionState:
         """State of the session, empty if it was never heard of."""

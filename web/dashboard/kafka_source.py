@@ -27,10 +27,10 @@ from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from ...streams.kafka.access import LACKING, lacking
 from ...streams.kafka.feed import ALL, Feed, Followed
+from ...streams.kafka.lag import Standing, standing_of
 from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
-from ...streams.kafka.standing import Standing, standing_of
 from .board import Board, Change, Record
 from .source import Freshness, Placed
 

@@ -258,9 +258,12 @@ Words = tuple[str, str, str, str]
 def _trust(record: State, word: str, now: datetime) -> Words:
     onward = recovery_words(record, now)
     reason = str(record.get("reason") or "")
-    if word == "escalated" and record.get("recovery_pending"):
-        reason, word = "has earned its trust back and waits for an operator", "recovering"
-    return _sentence(reason), failures_words(record), onward, plain(str(record["state"]))
+    del word
+    if record.get("recovery_pending"):
+        reason, onward = "has earned its trust back and waits for an operator", ""
+    # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
+    value = "" if record["state"] == "blocked" else failures_words(record)
+    return _sentence(reason), value, onward, plain(str(record["state"]))
 
 
 def _breaker(record: State, word: str, now: datetime) -> Words:

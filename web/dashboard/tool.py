@@ -39,7 +39,9 @@ SORTS = ("worst", "calls", "rate", "p95")
 _JUDGED = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS rate,
        wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
-_QUANTILES = "approx_quantile(duration_ms, 0.5) AS p50_ms, approx_quantile(duration_ms, 0.95) AS p95_ms"
+_QUANTILES = (
+    "approx_quantile(duration_ms, [0.5, 0.95])[1] AS p50_ms, approx_quantile(duration_ms, [0.5, 0.95])[2] AS p95_ms"
+)
 
 _TOOLS = Question(
     "every-tool",

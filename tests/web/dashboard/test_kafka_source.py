@@ -12,8 +12,8 @@ import pytest
 from trustfold.history.reports import BY_NAME
 from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
+from trustfold.streams.kafka.lag import Standing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.standing import Standing
 from trustfold.web.dashboard import kafka_source
 from trustfold.web.dashboard.archive import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
