@@ -26,6 +26,7 @@ class FleetStage:
     sources = ("standings",)
     state_type = FleetState
     state_version = 1
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], FleetState]]] = {}
     by_arrival = False
     late_ms = WEEK_MS
 

@@ -234,6 +234,7 @@ class ToolStage:
     sources = ("outcomes", "commands")
     state_type = ToolState
     state_version = 2
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], ToolState]]] = {}
     by_arrival = False
     late_ms = WEEK_MS
 
