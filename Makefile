@@ -5,7 +5,9 @@ VENV ?= .venv
 ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Every version is pinned: requirements.lock, which `make lock` writes (docs/decisions/0090-a-locked-environment.md).
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
+UV := uv==0.13.9
 
 # The package is installed as a tree of links (editable, strict), so that nothing but the package can be imported from
 # the flat root. Each folder of the root is one link: new files are seen at once, a new folder makes the tree again.
@@ -38,17 +40,23 @@ $(VENV)/created:
 $(VENV)/roots: FORCE | $(VENV)/created
 	@printf '%s\n' $(PACKAGE_ROOTS) | cmp -s - $@ || printf '%s\n' $(PACKAGE_ROOTS) > $@
 
-$(VENV)/base: $(VENV)/created $(VENV)/roots pyproject.toml
+$(VENV)/base: $(VENV)/created $(VENV)/roots pyproject.toml requirements.lock
 	@echo "installing trustfold into $(VENV)"
 	@$(PIP) $(LINKED) .
 	@$(LINK_FOLDERS)
 	@touch $@
 
-$(VENV)/dev: $(VENV)/created $(VENV)/roots pyproject.toml
+$(VENV)/dev: $(VENV)/created $(VENV)/roots pyproject.toml requirements.lock
 	@echo "installing trustfold with all extras and the tools into $(VENV)"
-	@$(PIP) $(LINKED) '.[all,dev]'
+	@$(PIP) $(LINKED) '.[all,dev,docs]'
 	@$(LINK_FOLDERS)
 	@touch $(VENV)/base $@
+
+.PHONY: lock
+lock: $(VENV)/created ## Write requirements.lock after a change of pyproject.toml (ARGS=--upgrade for the newest of everything)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet '$(UV)'
+	@$(BIN)/uv pip compile pyproject.toml --extra all --extra dev --extra docs --universal --python-version 3.11 \
+		--quiet --custom-compile-command 'make lock' --output-file requirements.lock $(ARGS)
 
 .PHONY: FORCE
 FORCE:
@@ -74,7 +82,7 @@ kafka: $(VENV)/created ## Run a Kafka broker on this machine without containers 
 # --- work on it ------------------------------------------------------------------------------------------------------
 
 .PHONY: check
-check: lint typecheck imports generated test ## Everything a change must pass
+check: lint typecheck imports generated docs test ## Everything a change must pass
 
 # A file's tests stay in one process; no file waits behind a longer one for the sake of its number of tests.
 IN_PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
@@ -96,7 +104,7 @@ format: $(VENV)/dev ## Format the code and apply safe fixes
 .PHONY: typecheck
 typecheck: $(VENV)/dev ## Types: mypy --strict on the package and the scripts
 	@$(BIN)/mypy
-	@$(BIN)/mypy ops/kafka
+	@$(BIN)/mypy ops/kafka docs/state_diagrams.py
 
 .PHONY: imports
 imports: $(VENV)/dev ## Direction of dependencies: import-linter
@@ -105,14 +113,17 @@ imports: $(VENV)/dev ## Direction of dependencies: import-linter
 .PHONY: generated
 generated: $(VENV)/dev ## Compare the generated files with the code
 	@$(BIN)/python -m trustfold.schemas.generate --check
+	@$(BIN)/python docs/state_diagrams.py --check
 
 .PHONY: schemas
-schemas: $(VENV)/dev ## Write the generated files: JSON Schemas and AsyncAPI
+schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagrams of the state machines
 	@$(BIN)/python -m trustfold.schemas.generate
+	@$(BIN)/python docs/state_diagrams.py
 
 .PHONY: docs
-docs: $(VENV)/dev ## Check the documents: links lead somewhere
-	@$(BIN)/pytest tests/docs $(ARGS)
+docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
+	@echo "build/site/index.html"
 
 .PHONY: pictures
 pictures: $(VENV)/dev ## Take the pictures of docs/images anew, in Debian's Chromium
@@ -132,7 +143,7 @@ quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, o
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)
-	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/surfaces/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)
+	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)
 
 .PHONY: explore
 explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `make test` draws the same ones each time

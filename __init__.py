@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .errors import ConfigError, EventRejected, StateIncompatible, TrustfoldError
     from .schemas.codec import decode_event, encode
-    from .schemas.errors import ConfigError, EventRejected, StateIncompatible, TrustfoldError
 
 __version__ = "0.1.0"
 
@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConfigError": ".schemas.errors",
-    "EventRejected": ".schemas.errors",
-    "StateIncompatible": ".schemas.errors",
-    "TrustfoldError": ".schemas.errors",
+    "ConfigError": ".errors",
+    "EventRejected": ".errors",
+    "StateIncompatible": ".errors",
+    "TrustfoldError": ".errors",
     "decode_event": ".schemas.codec",
     "encode": ".schemas.codec",
 }

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from .schemas.errors import ConfigError
-from .schemas.levels import Level, layered
-from .schemas.older_shapes import Misfit
-from .schemas.rule_text import Document, fitted
-from .schemas.rules import Rules
+from .errors import ConfigError
+from .rules.levels import Level, layered
+from .rules.older_shapes import Misfit
+from .rules.parser import Document, fitted
+from .rules.rules import Rules
 from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
-"""Below the working directory: one store per project, as the seed keeps its file."""
+"""Below the working directory: one store per project."""
 
 DEFAULT_HISTORY = Path(".trustfold/history")
 """Beside the store."""
@@ -45,7 +45,7 @@ class Settings:
         workspace: whose settings commands mean (`TRUSTFOLD_WORKSPACE`).
         user: the same of a user (`TRUSTFOLD_USER`).
         session: the same of a session (`TRUSTFOLD_SESSION`).
-        enabled: the kill switch: False folds nothing (`TRUSTFOLD_ENABLED`, the seed's name, as those that follow).
+        enabled: the kill switch: False folds nothing (`TRUSTFOLD_ENABLED`).
         threshold: failures that escalate, whatever the rules say of the default (`TRUSTFOLD_THRESHOLD`).
         window: seconds in which they count (`TRUSTFOLD_WINDOW`).
         persist: False: `up` keeps its store only as long as it runs (`TRUSTFOLD_PERSIST`).
@@ -104,7 +104,7 @@ class Settings:
         return cls(**values)
 
     def environment(self) -> SettingsOverrides:
-        """What the environment overrides: the level above all others (design 3, Settings).
+        """What the environment overrides: the level above all others (docs/design/semantics.md#settings).
 
         Raises:
             ConfigError: threshold or window are out of range.
@@ -208,7 +208,7 @@ ENVIRONMENT: tuple[str, ...] = tuple(variable for variable, _ in _VARIABLES.valu
 def load_rules(path: str | Path) -> Rules:
     """Rules from a TOML or JSON file, laid over the shipped ones.
 
-    The seed's `reliability.json` loads unchanged: its tables stand at the top level and become `Rules.trust`.
+    An older `reliability.json` loads unchanged: the tables at its top level become `Rules.trust`.
 
     Raises:
         ConfigError: naming the file, the line, the path of the field and what would be right.

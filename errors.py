@@ -1,9 +1,64 @@
-"""The error tree, where a user looks for it; it lives in `trustfold.schemas.errors`.
+"""The error tree: whose fault it is, and what to do next.
 
-Each class says whose fault it is: `EventRejected` the publisher's, `ConfigError` the operator's,
-`StateIncompatible` the deployment's.
+`EventRejected` is the publisher's fault, `ConfigError` the operator's, `StateIncompatible` the deployment's.
 """
 
-from .schemas.errors import ConfigError, EventRejected, RejectReason, StateIncompatible, TrustfoldError
+from __future__ import annotations
 
-__all__ = ["ConfigError", "EventRejected", "RejectReason", "StateIncompatible", "TrustfoldError"]
+from enum import StrEnum
+
+
+class RejectReason(StrEnum):
+    """Why a record became a dead letter. The codes are stable: they are metric labels and search terms.
+
+    One code per kind of bad input: docs/design/contracts.md#bad-input. `internal_error` is the only one that is not the
+    publisher's fault: a fold of ours failed, and the record can be republished after a fix.
+    """
+
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    TOO_LARGE = "too_large"
+    TOO_DEEP = "too_deep"
+    INVALID_UTF8 = "invalid_utf8"
+    MISSING_FIELD = "missing_field"
+    WRONG_TYPE = "wrong_type"
+    BAD_VALUE = "bad_value"
+    UNKNOWN_TYPE = "unknown_type"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    BAD_LENGTH = "bad_length"
+    BAD_NUMBER = "bad_number"
+    TIME_OUT_OF_RANGE = "time_out_of_range"
+    NULL_VALUE = "null_value"
+    SCHEMA_REGISTRY_FRAMING = "schema_registry_framing"
+    INTERNAL_ERROR = "internal_error"
+
+
+class TrustfoldError(Exception):
+    """Base of every error that trustfold raises on purpose."""
+
+
+class EventRejected(TrustfoldError):
+    """A record that cannot be processed; the worker makes it a dead letter and goes on.
+
+    Attributes:
+        reason: stable code.
+        path: JSON path of the fault, e.g. `$.error.http_status`; `$` for the record as a whole.
+        message: what is wrong and what to do about it.
+    """
+
+    def __init__(self, reason: RejectReason, path: str, message: str) -> None:
+        super().__init__(reason, path, message)
+        self.reason = reason
+        self.path = path
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.reason} at {self.path}: {self.message}"
+
+
+class ConfigError(TrustfoldError):
+    """A setting or rule that makes no sense; the message names it and says what would."""
+
+
+class StateIncompatible(TrustfoldError):
+    """Stored state that this version cannot read; the message says which version wrote it and how to go on."""

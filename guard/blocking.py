@@ -14,25 +14,19 @@ import inspect
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from .errors import GuardError
-from .tool_threads import Outcome
+from .tool_threads import BLOCKED, HELD, Outcome
 
 if TYPE_CHECKING:
     from .attempts import Function, Runner
-    from .guard import ToolGuard
+    from .interface import GuardInterface
     from .result import ToolResult
 
 T = TypeVar("T")
 
-BLOCKED: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("trustfold_blocked_loop", default=None)
-"""Event loop that stands still until the call is over, as it is made there without `await`."""
-
-HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
-"""Holders of the keys under which the calls run that this one is made within."""
 
 _LOOK_S = 1.0
 """Time between two looks whether the loop that serves a waiting thread has been closed."""
@@ -77,7 +71,7 @@ class LoopThread:
 class BlockingCalls:
     """Makes calls of one guard for threads that wait for them."""
 
-    def __init__(self, guard: ToolGuard) -> None:
+    def __init__(self, guard: GuardInterface) -> None:
         """Find or start a loop when the first call is made."""
         self._guard = guard
         self._own: LoopThread | None = None
@@ -174,7 +168,7 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
 
 async def call_on(
     home: asyncio.AbstractEventLoop,
-    guard: ToolGuard,
+    guard: GuardInterface,
     tool_name: str,
     function: Function,
     args: Mapping[str, Any],

@@ -1,4 +1,4 @@
-"""Whether a call may pass its circuits, decided from the local view (design 4, Breaker and trust).
+"""Whether a call may pass its circuits, decided from the local view (docs/design/guard.md#breaker-and-trust).
 
 A closed circuit costs a lookup. An open one refuses at once. A half-open one lets one call of the whole fleet through:
 the guard asks for the lease and waits for the answer; everybody else is refused at once, and so is every other call of
@@ -21,7 +21,7 @@ from .metrics import CIRCUITS, TRANSITIONS, Metrics
 from .publisher import Publisher
 from .request import Call
 from .settings import GuardSettings
-from .view import Circuit
+from .state_cache import Circuit
 
 if TYPE_CHECKING:
     from .backends.base import Backend

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schemas.errors import TrustfoldError
+from ..errors import TrustfoldError
 
 
 class GuardError(TrustfoldError):

@@ -1,4 +1,6 @@
-"""What a tool's exception or result says: did it fail, how, and might another attempt end differently? (seed 3 §1.4).
+"""Failures of tools: whether an exception or a result is one, how bad it is, and whether to try again.
+
+See docs/design/guard.md#retries.
 
 Severities are those of the folds, by the same code. Whether a failure is worth a retry: what the failure says of itself
 first, then its HTTP status, then its severity; an error that nobody knows is not tried again.

@@ -25,7 +25,7 @@ from .control_flow import steers
 from .failure import CallFailure, of_exception
 from .guarantees import Spending
 from .hooks import Hooks
-from .idempotency.joining import Joiner
+from .idempotency.coalescer import Joiner
 from .json_view import is_big
 from .log import LOGGER, say
 from .metrics import CALLS, SHADOW, Metrics
@@ -34,9 +34,9 @@ from .publisher import Digest, Publisher
 from .request import Call
 from .result import ToolResult, refusal
 from .settings import GuardSettings, RetryPolicy
+from .state_cache import SESSION_SCOPE, Trust
 from .streams import is_stream, relay
 from .tracing import Tracing
-from .view import SESSION_SCOPE, Trust
 
 if TYPE_CHECKING:
     from .backends.base import Backend

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from ..errors import ConfigError
 from ..schemas.decisions import DegradationPlan
-from ..schemas.errors import ConfigError
 from ..schemas.events import GuaranteeLimits
 from ..schemas.fields import LARGEST_COUNT, MAX_SPAN_MS
 

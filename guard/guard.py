@@ -14,26 +14,27 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from ..schemas.errors import ConfigError
-from ..schemas.rules import Rules
+from ..errors import ConfigError
+from ..rules.rules import Rules
 from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
 from .attempts import Executor, Function, Runner
 from .backends.choice import backend_at, nowhere
 from .blocking import BlockingCalls
 from .breaker import BreakerGate
-from .checking import Checking
+from .call_builder import options_of, prepare
 from .clock import Clock, SystemClock, new_id
-from .decorating import guarded
+from .decorators import guarded
 from .errors import UNKNOWN_TOOL, EnvelopeRejected
 from .flow import CallFlow
 from .hooks import Hooks
+from .idempotency.coalescer import Joiner
 from .idempotency.fallback import FallbackDedupeStore
-from .idempotency.joining import Joiner
 from .idempotency.memory import InMemoryDedupeStore
 from .json_view import clean_text, kind_of, text_of
 from .metrics import CALLS, INFLIGHT, INFO, Metrics
+from .passthrough import call_straight
 from .permission import PermissionWrapper
-from .preparing import options_of, prepare
+from .policy import Checking
 from .privacy import Privacy
 from .publisher import Publisher
 from .reports import Reporting
@@ -41,10 +42,9 @@ from .request import NO_SESSION, Call, check_call, is_name, read_envelope
 from .result import ToolResult, refused_envelope, rejected_call
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
-from .straight import call_straight
+from .state_cache import StateView
 from .tools import Tool, ToolBook
 from .tracing import Tracing
-from .view import StateView
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -432,7 +432,7 @@ class ToolGuard(Checking, Reporting):
     async def execute(
         self, envelope: ToolCallEnvelope | Mapping[str, Any] | bytes | str, function: Function | None = None
     ) -> ToolResult:
-        """Make the call that an envelope describes (seed 3 §1.1); a malformed one is answered with an error.
+        """Make the call that an envelope describes; a malformed one is answered with an error.
 
         The error is terminal: nothing was called, tried again or noted.
         """
@@ -454,7 +454,9 @@ class ToolGuard(Checking, Reporting):
         max_attempts: int = 5,
         **options: Any,
     ) -> ResilientResult:
-        """Do something with the best registered tool, and with the next best where that fails (seed 4).
+        """Do something with the best registered tool, and with the next best where that fails.
+
+        See docs/design/semantics.md#tool-quality.
 
         Args:
             scenario: what is to be done, in words.

@@ -1,4 +1,4 @@
-"""Hooks of a platform around its tool calls (seed 3, TR-12; design 4).
+"""Hooks of a platform around its tool calls (docs/design/guard.md#hooks-and-reports).
 
 The pair runs once per attempt, and once for a call that the guard refuses or answers from an earlier one. A hook that
 raises is logged and otherwise ignored: reliability must not break the call it watches.

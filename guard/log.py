@@ -1,4 +1,6 @@
-"""The guard's log: one JSON object a line with the seed's fields, on the logger `trustfold.guard` (seed 3 §1.6).
+"""Log of a guard: one JSON object a line, on the logger `trustfold.guard`.
+
+See docs/design/guard.md#logs-metrics-and-traces.
 
 Only names, codes, numbers and digests are logged, never arguments, results or messages; so nothing secret can be in it.
 """

@@ -1,4 +1,4 @@
-"""Reliability as MCP tools, for any agent (extra `mcp`; seed 2, Exposed Tools).
+"""Reliability as MCP tools, for any agent (extra `mcp`).
 
     python -m trustfold.guard.mcp_server kafka://localhost:9092
 
@@ -24,7 +24,7 @@ from ..schemas.outcomes import US
 from ..schemas.public_state import StateUpdated
 from ..schemas.vocabulary import StateKind, TrustState
 from .permission import recovery_hint
-from .view import Trust
+from .state_cache import Trust
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -92,7 +92,7 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
     @server.tool(annotations=reads)
-    def reliability_status(tool_name: str = "", include_history: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - the seed's
+    def reliability_status(tool_name: str = "", include_history: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - arguments of an MCP tool
         """Check the reliability status of tools: all that are not fully trusted, or one."""
         return status(guard, tool_name, include_history=include_history)
 

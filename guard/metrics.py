@@ -1,4 +1,6 @@
-"""Counters of a guard: the seed's families under `trustfold_`, with a bounded number of label values (seed 3 §1.6).
+"""Counters of a guard: eight families named `trustfold_…`, with a bounded number of label values.
+
+See docs/design/guard.md#logs-metrics-and-traces.
 
 Kept by hand, as a counter must cost well under a microsecond and the base install has no metrics library. `collect`
 gives them to prometheus-client (extra `metrics`), `text` writes them in Prometheus' own format.

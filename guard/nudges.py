@@ -1,4 +1,4 @@
-"""What trustfold has to say to a model, brought into its conversation (seed 2, Nudge Injection).
+"""What trustfold has to say to a model, brought into its conversation (docs/design/semantics.md#nudges).
 
 A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each is
 delivered once per id: to the callbacks at once, and to whoever iterates or asks for messages.
@@ -80,7 +80,7 @@ class NudgeInbox:
     def messages(self) -> list[dict[str, str]]:
         """Messages for the next request to the model, in the chat format; each nudge is in one answer only.
 
-        A hint speaks as a user's aside and guidance as the system, as the seed has it; a pause is guidance, too, for
+        A hint speaks as a user's aside and guidance as the system; a pause is guidance, too, for
         platforms that cannot pause.
         """
         made = []

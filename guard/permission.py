@@ -1,4 +1,4 @@
-"""Permission: reliability laid over the platform's own permission plugin (seed 1, Permission System Integration).
+"""Permission: reliability laid over the platform's own permission plugin (docs/design/guard.md#permission).
 
 Blocked and removed tools are refused whatever the plugin says; escalated and recovering ones must be approved, even
 where the plugin would wave them through; about everything else the plugin decides alone.
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.keys import in_quotes
 from ..schemas.vocabulary import TrustState
-from .view import ASKING, Trust
+from .state_cache import ASKING, Trust
 
 if TYPE_CHECKING:
-    from .guard import ToolGuard
+    from .interface import GuardInterface
 
 CONTEXT_KEY = "_reliability_escalation"
 """Under this name the escalation stands in the context that a permission plugin is given."""
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class DisplayInfo(NamedTuple):
-    """What a permission prompt shows of an escalation (seed 1, Permission Request Enhancement)."""
+    """What a permission prompt shows of an escalation (docs/design/guard.md#permission)."""
 
     summary: str
     details: str
@@ -154,7 +154,7 @@ class PermissionWrapper:
     """A permission plugin laid inside of reliability; itself a plugin with an asynchronous face."""
 
     def __init__(
-        self, inner: PermissionPlugin | Ask | None, guard: ToolGuard | None = None, *, ask: Ask | None = None
+        self, inner: PermissionPlugin | Ask | None, guard: GuardInterface | None = None, *, ask: Ask | None = None
     ) -> None:
         """Wrap a plugin, or a function with the arguments of its `check_permission`.
 
@@ -182,7 +182,7 @@ class PermissionWrapper:
         *,
         session_id: str = "",
     ) -> tuple[bool, dict[str, Any]]:
-        """The plugin's answer with reliability laid over it (option A of the seed)."""
+        """The plugin's answer with reliability laid over it (docs/design/guard.md#permission)."""
         trust = self._guard.trust_of(tool_name, args, session_id=session_id) if self._guard is not None else None
         answer = await self.decide(tool_name, args, trust, context=context, call_id=call_id)
         return answer.allowed, answer.info

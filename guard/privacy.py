@@ -1,4 +1,7 @@
-"""What of a call leaves the process: digests and keys, or redacted text where it is asked for (design 4, Privacy)."""
+"""What of a call leaves the process: digests and keys, or redacted text where it is asked for.
+
+See docs/design/guard.md#privacy.
+"""
 
 from __future__ import annotations
 

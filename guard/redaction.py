@@ -1,7 +1,7 @@
 """Redaction of one call: what was a secret in its arguments is one in every text about it.
 
 An error message that repeats a password does not say that it is one. Shapes and names are those of
-`schemas.redaction`.
+`security.redaction`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..schemas.redaction import HIDDEN, MAX_DEPTH, is_secret_name, redact, redact_text, secret_spans
+from ..security.redaction import HIDDEN, MAX_DEPTH, is_secret_name, redact, redact_text, secret_spans
 
 __all__ = ["HIDDEN", "MIN_KNOWN", "is_secret_name", "redact", "redact_text", "secrets_in"]
 

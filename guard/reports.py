@@ -1,6 +1,6 @@
 """What a guard publishes that is no call of its own: reports, answers to permission requests, an operator's orders.
 
-Reports are failures and successes that a plugin tells of (seed 1, Cross-Plugin Failure Reporting API).
+Reports are failures and successes that a plugin tells of (docs/design/guard.md#hooks-and-reports).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Reporting:
         context: dict[str, Any] | None = None,
         recoverable: bool = True,
     ) -> bool:
-        """Report a failure without a call of its own (seed 1, Cross-Plugin Failure Reporting API).
+        """Report a failure without a call of its own (docs/design/guard.md#hooks-and-reports).
 
         Returns:
             False where nothing is published: the names are none, which is logged and counted, or the guard is off.
@@ -92,7 +92,7 @@ class Reporting:
     def mark_tool_failure(
         self, tool_id: str, scenario: str, error_message: str = "", severity: QualitySeverity | str = "medium"
     ) -> None:
-        """Mark a tool as having failed at something (seed 4); it ranks lower at such things from now on.
+        """Mark a tool as having failed at something; it ranks lower at such things from now on.
 
         That is an operator's command: on Kafka it needs the right to write `commands`. Calls that fail in a resilient
         call count by themselves and must not be marked, too.
@@ -122,14 +122,14 @@ class Reporting:
         self.publisher.send(command)
 
     def permission_hooks(self) -> dict[str, Callable[..., None]]:
-        """Hooks for a permission plugin that tells what it decided (option B of the seed): `on_resolved`."""
+        """Hooks for a permission plugin that tells what it decided (docs/design/guard.md#permission): `on_resolved`."""
         return {"on_resolved": self.on_permission_resolved}
 
     def on_permission_resolved(
         self,
         tool_name: str,
         request_id: str,
-        granted: bool,  # noqa: FBT001 - the seed's signature
+        granted: bool,  # noqa: FBT001 - the signature that permission plugins call
         method: str,
         session_id: str | None = None,
     ) -> None:

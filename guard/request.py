@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 
+from ..projections.calls.danger import writes_credentials
 from ..projections.calls.keys import NO_FAMILIES, CallKey, call_key, given_key, read_command, runs, tool_key
-from ..projections.calls.security import writes_credentials
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..schemas.events import ToolCallStarted
 from ..schemas.tool_envelopes import (
@@ -233,7 +233,7 @@ class Call:
         return self.tool.may_repeat or self.receives_key
 
     def envelope(self) -> ToolCallEnvelope:
-        """The call as published (seed 3 §1.1), for hooks."""
+        """The call as published (docs/design/guard.md#envelopes), for hooks."""
         return ToolCallEnvelope(
             contract_version=CONTRACT_VERSION,
             request_id=self.request_id,

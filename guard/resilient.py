@@ -1,4 +1,6 @@
-"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails (seed 4).
+"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails.
+
+See docs/design/semantics.md#tool-quality.
 
 Ranks the registered tools by how well they fit the scenario and by the quality that trustfold has published, leaves out
 what has failed, and gives every attempt back. The failures teach trustfold by themselves: each call carries its
@@ -12,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..projections.ranking import LexicalSimilarity, Ranked, rank_tools
-from ..schemas.errors import ConfigError
-from ..schemas.rules import QualityRules
+from ..rules.rules import QualityRules
 from ..schemas.vocabulary import StateKind
 from .errors import CallNotPermitted
 
 if TYPE_CHECKING:
-    from .guard import ToolGuard
+    from .interface import GuardInterface
     from .result import ToolResult
 
 
@@ -49,7 +51,7 @@ class ResilientAttempt:
 
 @dataclass(slots=True)
 class ResilientResult:
-    """What came of a resilient call (seed 4).
+    """What came of a resilient call (docs/design/semantics.md#tool-quality).
 
     Attributes:
         success: some tool did it.
@@ -78,7 +80,7 @@ class ResilientResult:
 
 
 async def call_resilient(
-    guard: ToolGuard,
+    guard: GuardInterface,
     scenario: str,
     args: Mapping[str, Any],
     tags: frozenset[str],
@@ -122,7 +124,7 @@ async def call_resilient(
 
 
 def rank(
-    guard: ToolGuard, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
+    guard: GuardInterface, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
 ) -> list[Ranked]:
     """Registered tools that can be called by name and carry all tags, best first, without those that do not fit.
 

@@ -28,7 +28,7 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FallbackResult:
-    """What stands in for the result of a call that was not made (seed 5, SPEC-10.24).
+    """What stands in for the result of a call that was not made (docs/design/guard.md#order-of-a-call).
 
     Attributes:
         reason: why it was not made.
@@ -109,7 +109,7 @@ class ToolResult:
         raise ToolFailed(self.error.code, self.error.message, self.output)
 
     def envelope(self) -> ToolResultEnvelope:
-        """The result as published (seed 3 §1.1); the output must be JSON to be encoded."""
+        """The result as published (docs/design/guard.md#envelopes); the output must be JSON to be encoded."""
         shown = self.output is not None or self.ok
         return ToolResultEnvelope(
             request_id=self.request_id,

@@ -19,7 +19,7 @@ from .redaction import redact_text
 from .result import ToolResult
 
 if TYPE_CHECKING:
-    from .guard import ToolGuard
+    from .interface import GuardInterface
 
 CURRENT: ContextVar[GuardSession | None] = ContextVar("trustfold_session", default=None)
 """Session of calls that name none."""
@@ -41,7 +41,7 @@ class GuardSession:
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
-        guard: ToolGuard,
+        guard: GuardInterface,
         session_id: str,
         *,
         model: str | None = None,

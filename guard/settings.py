@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self, get_args
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
+from ..rules.calls import Family
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from ..schemas.rules_calls import Family
 from ..schemas.tool_envelopes import DedupeMode
 from .control_flow import Passthrough
 
@@ -20,7 +20,7 @@ SCOPES = ("session", "global")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how soon a call is tried again (seed 3 §1.4).
+    """How often and how soon a call is tried again (docs/design/guard.md#retries).
 
     Attributes:
         max_attempts: attempts, the first one included.
@@ -50,7 +50,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupePolicy:
-    """How calls with the same idempotency key are joined (seed 3 §1.2 and §1.3).
+    """How calls with the same idempotency key are joined (docs/design/guard.md#idempotency).
 
     Attributes:
         mode: `enforced` waits for the twin that is running, `bestEffort` fails fast, `disabled` joins nothing.

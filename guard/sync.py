@@ -11,14 +11,14 @@ from weakref import WeakSet
 
 from .blocking import LoopThread, call_on, serve
 from .clock import new_id
-from .decorating import guarded
+from .decorators import guarded
 from .errors import GuardError
 from .guard import ToolGuard
 from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
     from .attempts import Function
-    from .checking import Decision
+    from .policy import Decision
     from .result import ToolResult
 
 T = TypeVar("T")

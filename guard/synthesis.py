@@ -1,4 +1,4 @@
-"""Results of recursive calls: how sure is each, and what do they say together? (seed 5 §10.1).
+"""Results of recursive calls: how sure is each, and what do they say together? (docs/design/semantics.md#confidence).
 
 The reckoning is that of the folds; here it gets the guard's words and is published.
 """
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..projections import confidence as reckoning
 from ..projections.confidence import Confidence, Synthesis
+from ..rules.rules import ConfidenceRules
 from ..schemas import events as ev
-from ..schemas.rules import ConfidenceRules
 from ..schemas.vocabulary import SynthesisStrategy
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BudgetMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RecursiveResult:
-    """One answer of a recursive call (seed 5, SPEC-10.02).
+    """One answer of a recursive call (docs/design/semantics.md#confidence).
 
     Attributes:
         content: the answer.
@@ -76,7 +76,7 @@ def estimate_confidence(
     tool_calls: tuple[int, int] | None = None,
     sources: Iterable[str | float] = (),
 ) -> Confidence:
-    """Confidence from the signals that are there (seed 5, SPEC-10.03).
+    """Confidence from the signals that are there (docs/design/semantics.md#confidence).
 
     Args:
         samples: several answers to the same question; how far they agree.

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
+from ..rules.rules import Rules
 from ..schemas.codec import encode, rfc3339
 from ..schemas.outcomes import US
 from ..schemas.public_state import Lease, StateUpdated
-from ..schemas.rules import Rules
 from .guard import ToolGuard
 
 START_MS = int(datetime(2026, 1, 5, 10, tzinfo=UTC).timestamp() * 1000)

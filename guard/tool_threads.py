@@ -6,11 +6,13 @@ The threads are daemons, so a function that never ends does not keep the program
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -69,3 +71,11 @@ def _serve(inbox: SimpleQueue[Work]) -> None:
 
 
 os.register_at_fork(after_in_child=_idle.clear)
+
+
+BLOCKED: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("trustfold_blocked_loop", default=None)
+"""Event loop that stands still until the call is over, as it is made there without `await`."""
+
+
+HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
+"""Holders of the keys under which the calls run that this one is made within."""

@@ -9,7 +9,7 @@ what it was made from counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -17,20 +17,33 @@ from typing import NamedTuple
 
 import duckdb
 
-from ..schemas.errors import ConfigError
-from .column_notes import comments
+from ..errors import ConfigError
+from .column_comments import comments
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
 from .event_rows import EventRow
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
-from .places import NAMED, address_of, opened, pattern_of, surveyed
+from .locations import NAMED, address_of, opened, pattern_of, surveyed
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
 
-_KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
+KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
+"""Rows of every topic that a history can hold."""
+
+
+class Rows(NamedTuple):
+    """Queries in SQL that stand for the files of a history.
+
+    Attributes:
+        of: query of all rows by topic.
+        causes: query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`.
+    """
+
+    of: Mapping[str, str]
+    causes: str
 
 
 class Relation(NamedTuple):
@@ -75,8 +88,16 @@ def install(
     *,
     filters: Filters = EVERYTHING,
     beside: Path | None = None,
+    rows: Rows | None = None,
 ) -> None:
-    """Create all views and macros in a connection; with `beside`, paths in them are relative to that directory.
+    """Create all views and macros in a connection.
+
+    Args:
+        connection: gets them.
+        roots: the histories.
+        filters: stand in the views of recorded topics.
+        beside: paths in views are relative to this directory. [default: absolute]
+        rows: what stands for the files. [default: the files themselves]
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -84,13 +105,15 @@ def install(
     """
     opened(connection, _listed(roots))
     try:
-        for statement in statements(roots, filters=filters, beside=beside):
+        for statement in statements(roots, filters=filters, beside=beside, rows=rows):
             connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
 
 
-def narrow(connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], *, filters: Filters) -> None:
+def narrow(
+    connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], *, filters: Filters, rows: Rows | None = None
+) -> None:
     """Put other filters into a catalogue that is made, and the topics that are recorded by now; much quicker than a new one.
 
     Raises:
@@ -98,7 +121,7 @@ def narrow(connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], 
         HistoryError: the files cannot be read.
     """
     try:
-        for statement in _narrowing(_found(roots), filters):
+        for statement in _narrowing(_found(roots), filters, rows):
             connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
@@ -145,7 +168,11 @@ def _is_catalogue(file: Path) -> bool:
 
 
 def statements(
-    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, beside: Path | None = None
+    roots: Path | Sequence[Path],
+    *,
+    filters: Filters = EVERYTHING,
+    beside: Path | None = None,
+    rows: Rows | None = None,
 ) -> Iterator[str]:
     """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
 
@@ -168,7 +195,7 @@ def statements(
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _words("00")
-    yield from _narrowing(found, filters)
+    yield from _narrowing(found, filters, rows)
     yield from _words("0[1-9]")
 
 
@@ -184,21 +211,26 @@ def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Pl
     return [_Place(pattern_of(root, beside), *surveyed(root)) for root in _listed(roots)]
 
 
-def _narrowing(found: Sequence[_Place], filters: Filters) -> Iterator[str]:
+def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[str]:
     """The SQL of the views of recorded topics, in which the filters stand; in a catalogue that is made all others follow."""
-    every = {
-        topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
-        for topic, kind in _KINDS.items()
-    }
-    for topic, rows in every.items():
+    every = (
+        rows.of
+        if rows
+        else {
+            topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
+            for topic, kind in KINDS.items()
+        }
+    )
+    causes = rows.causes if rows else every["events"]
+    for topic, own in every.items():
         view = f"recorded_{topic.replace('-', '_')}"
-        conditions = filters.conditions(topic, rows, every["events"])
-        query = f"FROM ({rows}) WHERE {' AND '.join(conditions)}" if conditions else rows
+        conditions = filters.conditions(topic, own, causes)
+        query = f"FROM ({own}) WHERE {' AND '.join(conditions)}" if conditions else own
         yield f"CREATE OR REPLACE VIEW {view} AS {query}"
         yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
     for topic in KEYED:
         view = f"carried_{topic}"
-        yield f"CREATE OR REPLACE VIEW {view} AS {filters.carried(topic, every[topic], every['events'])}"
+        yield f"CREATE OR REPLACE VIEW {view} AS {filters.carried(topic, every[topic], causes)}"
         yield f"COMMENT ON VIEW {view} IS 'Last record of each key of {topic} before --since, which the other filters let pass'"
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
@@ -206,7 +238,9 @@ def _narrowing(found: Sequence[_Place], filters: Filters) -> Iterator[str]:
     until = (
         timestamp(filters.until)
         if filters.until
-        else _latest([place.pattern for place in found if "events" in place.topics])
+        else _latest(
+            every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
+        )
     )
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
@@ -240,12 +274,17 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
 
 
-def _latest(places: Sequence[str]) -> str:
-    """Expression of the time of the last event, never later than now. A record that stands in two files does no harm."""
+def _latest(events: str) -> str:
+    """Expression of the time of the last of some events, never later than now."""
+    return f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({events}))"  # noqa: S608 - paths are quoted
+
+
+def _times(places: Sequence[str]) -> str:
+    """Query of the times of all events. A record that stands in two files does no harm."""
     if not places:
-        return "NULL::TIMESTAMP"
+        return "SELECT NULL::TIMESTAMP AS time"
     patterns = ", ".join(f"'{place}/events/date=*/{NAMED}'" for place in places)
-    return f"(SELECT least(max(time), now()::TIMESTAMP) FROM read_parquet([{patterns}], union_by_name = true))"  # noqa: S608
+    return f"FROM read_parquet([{patterns}], union_by_name = true)"
 
 
 def _words(numbers: str) -> Iterator[str]:

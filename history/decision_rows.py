@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import orjson
 
+from ..errors import RejectReason
 from ..projections.rule_source import RULES_TOPIC
 from ..schemas.codec import MAX_BYTES
-from ..schemas.errors import RejectReason
 from .columns import END_MS, Moment, Row, columns_of
 
 _INTERNAL = frozenset({"outcomes", "standings"})

@@ -6,7 +6,7 @@ import errno
 import re
 from pathlib import Path
 
-from ..schemas.errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TrustfoldError
 
 
 class HistoryError(TrustfoldError):

@@ -11,20 +11,20 @@ from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
 from ..projections.session.appended import is_our_finish
 from ..projections.session.calls import args_of, describe, start_of
 from ..projections.session.records import OpenCall
 from ..projections.session.verdicts import judge
+from ..rules.rules import Rules
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
-from ..schemas.errors import EventRejected, RejectReason
-from ..schemas.rules import Rules
 from ..schemas.vocabulary import Severity, ToolClass
 from .columns import Moment, Row, columns_of
-from .remembered import Recent, Session, Sessions
+from .result_redaction import raw_result, reported, without_result
+from .session_cache import Recent, Session, Sessions
 from .signatures import signature
-from .stand_ins import raw_result, reported, without_result
 
 LATE_MS = 60_000
 """How long a call takes before its finish may have come too late; deadlines that are set are minutes."""

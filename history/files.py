@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ..schemas.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
+from ..security.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, make_file
 from .errors import HistoryTaken
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
@@ -60,6 +60,11 @@ def source_of(root: Path) -> str:
         return (root / SOURCE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def kafka_source(cluster_id: str, topic_prefix: str) -> str:
+    """What `source_of` says of a directory that holds the topics of a Kafka."""
+    return f"kafka {cluster_id} {topic_prefix}*"
 
 
 def name_of(partition: int, first: int, last: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 
 KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
 """Topics of keys that pass from state to state, and the column of the key."""
@@ -62,7 +62,7 @@ class Filters(NamedTuple):
         Args:
             topic: as the catalogue names it.
             rows: query of all rows of the topic.
-            events: query of all rows of `events`.
+            events: query of all events that decisions may name as causes.
         """
         found = [f"time >= {timestamp(self.since)}"] if self.since else []
         found += [f"time < {timestamp(self.until)}"] if self.until else []
@@ -86,7 +86,7 @@ class Filters(NamedTuple):
         Args:
             topic: one of `KEYED`.
             rows: query of all rows of the topic.
-            events: query of all rows of `events`.
+            events: query of all events that decisions may name as causes.
         """
         if not self.since:
             return f"FROM ({rows}) WHERE false"

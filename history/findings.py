@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .pictures import objects
+from .charts import objects
 from .plots import FEW, STATES, level, moment, number_text, share_text, words
-from .questions import Answer
+from .reports import Answer
 
 Row = dict[str, Any]
 

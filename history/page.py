@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from ..schemas.visible import visible
+from ..security.untrusted import visible
 from .plots import Html, Picture, moment, number_text, share_text
 
 SHARES = frozenset(

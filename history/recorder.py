@@ -10,22 +10,24 @@ waits longer than it would have: the caller stops reading and tries again, and m
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from ..schemas.errors import ConfigError
-from ..schemas.private_files import make_directory
-from ..schemas.redaction import redact_record
+from ..errors import ConfigError
+from ..security.private_files import make_directory
+from ..security.redaction import redact_record
 from .columns import END_MS
+from .compaction import Tidied, tidy
 from .decision_rows import ROWS, row_of
+from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
 from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
+from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
-from .places import refuse_address
-from .tidying import Tidied, tidy
 
 MAX_BYTES = 48 * 1024 * 1024
 """Waiting rows over all partitions, in bytes: about 60,000 events."""
@@ -74,13 +76,39 @@ class _Part:
     reader: EventReader = field(default_factory=EventReader)
 
 
+@dataclass(slots=True)
+class RecorderCounts:
+    """What a recorder has done since its start, as plain numbers: whoever exports them reads the attributes.
+
+    Attributes:
+        records: rows written, by topic.
+        files: files written, by topic; merged ones are not counted again.
+        file_bytes: size of these files, by topic.
+        unreadable: records taken whose row holds a fault in place of their content, by reason code.
+        flushes: flushes that wrote all that waited.
+        flush_failures: flushes that did not; the rest waits on.
+        flush_seconds: time spent in both.
+        disk_full: whether the last flush found no room.
+    """
+
+    records: Counter[str] = field(default_factory=Counter)
+    files: Counter[str] = field(default_factory=Counter)
+    file_bytes: Counter[str] = field(default_factory=Counter)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    flushes: int = 0
+    flush_failures: int = 0
+    flush_seconds: float = 0.0
+    disk_full: bool = False
+
+
 class Recorder:
     """Records partitions into one directory.
 
     Attributes:
         rows: rows that wait.
         bytes: their size.
-        recorded: rows written since the start.
+        flush_s: seconds that a row waits at most.
+        counts: what was done since the start.
     """
 
     def __init__(
@@ -104,8 +132,9 @@ class Recorder:
         except OSError as error:
             raise unwritable(root, error) from error
         self.root = root
-        self.rows = self.bytes = self.recorded = 0
-        self._max_bytes, self._max_rows, self._flush_s, self._clock = max_bytes, max_rows, flush_s, clock
+        self.rows = self.bytes = 0
+        self.counts = RecorderCounts()
+        self._max_bytes, self._max_rows, self.flush_s, self._clock = max_bytes, max_rows, flush_s, clock
         self._parts: dict[Place, _Part] = {}
         self._since: float | None = None
         self._encode = msgspec.json.Encoder().encode
@@ -190,6 +219,8 @@ class Recorder:
             if topic in ROWS
             else part.reader.row(partition, offset, arrived_ms, name, value)
         )
+        if (fault := row.get("fault")) is not None:
+            self.counts.unreadable[str(fault)] += 1
         line = self._encode(row) + b"\n"
         if self._since is None:
             self._since = self._clock()
@@ -203,6 +234,21 @@ class Recorder:
         self.bytes += len(line)
 
     @property
+    def recorded(self) -> int:
+        """Rows written since the start."""
+        return self.counts.records.total()
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds that the oldest waiting row has waited; 0 when none waits."""
+        since = self._since
+        return 0.0 if since is None or not self.rows else max(self._clock() - since, 0.0)
+
+    def written(self) -> dict[Place, int]:
+        """First offset that is not in a file, of every owned partition."""
+        return {place: part.written for place, part in list(self._parts.items())}
+
+    @property
     def full(self) -> bool:
         """Whether to read no further before what waits is written."""
         return self.bytes >= self._max_bytes or self.rows >= self._max_rows
@@ -210,7 +256,7 @@ class Recorder:
     @property
     def due(self) -> bool:
         """Whether it is time to write: enough waits, or it has waited long enough, or the clock was set back."""
-        return self.full or (self._since is not None and not 0 <= self._clock() - self._since < self._flush_s)
+        return self.full or (self._since is not None and not 0 <= self._clock() - self._since < self.flush_s)
 
     def flush(self) -> dict[Place, int]:
         """Write all that waits; returns the next offset of every partition, which may now be committed.
@@ -219,18 +265,33 @@ class Recorder:
             HistoryFull: no room; the rest still waits, and flushing can be tried again.
             HistoryError: it cannot be written for another reason.
         """
+        began = time.monotonic()
+        try:
+            self._write_all()
+        except HistoryError as error:
+            self.counts.flush_failures += 1
+            self.counts.disk_full = isinstance(error, HistoryFull)
+            raise
+        finally:
+            self.counts.flush_seconds += time.monotonic() - began
+        if self._since is not None:
+            self.counts.flushes += 1
+        self.counts.disk_full = False
+        self._since = None
+        return self.written()
+
+    def _write_all(self) -> None:
         for (topic, partition), part in self._parts.items():
             while part.batches:
                 batch = part.batches[0]
-                target = folder_of(self.root, topic, day_of(batch.day * DAY_MS)) / name_of(
-                    partition, batch.first, batch.last
-                )
+                name = name_of(partition, batch.first, batch.last)
+                target = folder_of(self.root, topic, day_of(batch.day * DAY_MS)) / name
                 self._writer.write(topic, batch.lines, len(batch.lines), target)
-                self.recorded += len(batch.lines)
                 self._forget(part.batches.pop(0))
                 part.written = batch.last + 1
-        self._since = None
-        return {place: part.written for place, part in self._parts.items()}
+                self.counts.records[topic] += len(batch.lines)
+                self.counts.files[topic] += 1
+                self.counts.file_bytes[topic] += target.stat().st_size
 
     def tidy(self, keep_days: int | None = None) -> Tidied:
         """Merge small files of the owned partitions, and delete what is too old; between two flushes.

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from html import escape
 from typing import NamedTuple
 
+from .charts import picture
 from .findings import finding
 from .page import document, figure, table
-from .pictures import picture
 from .plots import Window, moment
-from .questions import Answer
+from .reports import Answer
 from .summary import Number, Period, Pointer
 
 SHOWN = 15

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
-from .asking import run
+from ..projections.tool.models import wilson_bounds
+from .charts import objects
 from .findings import counted, ratio
-from .pictures import objects
-from .plots import Window, meaning, moment, number_text, share_text, words
-from .questions import Answer
-from .shares import Share
+from .plots import FEW, Window, meaning, moment, number_text, share_text, words
+from .queries import run
+from .reports import Answer
 
 if TYPE_CHECKING:
     import duckdb
@@ -250,3 +251,32 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
 def _rates(row: Mapping[str, object]) -> str:
     now, before = (ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before"))
     return f"{now} of its calls, against {before}"
+
+
+Z_95 = 1.959964
+
+
+class Share(NamedTuple):
+    """How many of how many, in a period and before."""
+
+    hits: int = 0
+    trials: int = 0
+    hits_before: int = 0
+    trials_before: int = 0
+
+    @property
+    def change(self) -> tuple[float, float, float] | None:
+        """Change of the rate with its 95 % interval (Newcombe); None where a period has too few for a claim."""
+        if min(self.trials, self.trials_before) < FEW:
+            return None
+        rate, was = self.hits / self.trials, self.hits_before / self.trials_before
+        low, high = wilson_bounds(self.hits, self.trials, Z_95)
+        low0, high0 = wilson_bounds(self.hits_before, self.trials_before, Z_95)
+        return rate - was, rate - was - hypot(rate - low, high0 - was), rate - was + hypot(high - rate, was - low0)
+
+    def verdict(self, *, more_is_worse: bool = True) -> str:
+        """`worse` or `better` where the interval of the change leaves out 0."""
+        change = self.change
+        if change is None or change[1] <= 0 <= change[2]:
+            return ""
+        return "worse" if (change[0] > 0) is more_is_worse else "better"

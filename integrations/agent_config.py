@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..schemas.errors import ConfigError
+from ..errors import ConfigError
 from .json_text import drop, parse, put, set_member
 
 AGENTS = ("claude", "codex", "gemini", "qwen", "copilot", "opencode", "cursor")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from ..guard.checking import ALLOWED, Decision, check_recorded
 from ..guard.permission import refusal_message
+from ..guard.policy import ALLOWED, Decision, check_recorded
 from ..guard.request import Call
-from ..guard.view import Approval, StateView, Trust
+from ..guard.state_cache import Approval, StateView, Trust
 from ..projections.calls.keys import in_quotes
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState

@@ -1,4 +1,4 @@
-"""Confidence of recursive results, and how several are combined (seed 5 §10.1; design 3, Guarantees and confidence).
+"""Confidence of recursive results, and how several are combined (docs/design/semantics.md#confidence).
 
 Pure functions over numbers and texts. What is no share between 0 and 1 is refused, so that a NaN never passes for an
 answer.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..schemas.rules import ConfidenceRules
+from ..rules.rules import ConfidenceRules
 from ..schemas.vocabulary import SynthesisStrategy
 from .scenario import content_words
 

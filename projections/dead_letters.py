@@ -1,4 +1,7 @@
-"""Dead letters: what could not be processed, kept whole but for secrets, with the reason (design 2, Bad input)."""
+"""Dead letters: what could not be processed, kept whole but for secrets, with the reason.
+
+See docs/design/contracts.md#bad-input.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from ..errors import EventRejected
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
-from ..schemas.errors import EventRejected
-from ..schemas.redaction import redact_record, redact_text
+from ..security.redaction import redact_record, redact_text
 from .emit import SCHEMA_VERSION, Output
 from .output_redaction import key_without_secrets
 
 if TYPE_CHECKING:
-    from .processor import SourceRecord
+    from .stage import SourceRecord
 
 TYPE = "dead_letter"
 

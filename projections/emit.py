@@ -1,7 +1,7 @@
 """What a fold wants written, and the ids it is written under.
 
 Ids are a digest of (cause, output type, ordinal): folding the same input again gives byte-identical outputs, so
-any consumer can drop a repeated one (design 2, Output events).
+any consumer can drop a repeated one (docs/design/contracts.md#output-events).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVENTS = "events"
 """Topic of the publishers' own: what is appended there names calls and sessions as their events do."""
 
 MAX_CAUSES = 20
-"""Most evidence ids on one output, newest last (design 2)."""
+"""Most evidence ids on one output, newest last (docs/design/contracts.md#output-events)."""
 
 
 class Output(NamedTuple):

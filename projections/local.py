@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ..schemas.rules import Rules
+from ..rules.rules import Rules
 from .emit import Output
 from .processor import StageProcessor
 from .rule_source import TOPIC as SETTINGS

@@ -20,8 +20,8 @@ import orjson
 
 from ..schemas.codec import encode
 from ..schemas.outcomes import US
-from ..schemas.redaction import redact_id, redact_record, redact_text
-from ..schemas.secret_patterns import STARTS
+from ..security.redaction import redact_id, redact_record, redact_text
+from ..security.secret_patterns import STARTS
 
 MAX_KNOWN = 50_000
 """Clean texts remembered; when there are more, all are forgotten and looked at again."""

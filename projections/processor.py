@@ -2,7 +2,7 @@
 
 One StageProcessor folds one stage over one partition. It reads no clock and does no I/O: the engine hands it
 records, persists what it returns, and asks it what is due. Re-delivered records are recognised by the position
-kept in each key's state and change nothing (design 1, Why it can be fast and exact at once).
+kept in each key's state and change nothing (docs/architecture.md#order-at-a-checkpoint).
 
 A key that is idle for long begins anew with its next record, as its own records alone decide. Its stored state is
 dropped later, once no record can come any more that would go on with it; when that happens shows nowhere
@@ -12,25 +12,25 @@ dropped later, once no record can come any more that would go on with it; when t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+from ..errors import EventRejected, RejectReason
+from ..rules.rules import Rules
 from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
-from ..schemas.errors import EventRejected, RejectReason
 from ..schemas.events import epoch_ms
-from ..schemas.rules import Rules
 from .dead_letters import dead_letter, described_without_secrets
 from .emit import Emitter, Output
 from .idle import IdleKeys, Rest
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, codec_of, header
-from .stage import KeyState, Stage
+from .stage import KeyState, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
-"""How far an event's own time may run ahead of its record's timestamp (design 2, Time and order)."""
+"""How far an event's own time may run ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
 
 FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
 """Times that an event may have; what is written at another one could not be read back."""
@@ -41,30 +41,6 @@ ORIGIN_BITS = 14
 
 IDLE_AT_ONCE = 500
 """Idle states looked at for each snapshot; a backlog of them goes over several."""
-
-
-class SourceRecord(Protocol):
-    """A record as aiokafka gives it; the embedded engine makes its own of the same shape."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Record key."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Record value; None is a tombstone."""
-
-    @property
-    def timestamp(self) -> int:
-        """Arrival or creation, milliseconds; -1 when unknown."""
-
-    @property
-    def offset(self) -> int:
-        """Position in its partition."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]:
-        """Kafka headers."""
 
 
 class StageProcessor:

@@ -1,4 +1,6 @@
-"""Ranking tools for a scenario (seed 4): similarity, less what was failed before, times quality.
+"""Ranking tools for a scenario: similarity, less what was failed before, times quality.
+
+See docs/design/semantics.md#tool-quality.
 
 Pure: whoever ranks brings the scenario, the tools, the public quality states and a similarity.
 """
@@ -12,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 from rapidfuzz.distance import JaroWinkler
 
+from ..rules.rules import QualityRules
 from ..schemas.public_state import StateUpdated
-from ..schemas.rules import QualityRules
 from ..schemas.vocabulary import BreakerMode, BreakerState
 from .calls.keys import escape, mcp_server
 from .scenario import TAG_PREFIX, content_words, name_words

@@ -1,4 +1,6 @@
-"""Which rules hold for a key: the file's, with what its user, workspace and session override (design 3, Settings).
+"""Which rules hold for a key: the file's, with what its user, workspace and session override.
+
+See docs/design/semantics.md#settings.
 
 One source for all processors of a worker. While no scope overrides anything a fold costs nothing more than a look at
 `scoped`. Rules are resolved once per distinct combination of overriding scopes; a change swaps rules between two
@@ -13,17 +15,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
+from ..rules.levels import Level, Levels, check, layered, set_by
+from ..rules.older_shapes import Misfit, shown
+from ..rules.rules import Rules
 from ..schemas.codec import decode_settings
-from ..schemas.errors import EventRejected, RejectReason
-from ..schemas.levels import Level, Levels, check, layered, set_by
-from ..schemas.older_shapes import Misfit, shown
-from ..schemas.rules import Rules
 from ..schemas.settings import SettingsOverrides
 from .dead_letters import dead_letter
 
 if TYPE_CHECKING:
     from .emit import Output
-    from .processor import SourceRecord
+    from .stage import SourceRecord
 
 TOPIC = "settings"
 

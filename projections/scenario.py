@@ -1,4 +1,7 @@
-"""What a tool is used for, as words (seed 4): the content words of a scenario and the tags made of them."""
+"""What a tool is used for, as words: the content words of a scenario and the tags made of them.
+
+See docs/design/semantics.md#tool-quality.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..schemas.errors import StateIncompatible
+from ..errors import StateIncompatible
 from .stage import KeyState, Stage
 
 StateT = TypeVar("StateT", bound=KeyState)

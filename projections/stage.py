@@ -1,16 +1,16 @@
-"""What a stage is: a key function and a fold over its own state (design 1, The flow).
+"""What a stage is: a key function and a fold over its own state (docs/architecture.md#a-stage).
 
 The engines know stages only through this face; they own time, transport and durability.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ..schemas.rules import Rules
+from ..rules.rules import Rules
 from .emit import Emitter
 from .idle import Rest
 
@@ -54,7 +54,7 @@ class Stage(Protocol[StateT]):
 
     @property
     def state_version(self) -> int:
-        """Raised when the meaning of stored fields changes; snapshots of versions that nothing here reads are refused."""
+        """Raised when the meaning of stored fields changes; states of a version that nothing reads are refused."""
 
     @property
     def older_states(self) -> Mapping[int, Callable[[memoryview], StateT]]:
@@ -104,3 +104,27 @@ class Stage(Protocol[StateT]):
 
     def due(self, state: StateT, key: str, now: int, rules: Rules, emit: Emitter) -> None:
         """Emit, onto the stage's own source topic, the events for everything due at or before `now`."""
+
+
+class SourceRecord(Protocol):
+    """A record as aiokafka gives it; the embedded engine makes its own of the same shape."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Record key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Record value; None is a tombstone."""
+
+    @property
+    def timestamp(self) -> int:
+        """Arrival or creation, milliseconds; -1 when unknown."""
+
+    @property
+    def offset(self) -> int:
+        """Position in its partition."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        """Kafka headers."""

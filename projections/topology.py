@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..schemas.rules import Rules
+from ..rules.rules import Rules
 from .fleet.stage import FleetStage
 from .processor import StageProcessor
 from .rule_source import RuleSource

@@ -1,4 +1,4 @@
-"""Bytes to records and back: the only door into trustfold (design 2, Bad input, always).
+"""Bytes to records and back: the only door into trustfold (docs/design/contracts.md#bad-input).
 
 Theory of operation. A good event costs one pass of a typed msgspec decoder and a few checks that are cheap because
 they look for the absence of something: no more than 64 brackets means that nesting needs no scan, no escape that
@@ -21,10 +21,10 @@ from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
 from . import diagnosis
 from .commands import Command
 from .decisions import Decision
-from .errors import EventRejected, RejectReason
 from .events import ErrorInfo, Event, FailureReported, ToolCallFinished, epoch_ms
 from .fields import names_of
 from .settings import SettingsChanged

@@ -1,4 +1,4 @@
-"""Operator commands: what people with the right to do so publish on `commands` (design 2, Topics).
+"""Operator commands: what people with the right to do so publish on `commands` (docs/design/contracts.md#topics).
 
 The record key is the key of the outcomes they act on, workspace and scope (`w1␟tool:bash`), so that a command and
 the calls around it have one order. Every command is reported by the transition it causes.
@@ -110,7 +110,7 @@ class ToolCommand(CommandBase, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class QualityMark(ToolCommand, kw_only=True, frozen=True, omit_defaults=True, tag="quality.mark"):
-    """Mark a tool as having failed at something (seed 4, mark_tool_failure).
+    """Mark a tool as having failed at something (docs/design/semantics.md#tool-quality).
 
     Attributes:
         severity: how much it costs.
@@ -124,7 +124,7 @@ class QualityMark(ToolCommand, kw_only=True, frozen=True, omit_defaults=True, ta
 
 
 class QualityRestore(ToolCommand, kw_only=True, frozen=True, omit_defaults=True, tag="quality.restore"):
-    """Give a tool its score back and remove its `not-for-WORD` tags (seed 4, Recovery from Demotion).
+    """Give a tool its score back and remove its `not-for-WORD` tags (docs/design/semantics.md#tool-quality).
 
     Attributes:
         score: 0 to 1. Absent: the score it was registered with.

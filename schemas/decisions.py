@@ -1,4 +1,4 @@
-"""Output events: what trustfold decides and publishes (design 2, Output events).
+"""Output events: what trustfold decides and publishes (docs/design/contracts.md#output-events).
 
 Every output has a deterministic id, so a consumer drops repeated ones by id, and names the input events behind it.
 Absent means unknown or not applicable; null is never sent. All times are RFC 3339 text, UTC, with milliseconds.
@@ -12,9 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import field
 
-from .dead_letter import DeadLetter, DeadLetterRepublished
-from .decision_base import DecisionBase
-from .public_state import Lease, StateUpdated
+from .public_state import DecisionBase, Lease, StateUpdated
 from .vocabulary import (
     BreakerMode,
     BreakerState,
@@ -242,7 +240,7 @@ class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"):
-    """Another model does better with this tool (seed 1, Adaptive Model Selection).
+    """Another model does better with this tool (docs/design/semantics.md#models).
 
     Attributes:
         current_model: the model in use.
@@ -268,7 +266,7 @@ class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_default
 
 
 class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="confidence.low"):
-    """A recursive result should be reviewed (seed 5, SPEC-10.06).
+    """A recursive result should be reviewed (docs/design/semantics.md#confidence).
 
     Attributes:
         confidence: 0 to 1.
@@ -286,7 +284,7 @@ class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True,
 
 
 class DegradationPlan(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """How to end well when a limit is reached (seed 5, SPEC-10.13).
+    """How to end well when a limit is reached (docs/design/semantics.md#guarantees).
 
     Attributes:
         partial_result: what there is, with an explanation.
@@ -331,6 +329,62 @@ class GuaranteeViolated(GuaranteeFields, kw_only=True, frozen=True, omit_default
     """
 
     plan: DegradationPlan | None = None
+
+
+class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter"):
+    """A record that could not be processed, whole, with the reason (docs/design/contracts.md#bad-input).
+
+    Attributes:
+        schema_version: "1.x".
+        id: digest of topic, partition and offset.
+        topic: where it stood, catalogue name.
+        partition: where it stood.
+        offset: where it stood.
+        reason: stable code.
+        path: JSON path of the fault.
+        message: what is wrong and what to do about it.
+        time: timestamp of the record; absent when it had none.
+        key: its key, where that is text.
+        key_base64: its key, where that is not.
+        value: its value, where that is text.
+        value_base64: its value, where that is not.
+    """
+
+    schema_version: str
+    id: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    path: str
+    message: str
+    time: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    value: str | None = None
+    value_base64: str | None = None
+
+
+class DeadLetterRepublished(
+    msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter.republished"
+):
+    """A mark on a dead letter: an operator publishes its record again, or has.
+
+    Attributes:
+        schema_version: "1.x".
+        id: digest of letter, attempt and state.
+        dead_letter_id: the dead letter; also the key of the mark.
+        attempt_id: the run that wrote it.
+        state: `claimed` before the record is sent, `sent` after the brokers have it.
+        time: when, by the operator's clock.
+    """
+
+    schema_version: str
+    id: str
+    dead_letter_id: str
+    attempt_id: str
+    state: Literal["claimed", "sent"]
+    time: str
 
 
 Decision = (

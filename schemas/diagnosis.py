@@ -16,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from .errors import EventRejected, RejectReason
+from ..errors import EventRejected, RejectReason
 
 _SHOWN = 80
 _LONGEST_TEXT = 256

@@ -25,8 +25,8 @@ _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 def output_id(cause_id: str, output_type: str, ordinal: int) -> str:
     """Id of an output: a digest of what caused it, its type, and how many of that type the cause had before.
 
-    The same input gives the same id on every replay, engine and worker (design 2, Envelope), so a consumer can drop
-    a repeated output. The text is a UUID of version 8 (RFC 9562, custom).
+    The same input gives the same id on every replay, engine and worker, so a consumer can drop a repeated output
+    (docs/design/contracts.md#envelope). The text is a UUID of version 8 (RFC 9562, custom).
     """
     hashed = _PREPARED.copy()  # cheaper than to set up a new one
     hashed.update(f"{cause_id}\x1f{output_type}\x1f{ordinal}".encode())

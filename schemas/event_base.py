@@ -1,4 +1,4 @@
-"""What all input events share: envelope, error, times, raw JSON (design 2, Envelope)."""
+"""What all input events share: envelope, error, times, raw JSON (docs/design/contracts.md#envelope)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _whole(text: str) -> int | float:
 
 
 class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """The envelope of every input event (design 2, Envelope).
+    """The envelope of every input event (docs/design/contracts.md#envelope).
 
     Attributes:
         schema_version: "1.x"; another major version is refused.

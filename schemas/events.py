@@ -1,4 +1,4 @@
-"""Input events: what agent platforms publish on `events` (design 2, Input events).
+"""Input events: what agent platforms publish on `events` (docs/design/contracts.md#input-events).
 
 One frozen struct per wire `type`. Unknown fields are ignored, so a publisher may be newer than the worker; known
 fields are checked while they are decoded. Optional fields are None when absent or null. `args`, `result` and
@@ -253,7 +253,7 @@ class ModelsAvailable(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class FailureReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="failure.reported"):
-    """A plugin says that a tool failed, without a call of its own (seed 1, Cross-Plugin Failure Reporting).
+    """A plugin says that a tool failed, without a call of its own (docs/design/guard.md#hooks-and-reports).
 
     Attributes:
         tool_name: the tool that failed.
@@ -309,7 +309,7 @@ class BreakerProbeRequested(EventBase, kw_only=True, frozen=True, omit_defaults=
 
 
 class GuaranteeLimits(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """New limits of a session; an absent one stays as it is (seed 5, SPEC-10.11).
+    """New limits of a session; an absent one stays as it is (docs/design/semantics.md#guarantees).
 
     Attributes:
         max_cost_usd: US dollars.
@@ -323,7 +323,7 @@ class GuaranteeLimits(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
 
 
 class GuaranteeOverridden(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.overridden"):
-    """A person allowed a session to go beyond its limits, once (seed 5, SPEC-10.14).
+    """A person allowed a session to go beyond its limits, once (docs/design/semantics.md#guarantees).
 
     Attributes:
         limits: the limits that hold now.
@@ -363,7 +363,7 @@ class SynthesisResult(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
 
 
 class ConfidenceSignals(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What a confidence rests on, each 0 to 1; an absent signal was not there (seed 5, SPEC-10.03).
+    """What a confidence rests on, each 0 to 1; an absent signal was not there (docs/design/semantics.md#confidence).
 
     Attributes:
         self_consistency: agreement of several samples.
@@ -379,7 +379,7 @@ class ConfidenceSignals(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
 
 
 class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="synthesis.completed"):
-    """Recursive results were combined (seed 5 §10.1).
+    """Recursive results were combined (docs/design/semantics.md#confidence).
 
     Attributes:
         strategy: how.
@@ -398,7 +398,7 @@ class TimePassed(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="
     """Nothing but time: what fell due in this session up to now takes effect.
 
     Appended by trustfold itself when a silence or an overdue call is to be told and no other event comes to reveal it
-    (design 2, Time and order). Platforms need not publish it, and it is no sign of life when they do.
+    (docs/design/contracts.md#time-and-order). Platforms need not publish it, and it is no sign of life when they do.
     """
 
 

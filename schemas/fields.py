@@ -1,4 +1,4 @@
-"""Kinds of field that events, commands and settings share, with their bounds (design 2, Bad input, always)."""
+"""Kinds of field that events, commands and settings share, with their bounds (docs/design/contracts.md#bad-input)."""
 
 from __future__ import annotations
 

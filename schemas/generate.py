@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import msgspec
 
 from .asyncapi import asyncapi
-from .describe import attributes_of, summary_of
 from .examples import ENVELOPE_EXAMPLES, EXAMPLES
 from .tool_envelopes import ENVELOPES
 from .topics import TOPICS
@@ -137,6 +139,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("generated files differ from the code: " + ", ".join(stale) + "\n")
         sys.stderr.write("run `python -m trustfold.schemas.generate` and commit what it changes\n")
     return 1 if stale else 0
+
+
+_HEADING = re.compile(r"^Attributes:$", re.MULTILINE)
+_ENTRY = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
+_SPACE = re.compile(r"\s+")
+
+
+def _parts(kind: type) -> tuple[str, str]:
+    text = cleandoc(kind.__doc__ or "")
+    summary, *rest = _HEADING.split(text, maxsplit=1)
+    return summary.strip(), dedent(rest[0].strip("\n")) if rest else ""
+
+
+def summary_of(kind: type[msgspec.Struct]) -> str:
+    """The docstring above its attributes, as one paragraph per line."""
+    return "\n".join(_SPACE.sub(" ", paragraph) for paragraph in _parts(kind)[0].split("\n\n"))
+
+
+def attributes_of(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Description of each attribute, those of the base structs first."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            for name, text in _ENTRY.findall(_parts(base)[1]):
+                found[name] = _SPACE.sub(" ", text)
+    return found
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Keyed by workspace and scope (`w1␟tool:bash`), so everything about one tool, one service or one model tier
 arrives in one partition, in order. Internal: only trustfold writes and reads them; the shape may change
-with any release that also drains the topic (design 2, topic table).
+with any release that also drains the topic (docs/design/contracts.md#topics).
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ DEFAULT_WORKSPACE = "default"
 """Workspace of events that name none."""
 
 OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
-"""Severities of failures that a model brings about itself; every other one blames no model (design 3, Models)."""
+"""Severities of failures that a model brings about itself; every other one blames no model.
+
+See docs/design/semantics.md#models.
+"""
+
+
+TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
+"""Types of the commands that are orders about trust."""
 
 
 class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
@@ -64,7 +71,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         expected: an informational failure that no rule counts (`expected_failure` on the event).
         started_ms: when the call started; decides whether it may settle a breaker probe.
         duration_ms: milliseconds, as measured by the publisher; None when unknown.
-        kind: `domain` or `mcp` for service scopes; which rule table applies (design 3, Trust).
+        kind: `domain` or `mcp` for service scopes; which rule table applies (docs/design/semantics.md#trust).
         class_declared: the tool class came from configuration or MCP annotations, not from the name.
         denied: a user's refusal; counted apart, never as a failure.
         scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
@@ -152,13 +159,16 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
     """
 
     tool_name: str
-    order: Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
+    order: TrustOrderType
     key: str = ""
     until_ms: int = 0
 
 
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
-    """Appended by the engine when a probe's lease or a forced opening has ended (design 2, Time and order)."""
+    """Appended by the engine when a probe's lease or a forced opening has ended.
+
+    See docs/design/contracts.md#time-and-order.
+    """
 
 
 Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | TimePassed

@@ -1,4 +1,4 @@
-"""Settings of a scope as records: what a user, a workspace or a session overrides (design 3, Settings).
+"""Settings of a scope as records: what a user, a workspace or a session overrides (docs/design/semantics.md#settings).
 
 Order: environment > session > workspace > user > default. Every override is optional: absent or null inherits, an
 explicit false wins. A record holds all of its scope's overrides and replaces the record before it; a tombstone on

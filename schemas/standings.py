@@ -98,7 +98,7 @@ class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class StandingDue(StandingBase, kw_only=True, frozen=True, omit_defaults=True, tag="standing.due"):
-    """Appended by the engine when something of a key has fallen due (design 2, Time and order).
+    """Appended by the engine when something of a key has fallen due (docs/design/contracts.md#time-and-order).
 
     Attributes:
         key: the key.

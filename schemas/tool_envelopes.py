@@ -1,7 +1,7 @@
-"""The envelopes of one tool call, as the guard takes and gives them (seed 3 §1.1, contract version 1.1).
+"""The envelopes of one tool call, version 1.1 (docs/design/guard.md#envelopes).
 
 They are no records of a topic: a platform hands the first to its guard and gets the second back, in its own process or
-over its own wire. Field names on the wire are the seed's, in camel case.
+over its own wire. Field names on the wire are in camel case.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .vocabulary import BreakerState
 
 
 class DedupeMode(StrEnum):
-    """What happens to a call whose twin is running or done (seed 3 §1.2)."""
+    """What happens to a call whose twin is running or done (docs/design/guard.md#idempotency)."""
 
     ENFORCED = "enforced"
     BEST_EFFORT = "bestEffort"
@@ -142,7 +142,7 @@ class CallTrace(EnvelopePart, kw_only=True, frozen=True):
 
 
 class ToolCallEnvelope(EnvelopePart, kw_only=True, frozen=True):
-    """One call of a tool, before it is made (seed 3 §1.1).
+    """One call of a tool, before it is made (docs/design/guard.md#envelopes).
 
     Attributes:
         contract_version: of the envelope.
@@ -230,7 +230,7 @@ class RetryRecord(EnvelopePart, kw_only=True, frozen=True):
 
 
 class ToolResultEnvelope(EnvelopePart, kw_only=True, frozen=True):
-    """One call of a tool, after it was made or refused (seed 3 §1.1).
+    """One call of a tool, after it was made or refused (docs/design/guard.md#envelopes).
 
     Attributes:
         request_id: of the call.

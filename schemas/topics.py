@@ -1,4 +1,6 @@
-"""The topic catalogue as data: what `topics create` makes, what documents list, what ACLs follow (design 2, Topics).
+"""The topic catalogue as data: what `topics create` makes, what documents list, what ACLs follow.
+
+See docs/design/contracts.md#topics.
 
 Names here are catalogue names; `full_name` makes the real one. All topics have the same number of partitions, because
 the stages are co-partitioned; it is fixed at birth: adding partitions would move keys away from their state.
@@ -11,8 +13,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from ..errors import ConfigError
 from . import commands, decisions, events
-from .errors import ConfigError
 from .settings import SettingsChanged
 
 DEFAULT_PREFIX = "trustfold."

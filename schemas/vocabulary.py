@@ -19,7 +19,10 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad a failure is; from the caller's slip to a broken credential (seed 1)."""
+    """How bad a failure is; from the caller's slip to a broken credential.
+
+    See docs/design/semantics.md#failure-classification.
+    """
 
     TRANSIENT = "transient"
     NOT_FOUND = "not_found"
@@ -62,7 +65,7 @@ class BreakerMode(StrEnum):
 
 
 class Pattern(StrEnum):
-    """Behaviour of a model that leads nowhere (design 3, Behaviour table)."""
+    """Behaviour of a model that leads nowhere (docs/design/semantics.md#behaviour)."""
 
     REPETITIVE_CALLS = "repetitive_calls"
     ERROR_RETRY_LOOP = "error_retry_loop"
@@ -132,7 +135,7 @@ class ModelSwitchStrategy(StrEnum):
 
 
 class SynthesisStrategy(StrEnum):
-    """How recursive results are combined (seed 5)."""
+    """How recursive results are combined (docs/design/semantics.md#confidence)."""
 
     WEIGHTED = "weighted"
     CONSENSUS = "consensus"
@@ -173,7 +176,7 @@ class TrustTrigger(StrEnum):
 
 
 class BreakerTrigger(StrEnum):
-    """What moved a circuit (design 3, Circuit breaker)."""
+    """What moved a circuit (docs/design/semantics.md#circuit-breaker)."""
 
     CONSECUTIVE = "consecutive"
     RATE = "rate"
@@ -189,7 +192,10 @@ class BreakerTrigger(StrEnum):
 
 
 class QualitySeverity(StrEnum):
-    """How much an operator's mark costs a tool: 0.01, 0.05 or 0.10 of its score (seed 4)."""
+    """How much an operator's mark costs a tool: 0.01, 0.05 or 0.10 of its score.
+
+    See docs/design/semantics.md#tool-quality.
+    """
 
     LOW = "low"
     MEDIUM = "medium"

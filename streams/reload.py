@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ..schemas.rules import Rules
+from ..rules.rules import Rules
 
 log = logging.getLogger(__name__)
 

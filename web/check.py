@@ -21,14 +21,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ..errors import EventRejected
 from ..guard.request import NO_SESSION, recorded_call
 from ..integrations.policy import Policy
+from ..projections.emit import Output
 from ..projections.session.calls import args_of
 from ..schemas.codec import decode_event, rfc3339
-from ..schemas.errors import EventRejected
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from ..schemas.redaction import redact_record
+from ..security.redaction import redact_record
 from ..streams.embedded.bodies import read_body
 from ..streams.embedded.server import Service
 
@@ -89,3 +90,19 @@ def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
         raise HTTPException(400, f"{rejected.path}: {rejected.message}") from rejected
     assert isinstance(event, ToolCallStarted)  # noqa: S101 - its type has been looked at
     return event, use
+
+
+def policy_of(service: Service) -> Policy:
+    """A policy that follows the engine from now on, in the order of its commits."""
+    policy = Policy()
+    writer = service.writer
+    for key, value in writer.engine.states().items():
+        policy.view.apply(key, value)
+
+    def listen(outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            if output.topic == "state":
+                policy.view.apply(output.key, output.value)
+
+    writer.listeners.append(listen)
+    return policy

@@ -25,6 +25,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.tools import Tool
 from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
@@ -34,7 +35,6 @@ from ..integrations.policy import Policy
 from ..projections.emit import Output
 from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
-from ..schemas.errors import EventRejected
 from ..schemas.fields import MAX_NAME
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..streams.embedded.engine import Receipt, Request

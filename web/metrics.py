@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import orjson
 from starlette.requests import Request as HttpRequest
@@ -21,10 +21,11 @@ from ..streams.embedded.server import Service
 from ..streams.embedded.views import DEAD_LETTERS
 
 try:
-    from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from prometheus_client.registry import Collector
+
+    from ..streams.metric_families import counters, exposition
 except ImportError:  # the extra is not installed: the path says so
     Collector = object  # type: ignore[assignment,misc]
 
@@ -47,9 +48,9 @@ class EngineCollector(Collector):
         """Give every family."""
         writer = self._service.writer
         counted = writer.engine.counted
-        yield _counts("trustfold_records", "Records folded.", "topic", self._records)
-        yield _counts("trustfold_outputs", "Records written and acknowledged.", "topic", self._outputs)
-        yield _counts("trustfold_dead_letters", "Records that could not be folded.", "reason", self._reasons)
+        yield counters("trustfold_records", "Records folded.", "topic", self._records)
+        yield counters("trustfold_outputs", "Records written and acknowledged.", "topic", self._outputs)
+        yield counters("trustfold_dead_letters", "Records that could not be folded.", "reason", self._reasons)
         for name, text, value in (
             ("clamped_times", "Event times cut because they ran ahead.", counted["clamped"]),
             ("untracked_failures", "Failures without a fine key of their own.", counted["untracked"]),
@@ -85,13 +86,6 @@ class EngineCollector(Collector):
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.is_file())
 
 
-def _counts(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for value, number in dict(values).items():
-        family.add_metric([value], number)
-    return family
-
-
 def metrics_routes(service: Service) -> Sequence[BaseRoute]:
     """The path of the metrics; without prometheus-client it answers 503 and says what to install."""
     if Collector is object:
@@ -100,10 +94,9 @@ def metrics_routes(service: Service) -> Sequence[BaseRoute]:
             return Response("pip install 'trustfold[metrics]'\n", 503, media_type="text/plain")
 
         return [Route("/metrics", missing)]
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(EngineCollector(service))
+    text = exposition(EngineCollector(service))
 
     async def metrics(_request: HttpRequest) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(text(), media_type=CONTENT_TYPE_LATEST)
 
     return [Route("/metrics", metrics)]

@@ -25,7 +25,8 @@ from .dashboard.routes import dashboard_routes
 
 def make_app(source: KafkaSource, roles: Roles) -> Starlette:
     """The application; while it runs it follows the topics of `source`."""
-    hub, sign_ins, archive = Hub(source.board), SignIns(roles), Archive(source.history)
+    hub, sign_ins = Hub(source.board), SignIns(roles)
+    archive = Archive(source.history, refusal=lambda: source.foreign)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

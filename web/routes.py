@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 
 from ..streams.embedded.server import Service
-from .check import check_routes
+from .check import check_routes, policy_of
 from .dashboard.archive import Archive
 from .dashboard.embedded_source import EmbeddedSource
 from .dashboard.live import Hub
@@ -17,7 +17,6 @@ from .dashboard.routes import dashboard_routes
 from .hooks import Hooks
 from .metrics import metrics_routes
 from .otlp import otlp_routes
-from .states import policy_of
 
 
 def more_routes(service: Service, user: str = "", history: Path | None = None) -> Sequence[BaseRoute]:

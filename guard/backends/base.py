@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from threading import Lock
@@ -9,8 +10,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ...errors import EventRejected
+from ...schemas.codec import decode_decision
 from ..metrics import EVENTS, Metrics
-from ..view import StateView
+from ..state_cache import StateView
 
 Listener = Callable[[Any], None]
 """Gets one decision about a session: a nudge, or something about its limits or its model."""
@@ -141,3 +144,57 @@ class EventBuffer:
             if lost:
                 self._metrics.add(EVENTS, "dropped", amount=lost)
             self._records.extendleft(reversed(records[lost:]))
+
+
+FOLLOWED = ("state", "nudges", "suggestions")
+"""Topics a guard reads; a platform needs no more rights than these and Write on `events`.
+
+See docs/design/contracts.md#topics.
+"""
+
+
+def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: Decisions) -> None:
+    """Take up one record of a followed topic; what this version cannot read is left to newer ones."""
+    if topic == "state":
+        view.apply(key, value)
+        return
+    if value is None:
+        return
+    try:
+        decision = decode_decision(value)
+    except EventRejected:
+        return
+    decisions.tell(decision)
+
+
+class Moved:
+    """A bell that anyone may ring and any coroutine may wait for."""
+
+    def __init__(self) -> None:
+        """Start silent."""
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._lock = Lock()
+
+    def ring(self) -> None:
+        """Wake everyone who waits now."""
+        if not self._waiting:
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for loop, event in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    async def wait(self, timeout_ms: float) -> bool:
+        """Wait for the next ring, or so long; whether it rang."""
+        place = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._waiting.add(place)
+        try:
+            await asyncio.wait_for(place[1].wait(), max(0.0, timeout_ms) / 1000)
+        except TimeoutError:
+            return False
+        finally:
+            with self._lock:
+                self._waiting.discard(place)
+        return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from ..clock import SystemClock
 from ..metrics import Metrics
 from ..settings import GuardSettings

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from ...schemas.errors import ConfigError
-from ...schemas.private_files import make_directory
+from ...errors import ConfigError
+from ...security.private_files import make_directory
 
 _LOOK_S = 0.05
 

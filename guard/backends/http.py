@@ -22,17 +22,15 @@ from urllib.parse import urlsplit
 import msgspec
 import orjson
 
+from ...errors import ConfigError
 from ...schemas.codec import encode
-from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.vocabulary import StateKind
 from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
-from ..view import StateView
-from .base import Decisions, EventBuffer
-from .follow import FOLLOWED, take
-from .signal import Moved
+from ..state_cache import StateView
+from .base import FOLLOWED, Decisions, EventBuffer, Moved, take
 
 if TYPE_CHECKING:
     from .engine import Engine

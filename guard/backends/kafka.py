@@ -20,18 +20,16 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import MessageSizeTooLargeError
 
+from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.codec import encode
-from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.topics import DEFAULT_PREFIX, full_name
 from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
-from ..view import StateView
-from .base import Decisions, EventBuffer
-from .follow import FOLLOWED, take
-from .signal import Moved
+from ..state_cache import StateView
+from .base import FOLLOWED, Decisions, EventBuffer, Moved, take
 
 BATCH = 500
 """Most events under way at once."""
@@ -313,7 +311,7 @@ class KafkaBackend:
         await asyncio.gather(*futures)
 
     def _address(self, record: Any) -> tuple[str, bytes]:
-        """Topic and key of an event or a command (design 2, Topics)."""
+        """Topic and key of an event or a command (docs/design/contracts.md#topics)."""
         if is_event(record):
             return self._events, record.session_id.encode()
         workspace = record.workspace_id or DEFAULT_WORKSPACE

@@ -10,12 +10,12 @@ import msgspec
 
 from ...projections.emit import Output
 from ...projections.local import LocalTopology
+from ...rules.rules import Rules
 from ...schemas.codec import decode_decision, encode
-from ...schemas.rules import Rules
 from ..clock import Clock
 from ..metrics import EVENTS, UNTRACKED, Metrics
 from ..publisher import is_event
-from ..view import StateView
+from ..state_cache import StateView
 from .base import Decisions
 
 KEPT_STATES = 5_000

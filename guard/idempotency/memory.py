@@ -18,7 +18,7 @@ from ..clock import Clock, SystemClock
 from .record import Claim, DedupeRecord, DedupeState
 
 MAX_KEYS = 25_000
-"""Records kept (seed 3 §1.3)."""
+"""Records kept (docs/design/guard.md#idempotency)."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of all kept results."""

@@ -1,4 +1,4 @@
-"""What a dedupe store keeps, and what every store must be able to do (seed 3 §1.3)."""
+"""What a dedupe store keeps, and what every store must be able to do (docs/design/guard.md#idempotency)."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ...schemas.hosts import is_foreign, is_loopback, name_of
 from ...schemas.otlp_spans import spans_of
+from ...security.untrusted import is_foreign, is_loopback, name_of
 from .otlp import JSON, PROTOBUF, Refused, document_of
 from .spans import ToolSpan, both, tool_name_of
 

@@ -15,9 +15,9 @@ import orjson
 from .base import Defaults, Run, attempted
 from .claude_code import ClaudeCodeLog
 from .codex import CodexLog
+from .formats import recognised
 from .gemini import GeminiLog
 from .reading import Numbered, parse
-from .recognise import recognised
 
 LOOKED_AT = 400
 """Lines kept to recognise whose log it is; a file that is none by then is passed over."""

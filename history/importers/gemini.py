@@ -14,9 +14,8 @@ from typing import Any
 
 from .base import Defaults, Session, each
 from .claude_code import is_spoken
-from .exit_codes import EXIT_CODE, PROCESS, by_exit_code, code_in
 from .reading import Lines, objects_of
-from .results import INTERRUPTED, Ending, failed, remark_of
+from .results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code_in, failed, remark_of
 from .values import arguments_of, first_name, folder_of, name_of, text_of, time_of
 
 _ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 
 Lines = Iterable[bytes]
 

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 import orjson
 
+from ...errors import EventRejected
 from ...projections.session.appended import is_our_finish
 from ...projections.session.calls import args_of, describe, start_of
 from ...projections.session.records import OpenCall
 from ...projections.session.verdicts import judge
+from ...rules.rules import Rules
 from ...schemas.codec import decode_event
-from ...schemas.errors import EventRejected
 from ...schemas.event_base import epoch_ms, json_of
 from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status, ToolClass
 from ..signatures import signature
 

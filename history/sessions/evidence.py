@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...projections.tool.breaker import HEALTH_FAILURES
-from ...projections.tool.layers import breaker_policy
-from ...projections.tool.texts import number, span
+from ...projections.tool.trust import number, span
+from ...rules.circuits import BreakerPolicy
+from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ...schemas.rules import Rules
-from ...schemas.rules_circuits import BreakerPolicy
 from ...schemas.vocabulary import Pattern
 from .calls import Call, Calls, Record
 from .ladders import ladder_of
@@ -358,7 +357,7 @@ _MEASURES: dict[str, Callable[[Record, Rules], Iterable[Measure]]] = {
 
 
 def _policy(decision: Record, rules: Rules) -> BreakerPolicy:
-    return breaker_policy(rules.breakers, str(decision["breaker_key"]), "")
+    return rules.breakers.policy_for(str(decision["breaker_key"]), "")
 
 
 def _reached(value: Any, threshold: Any) -> bool | None:

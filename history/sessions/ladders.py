@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...schemas.rules import Rules
-from ...schemas.rules_behaviour import Ladder
+from ...rules.behaviour import Ladder
+from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity
 
 Record = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...projections.tool.wilson import wilson_bounds
+from ...projections.tool.models import wilson_bounds
 
 ALIVE_MS = 3_600_000
 """A session of which nothing was heard for an hour is stuck no more: whoever ran it has gone (`needs_attention`)."""

@@ -7,8 +7,8 @@ from typing import Any
 import duckdb
 import orjson
 
-from ...schemas.rules import Rules
-from ..asking import run
+from ...rules.rules import Rules
+from ..queries import run
 from .timeline import Decided, Timeline, millis, timeline
 
 _EVENTS = """

@@ -14,8 +14,8 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from ...rules.rules import Rules
 from ...schemas.event_base import epoch_ms
-from ...schemas.rules import Rules
 from .calls import TOLD, Call, Calls, Record, Verdict, shortened
 from .ladders import ladder_of
 

@@ -91,14 +91,24 @@ GROUP BY ALL ORDER BY false_asks DESC, asked DESC, user_id, workspace, tool_name
 COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; what a policy or a list answered asked nobody';
 
 CREATE OR REPLACE VIEW retries AS
-WITH counted AS (
+WITH judged AS (
+    SELECT session_id, call_digest, time, "offset", outcome FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral'
+), failing AS (
+    SELECT DISTINCT session_id, call_digest FROM judged WHERE outcome = 'failure'
+), repeated AS (
+    -- Most calls are never made again: places are counted in those sessions alone in which one that had failed was.
+    SELECT DISTINCT session_id FROM (
+        SELECT session_id, lag(outcome) OVER (PARTITION BY session_id, call_digest ORDER BY time, "offset") AS outcome_before
+        FROM judged SEMI JOIN failing USING (session_id, call_digest)
+    ) WHERE outcome_before = 'failure'
+), counted AS (
     SELECT time, started, session_id, workspace, model, tool_name, service, call_digest, verdict, outcome, severity, id,
            row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
-    FROM tool_calls
+    FROM tool_calls SEMI JOIN repeated USING (session_id)
 ), tried AS (
     SELECT *, lag(outcome) OVER again AS outcome_before, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed,
            place - lag(place) OVER again - 1 AS calls_between
-    FROM counted WHERE call_digest IS NOT NULL AND verdict <> 'neutral'
+    FROM counted SEMI JOIN failing USING (session_id, call_digest) WHERE verdict <> 'neutral'
     WINDOW again AS (PARTITION BY session_id, call_digest ORDER BY place)
 )
 SELECT time, session_id, workspace, model, tool_name, service,

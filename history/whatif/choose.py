@@ -12,8 +12,8 @@ from math import sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from ...projections.tool.wilson import wilson_bounds
-from .truth import Truth
+from ...projections.tool.models import wilson_bounds
+from .labels import Truth
 
 Z_95 = 1.959963984540054
 """Standard deviations that hold 95 % of a normal distribution."""
@@ -144,7 +144,7 @@ class Split(NamedTuple):
 
 
 def split(truth: Truth, share: float, seed: int) -> Split:
-    """Hold out a share of the healthy and of the stuck sessions; which ones follows from the seed and their ids."""
+    """Hold out a share of the healthy and of the stuck sessions; which ones follows from `seed` and their ids."""
     held = frozenset(
         session
         for kind in (truth.healthy, truth.stuck)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import duckdb
 
 from ...projections.emit import Output
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, between, places, went
+from .decision_filters import Passing
 from .decisions import Comparison, Difference, Recorded
 from .guards import GuardOf, Held
 from .incidents import STEPS, How, Incident, Incidents, Shift, shifts
-from .passing import Passing
 from .replay import Present, Replay, fall_due_alike
 
 

@@ -16,7 +16,7 @@ import orjson
 
 from ...projections.emit import Output
 from ...projections.topology import DECISION_TOPICS
-from .passing import Passing
+from .decision_filters import Passing
 
 _DECISIONS = frozenset(DECISION_TOPICS)
 _IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})

@@ -1,19 +1,32 @@
-"""Combinations of thresholds to try: a grid laid over rules, and what counts as an alarm under it."""
+"""Grid of thresholds: combinations to try, a fold of the history for each on several cores, and its alarms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import product
 from math import prod
-from typing import Any
+from multiprocessing import get_context
+from typing import Any, NamedTuple
 
 import orjson
+from msgspec import UNSET
 
-from ...schemas.errors import ConfigError
-from ...schemas.older_shapes import Misfit
-from ...schemas.rule_text import fitted
-from ...schemas.rules import BehaviourRules, Ladder, Rules
+from ...errors import ConfigError
+from ...projections.emit import Output
+from ...projections.topology import STAGES
+from ...rules.older_shapes import Misfit
+from ...rules.parser import fitted
+from ...rules.rules import BehaviourRules, EscalationRule, Ladder, Rules
+from ...schemas.settings import SettingsOverrides
+from ..inputs import Input, Inputs
+from .decision_filters import Passing
+from .guards import GuardOf, Held
+from .replay import Replay, fall_due_alike
 
 MOST = 64
 """Combinations tried at most; each folds everything once."""
@@ -131,3 +144,263 @@ def patterns_of(grid: Sequence[str]) -> frozenset[str]:
         return frozenset()
     found = {_SEEN_BY.get(name, name) for name in (path[1] if len(path) > 1 else "" for path in paths)}
     return frozenset(found) if found <= _LADDERS else frozenset()
+
+
+WORTH_A_PROCESS = 50_000
+"""Records to fold, over all combinations, from which on further processes save more time than their start costs."""
+
+STEP = 500
+"""Records between two reports of progress."""
+
+POLL_S = 0.2
+"""Seconds between two looks at how far other processes are."""
+
+_SESSIONS, _REST = STAGES[:1], STAGES[1:]
+
+
+class Combination(NamedTuple):
+    """Thresholds to try.
+
+    Attributes:
+        values: by their path in the rules.
+        rules: with these thresholds.
+        in_force: they are those that the others are compared with.
+    """
+
+    values: dict[str, Any]
+    rules: Rules
+    in_force: bool = False
+
+
+class Raised(NamedTuple):
+    """One alarm.
+
+    Attributes:
+        session: in which session.
+        event_id: of the event that completed the pattern, or that starts the call.
+    """
+
+    session: str
+    event_id: str
+
+
+class Task(NamedTuple):
+    """Combinations to try in one process: everything that it must know.
+
+    Attributes:
+        inputs: what is folded.
+        numbers: of the combinations.
+        combinations: to try.
+        alarm: what an alarm is.
+        patterns: patterns that count; empty: any.
+        passing: which alarms count.
+        environment: what the environment overrides.
+        guard: says which calls are held up.
+        echoes: as for `Replay`.
+    """
+
+    inputs: Inputs
+    numbers: tuple[int, ...]
+    combinations: tuple[Combination, ...]
+    alarm: Alarm
+    patterns: frozenset[str]
+    passing: Passing
+    environment: SettingsOverrides | None
+    guard: GuardOf | None
+    echoes: bool
+
+
+def chosen(grid: Sequence[str], present: Rules) -> list[Combination]:
+    """Every combination of a grid, and the rules in force, which the others are compared with.
+
+    Raises:
+        ConfigError: the grid does not fit.
+    """
+    found = [
+        Combination(values, rules, rules == present or all(value_at(present, path) == values[path] for path in values))
+        for values, rules in combinations(grid, present)
+    ]
+    if not any(one.in_force for one in found):
+        found.append(Combination({path: value_at(present, path) for path in found[0].values}, present, in_force=True))
+    return found
+
+
+def value_at(rules: Rules, path: str) -> Any:
+    """What holds at a path of rules; None where they say nothing, and a wider layer decides."""
+    *above, name = path.split(".")
+    found = held_at(rules, path.split("."))
+    if found is UNSET and above == ["trust", "default_rule"]:
+        return getattr(EscalationRule(), name)
+    return None if found is UNSET else found
+
+
+def try_all(
+    inputs: Inputs,
+    tried: Sequence[Combination],
+    *,
+    alarm: Alarm,
+    patterns: frozenset[str] = frozenset(),
+    passing: Passing | None = None,
+    environment: SettingsOverrides | None = None,
+    guard: GuardOf | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> list[list[Raised]]:
+    """The alarms of each combination, in their order; the same whatever runs where.
+
+    Args:
+        inputs: all that is folded.
+        tried: the combinations.
+        alarm: what an alarm is.
+        patterns: patterns that count; empty: any.
+        passing: which alarms count. [default: all]
+        environment: what the environment overrides, until the records tell.
+        guard: for alarms that are calls: says which are held up.
+        progress: told how many records have been folded, over all combinations; of `len(tried) * inputs.count`.
+    """
+    processes = processes_for(inputs, len(tried))
+    echoes = fall_due_alike(*(one.rules for one in tried))
+    rest = (alarm, patterns, passing or Passing(), environment, guard, echoes)
+    shares = processes if alarm is Alarm.CALL else len(tried)
+    given = [
+        Task(inputs, numbers, tuple(tried[number] for number in numbers), *rest)
+        for share in range(shares)
+        if (numbers := tuple(range(share, len(tried), shares)))
+    ]
+    found: dict[int, list[Raised]] = {}
+    for task, raised in _alone(given, progress) if processes < 2 else _shared(given, processes, progress):
+        found |= dict(zip(task.numbers, raised, strict=True))
+    return [found[number] for number in sorted(found)]
+
+
+def processes_for(inputs: Inputs, count: int) -> int:
+    """How many processes share so many combinations."""
+    if inputs.count * count < WORTH_A_PROCESS:
+        return 1
+    return max(1, min(os.cpu_count() or 1, count))
+
+
+def _alone(given: Sequence[Task], progress: Callable[[int], None]) -> Iterator[tuple[Task, list[list[Raised]]]]:
+    done = 0
+
+    def count(records: int) -> None:
+        nonlocal done
+        done += records
+        progress(done)
+
+    for task in given:
+        yield task, run(task, count)
+
+
+def _shared(
+    given: Sequence[Task], processes: int, progress: Callable[[int], None]
+) -> Iterator[tuple[Task, list[list[Raised]]]]:
+    # Started anew and not forked: DuckDB has threads, which a fork would leave behind in the middle of their work.
+    context = get_context("spawn")
+    done = context.Value("Q", 0)
+    with _pool(ProcessPoolExecutor(processes, mp_context=context, initializer=_begin, initargs=(done,))) as pool:
+        running: dict[Future[list[list[Raised]]], Task] = {pool.submit(_run_counted, task): task for task in given}
+        while running:
+            ended, _ = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            progress(done.value)
+            for future in ended:
+                yield running.pop(future), future.result()
+
+
+@contextmanager
+def _pool(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
+    """A pool that is gone at once where its work is given up, as at an interrupt."""
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):  # noqa: SLF001 - public from Python 3.14 on only
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_done: Any = None
+"""Records folded so far by all processes; set in each of them when it starts."""
+
+
+def _begin(done: Any) -> None:
+    """Prepare a process: whoever started it hears of an interrupt, and ends it."""
+    global _done  # noqa: PLW0603 - the one way in which a pool's processes get something shared
+    _done = done
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_counted(task: Task) -> list[list[Raised]]:
+    def count(records: int) -> None:
+        with _done.get_lock():
+            _done.value += records
+
+    return run(task, count)
+
+
+def run(task: Task, count: Callable[[int], None]) -> list[list[Raised]]:
+    """The alarms of each combination of a task; `count` is told of records that were folded."""
+    if task.alarm is Alarm.CALL:
+        return _calls(task, count)
+    return [_patterns(task, one, count) for one in task.combinations]
+
+
+def _patterns(task: Task, one: Combination, count: Callable[[int], None]) -> list[Raised]:
+    """Patterns that one combination reports."""
+    fold = Replay(one.rules, task.inputs, environment=task.environment, echoes=task.echoes, stages=_SESSIONS)
+    found: list[Raised] = []
+
+    def take(outputs: list[Output]) -> None:
+        for output in outputs:
+            if output.type == "pattern.detected" and task.passing.has(output):
+                body = orjson.loads(output.value or b"{}")
+                if not task.patterns or body["pattern"] in task.patterns:
+                    found.append(Raised(body["session_id"], (body.get("caused_by") or [""])[-1]))
+
+    for given in _counting(task.inputs, 1, count):
+        take(fold.feed(given))
+    take(fold.finish())
+    return found
+
+
+def _calls(task: Task, count: Callable[[int], None]) -> list[list[Raised]]:
+    """Calls that a guard holds up under each combination."""
+    combined = task.combinations
+    sessions = Replay(
+        combined[0].rules, task.inputs, environment=task.environment, echoes=task.echoes, stages=_SESSIONS
+    )
+    make = task.guard
+    assert make is not None  # noqa: S101 - whoever asks for held calls has given one
+    folds = [
+        Replay(
+            one.rules,
+            task.inputs,
+            environment=task.environment,
+            echoes=task.echoes,
+            stages=_REST,
+            guard=lambda _: make(sessions.topology),
+        )
+        for one in combined
+    ]
+    found: list[dict[str, Held]] = [{} for _ in folds]
+    for given in _counting(task.inputs, len(combined), count):
+        for fold, calls in zip(folds, found, strict=True):
+            fold.look_at(given)
+            for held in fold.take_held() if fold.held else ():
+                if task.passing.has_held(held):
+                    calls.setdefault(held.event_id, held)
+        told = [output for output in sessions.feed(given) if output.topic == "outcomes"]
+        for fold in folds:
+            fold.feed(given)
+            if told:
+                fold.fold_told(given, told)
+    return [[Raised(held.session, held.event_id) for held in calls.values()] for calls in found]
+
+
+def _counting(inputs: Inputs, folds: int, count: Callable[[int], None]) -> Iterator[Input]:
+    number = 0
+    for number, given in enumerate(inputs, 1):
+        yield given
+        if number % STEP == 0:
+            count(STEP * folds)
+    count(number % STEP * folds)

@@ -17,8 +17,8 @@ import orjson
 
 from ...projections.emit import Output
 from ...schemas.outcomes import DEFAULT_WORKSPACE
+from .decision_filters import Passing
 from .guards import Held
-from .passing import Passing
 
 Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]

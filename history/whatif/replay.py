@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import duckdb
 import msgspec
 
+from ...errors import ConfigError, EventRejected
 from ...projections.emit import Output
 from ...projections.local import LocalTopology, LogRecord
 from ...projections.processor import CLOCK_TOLERANCE_MS
@@ -15,10 +16,9 @@ from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, Ru
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.stage import Stage
 from ...projections.topology import STAGES
+from ...rules.rules import Rules
 from ...schemas.codec import decode_event
-from ...schemas.errors import ConfigError, EventRejected
 from ...schemas.events import ToolCallStarted, epoch_ms
-from ...schemas.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
 from .guards import GuardOf, Held

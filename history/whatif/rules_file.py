@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from ...schemas.rule_text import as_toml
+from ...rules.parser import as_toml
 from .choose import Change, Interval
 from .search import Found
 

@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 import duckdb
 
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
 from .choose import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
-from .grid import Alarm, alarm_of, patterns_of
+from .decision_filters import Passing
+from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
 from .guards import GuardOf
-from .passing import Passing
-from .trials import Combination, Raised, chosen, try_all
-from .truth import Truth, labelled, recorded_sessions, truth_of
+from .labels import Truth, labelled, recorded_sessions, truth_of
 
 
 class Judged(NamedTuple):

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...history.importers.exit_codes import by_exit_code
-from ...history.importers.results import GOOD, Ending, exit_code_of, failed
+from ...history.importers.results import GOOD, Ending, by_exit_code, exit_code_of, failed
 from ...history.importers.values import text_of
 from ...projections.calls.classify import TOOL_ERROR
 from .claude import BEFORE, ClaudeDialect

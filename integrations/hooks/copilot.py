@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...history.importers.exit_codes import by_exit_code, code_in
-from ...history.importers.results import INTERRUPTED, Ending
+from ...history.importers.results import INTERRUPTED, Ending, by_exit_code, code_in
 from ...history.importers.values import name_of, text_of
 from .dialect import (
     Answer,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...history.importers.exit_codes import by_exit_code
-from ...history.importers.results import INTERRUPTED
+from ...history.importers.results import INTERRUPTED, by_exit_code
 from ...history.importers.values import name_of, structured, text_of
 from .dialect import (
     Answer,

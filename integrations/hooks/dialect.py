@@ -7,8 +7,17 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from ...history.importers.claude_code import is_spoken
-from ...history.importers.exit_codes import EXIT_CODE, PROCESS, by_exit_code, code_in
-from ...history.importers.results import GOOD, INTERRUPTED, Ending, ending_of, remark_of
+from ...history.importers.results import (
+    EXIT_CODE,
+    GOOD,
+    INTERRUPTED,
+    PROCESS,
+    Ending,
+    by_exit_code,
+    code_in,
+    ending_of,
+    remark_of,
+)
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
 from ...schemas.fields import MAX_SPAN_MS
 

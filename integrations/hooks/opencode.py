@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...history.importers.exit_codes import by_exit_code
+from ...history.importers.results import by_exit_code
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
 from .dialect import (
     Answer,

@@ -171,7 +171,7 @@ _PHRASES: dict[Severity, tuple[str, str]] = {
         r"internal (?:server )?(?:error|failure)|bad gateway|server error|unhandled (?:exception|error|rejection)|uncaught (?:exception|\w*error)|traceback \(most recent call last|is not a function|cannot read propert(?:y|ies) of (?:undefined|null)|object has no attribute|null pointer|no space left on device|disk quota exceeded|unexpected error|exception (?:occurred|was thrown|in thread)",
     ),
 }  # fmt: skip
-"""In the seed's order: text of which each phrase holds some, found much faster than a phrase; and the phrases."""
+"""In the order of precedence: text of which each phrase holds some, found much faster than a phrase; and the phrases."""
 _Search = tuple[Severity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
 _SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
@@ -301,7 +301,7 @@ def by_http_status(status: int) -> Severity | None:
 
 
 def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> Severity | None:
-    """Severity that a message's phrases suggest, in the seed's order, on word boundaries."""
+    """Severity that a message's phrases suggest, matched on word boundaries, by precedence."""
     text = message[:MAX_MESSAGE_CHARS]
     if "/" in text or "`" in text:
         text = _NOT_WORDS.sub(" ", text)

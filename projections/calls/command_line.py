@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
-from .security import danger_of, is_suspect
+from .danger import danger_of, is_suspect
 from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands
 from .unfold import MAX_SCRIPT_CHARS

@@ -1,4 +1,6 @@
-"""Fingerprints: when are two calls the same call, and two results the same result? (design 3, Behaviour).
+"""Fingerprints of calls and results, by which repeated ones are recognised.
+
+See docs/design/semantics.md#behaviour.
 
 A call is its tool and its canonical arguments. A result is its content with the volatile parts masked:
 times, durations, UUIDs, process ids, hex addresses, temporary paths. Other numbers are kept: a counter that

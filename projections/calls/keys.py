@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ...schemas.redaction import HIDDEN, redact, redact_text
+from ...security.redaction import HIDDEN, redact, redact_text
 from . import command_line
 from .classify import Runs
 

@@ -1,4 +1,4 @@
-"""Recognising the answer to a call of a tool that does not exist (design 3, unknown_tool).
+"""Recognising the answer to a call of a tool that does not exist (docs/detection.md).
 
 By error type or code first, then by message. The forms, and where they come from:
 

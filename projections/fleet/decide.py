@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ...rules.rules import FleetRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US
-from ...schemas.rules import FleetRules
 from ...schemas.vocabulary import StateKind, TrustState
 from ..calls.keys import tool_key
 from ..emit import MAX_CAUSES, Emitter

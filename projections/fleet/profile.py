@@ -1,4 +1,4 @@
-"""Behavioural profile of a model over all sessions (seed 2, Model Behavioral Profiles; design 3, Models).
+"""Behavioural profile of a model over all sessions (docs/design/semantics.md#models).
 
 The numbers are sums, so they do not depend on the order in which sessions are heard. The profile is published when
 something was counted for the first forty times, and from then on with every twentieth part more, of turns or of all

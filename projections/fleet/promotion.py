@@ -1,6 +1,6 @@
 """Promotion: a tool that fails in several workspaces of one user loses that user's trust everywhere.
 
-Theory of operation (seed 2, Promotion; design 3, Trust). Each workspace in which the tool is not trusted is remembered
+Theory of operation (docs/design/semantics.md#promotion). Each workspace in which the tool is not trusted is remembered
 with its calls and failures as last told. Enough such workspaces whose mean share of failed calls is high enough
 escalate the tool for the user. It is demoted when too few workspaces are left or the mean has fallen below a lower
 bound, and in any case when it expires; what was told before an expiry has had its effect and promotes nothing again.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...schemas.rules import FleetRules
+from ...rules.rules import FleetRules
 from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState
 from .state import MAX_PLACES, Place, UserTrust

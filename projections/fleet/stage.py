@@ -6,10 +6,13 @@ stage tell, never from decisions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
 import msgspec
 
-from ...schemas.errors import EventRejected, RejectReason
-from ...schemas.rules import FleetRules, Rules
+from ...errors import EventRejected, RejectReason
+from ...rules.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
 from ..emit import Emitter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...rules.rules import FleetRules
 from ...schemas.codec import rfc3339
-from ...schemas.rules import FleetRules
 from .promotion import Change, Move
 
 

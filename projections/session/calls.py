@@ -2,8 +2,8 @@
 
 Call ids are not unique in a session, finishes may come alone, twice or never, and starts of a parallel batch
 interleave. A finish belongs to the latest open start of its id. A call that is never finished is closed by an appended
-event of our own (appended.py): at the deadline that its publisher stated, as timed out; without one after a day, or at the end of
-its session, as lost. While a call waits for a person its deadline stands still.
+event of our own (appended.py): at the deadline that its publisher stated, as timed out; without one after a day, or at
+the end of its session, as lost. While a call waits for a person its deadline stands still.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import UNSET
 
+from ...rules.calls import CallRules
+from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
-from ...schemas.rules import Rules
-from ...schemas.rules_calls import CallRules
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import fingerprints, keys, security, tool_class
+from ..calls import danger, fingerprints, keys, tool_class
 from ..calls.command_line import CommandLine
 from .appended import finish_id, is_our_finish
 from .context import Context
@@ -157,13 +157,13 @@ def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallR
     else:
         path = args.get("path") or args.get("file_path")
         acts = isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION
-        dangerous, risky, suspect = acts and security.writes_credentials(str(path)), False, False
+        dangerous, risky, suspect = acts and danger.writes_credentials(str(path)), False, False
     if rules.security_patterns or rules.risky_patterns or rules.security_allow:
         text = keys.shell_command(args) if line is not None else fingerprints.canonical(args).decode()
-        if security.matches_any(text, rules.security_allow):
+        if danger.matches_any(text, rules.security_allow):
             return _HARMLESS
-        dangerous = dangerous or security.matches_any(text, rules.security_patterns)
-        risky = risky or security.matches_any(text, rules.risky_patterns)
+        dangerous = dangerous or danger.matches_any(text, rules.security_patterns)
+        risky = risky or danger.matches_any(text, rules.risky_patterns)
     return dangerous, risky and not dangerous, suspect
 
 

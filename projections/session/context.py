@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern
 from ..emit import Emitter
 from .records import SessionRecord
@@ -41,7 +41,7 @@ class Sighting(NamedTuple):
     agent_id: str | None = None
 
 
-class Context(msgspec.Struct):
+class Context(msgspec.Struct, gc=False):
     """What the fold of one event works on; `emit` knows its id (`cause`) and its time (`at`, milliseconds).
 
     Attributes:

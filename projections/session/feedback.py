@@ -1,4 +1,4 @@
-"""`feedback.false_alarm`: a person or a platform says that a nudge was wrong.
+"""`feedback.false_alarm`: a person or a platform says that a nudge was wrong (docs/design/semantics.md#nudges).
 
 Counted per pattern and tool in the session, where the nudge is known. The same streak is reported on as before, for
 history, but the model is left alone about it for the rest of the session. What the feedback says about an escalation

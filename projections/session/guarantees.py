@@ -1,4 +1,4 @@
-"""Hard boundaries of an execution: money, time, recursion.
+"""Hard boundaries of an execution: money, time, recursion (docs/design/semantics.md#guarantees).
 
 An execution begins with a session's first recursive call, or when somebody gives the session limits, and ends with the
 session. Only executions are held to limits: a plain conversation may last for hours (docs/decisions/0008). At 80 % of a
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...rules.rules import GuaranteeRules
 from ...schemas import events as ev
 from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
-from ...schemas.rules import GuaranteeRules
 from ..emit import MAX_CAUSES
 from .context import Context
 from .records import MAX_OVERRIDES, GuaranteeRecord

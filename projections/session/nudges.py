@@ -1,4 +1,4 @@
-"""Nudges: when a pattern is told to the model, how strongly, and whether it helped.
+"""Nudges: when a pattern is told to the model, how strongly, and whether it helped (docs/design/semantics.md#nudges).
 
 minor → gentle, moderate → direct, severe → interrupt; clamped down to the allowed level, never dropped. The same
 streak is not nudged twice within the cooldown unless it has grown more severe; an ignored nudge raises the next one.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...rules.behaviour import filled
+from ...rules.rules import Rules
 from ...schemas.decisions import NudgeIssued, NudgeJudged
-from ...schemas.nudge_templates import filled
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from . import feedback, profile
 from .context import Context
@@ -41,9 +41,7 @@ def text_for(active: ActivePattern, strength: int, rules: Rules, *, seconds: int
     word, kind = SEVERITIES[strength - 1], KINDS[active.pattern]
     usual = kind.variants[active.variant] if active.variant else kind.texts
     template = (
-        kind.own_text(active, word, rules)
-        or rules.nudges.texts.get(f"{active.pattern}.{word}")
-        or usual[strength - 1]
+        kind.own_text(active, word, rules) or rules.nudges.texts.get(f"{active.pattern}.{word}") or usual[strength - 1]
     )
     return filled(
         template,

@@ -29,12 +29,13 @@ _SESSION_2 = """positions clock workspace_id user_id model turn_index recent_ids
     reads_since announced_since unknown_since spoken_since said_since unconfirmed unconfirmed_since phrased unphrased
     arrived""".split()
 
-_AGENT_2 = """calls step step_open step_sealed step_mix progress_step window retries cycle_tail cycle_runs introspections
-    introspection_step introspection_count introspection_since planning_step planning_count plannings planning_since
-    stale_reads stale_since reads reads_since read_step read_ids explores announced announce_ids announced_this_turn
-    announced_since unconfirmed unconfirmed_since phrased unphrased active pending_nudges nudged error_streaks
-    unknown_calls unknown_step unknown_tools unknown_ids unknown_since paging spoken spoken_ids spoken_since said said_ids
-    said_since text_loop named_tools""".split()
+_AGENT_2 = """calls step step_open step_sealed step_mix progress_step window retries cycle_tail cycle_runs
+    introspections introspection_step introspection_count introspection_since planning_step planning_count
+    plannings planning_since stale_reads stale_since reads reads_since read_step read_ids explores
+    announced announce_ids announced_this_turn announced_since unconfirmed unconfirmed_since phrased
+    unphrased active pending_nudges nudged error_streaks unknown_calls unknown_step unknown_tools
+    unknown_ids unknown_since paging spoken spoken_ids spoken_since said said_ids said_since text_loop
+    named_tools""".split()
 
 _STEPS_2 = {
     "number": "step",
@@ -114,9 +115,9 @@ _DETECTORS_2: dict[str, dict[str, str]] = {
 
 _SAME_2 = {
     name: name
-    for name in """positions clock workspace_id user_id model models overrides arrived recent_ids open_calls closed_calls
-        lone_calls asked next_deadline calls failed_calls neutral_calls guarantees tools stall_due agent active
-        pending_nudges nudged""".split()
+    for name in """positions clock workspace_id user_id model models overrides arrived recent_ids open_calls
+        closed_calls lone_calls asked next_deadline calls failed_calls neutral_calls guarantees tools stall_due agent
+        active pending_nudges nudged""".split()
 }
 
 

@@ -1,4 +1,7 @@
-"""The life of a detected pattern: raised once per severity step, repeated, cleared."""
+"""The life of a detected pattern: raised once per severity step, repeated, cleared.
+
+See docs/design/semantics.md#behaviour.
+"""
 
 from __future__ import annotations
 

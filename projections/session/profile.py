@@ -1,4 +1,4 @@
-"""What the fleet is told of a model's behaviour in a session.
+"""What the fleet is told of a model's behaviour in a session (docs/design/semantics.md#models).
 
 One small record for each thing worth counting: a turn that ended, a streak that was detected, a nudge, its effect, and
 a nudge that somebody called wrong. Nothing is told while no model is known, and nothing of a call.

@@ -1,4 +1,7 @@
-"""The reporter API as events: a plugin says that a tool failed or worked, without a call (seed 1, design 2)."""
+"""The reporter API as events: a plugin says that a tool failed or worked, without a call.
+
+See docs/design/guard.md#hooks-and-reports.
+"""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
+from ...rules.rules import Rules
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.fields import LARGEST_COUNT
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Status
 from ..calls.keys import has_scope
 from ..emit import Emitter
@@ -106,7 +106,7 @@ class SessionStage:
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(event, ctx)
-        if alive:
+        if alive and (state.turn.open or state.stall_due or state.detectors.stalled_call.overdue):
             _wait(event, ctx)
         _remember(state, mark)
 
@@ -211,15 +211,12 @@ def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None
 def _wait(event: ev.Event, ctx: SessionContext) -> None:
     """After an event of the conversation: what will fall due if nothing comes after it."""
     state = ctx.state
-    detectors = state.detectors
-    overdue = detectors.stalled_call.overdue
-    if not (state.turn.open or state.stall_due or overdue):
-        return
+    stalled, overdue = state.detectors.stalled_turn, state.detectors.stalled_call.overdue
     if state.open_calls and not overdue and ctx.rules.behaviour.max_turn_duration_seconds is None:
-        stalled = detectors.stalled_turn  # a call is open, and nothing else is watched: the usual case
+        # A call is open, and nothing else is watched: the usual case.
         stalled.last_sign, stalled.silent_since, state.stall_due = event.id, 0, 0
         return
-    detectors.stalled_turn.signed(event, ctx)
+    stalled.signed(event, ctx, waits=bool(state.open_calls or overdue or state.asked))
     watch.schedule(ctx)
 
 

@@ -1,4 +1,4 @@
-"""Flags recursive results that should be reviewed (seed 5, SPEC-10.06)."""
+"""Flags recursive results that should be reviewed (docs/design/semantics.md#confidence)."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, CallOutcome
-from ...schemas.rules import Rules
 from ...schemas.vocabulary import Severity, Status
 from ..calls import fingerprints
 from ..calls.classify import (

@@ -15,16 +15,31 @@ from . import model_outcomes, nudges, patterns
 from .announcing import announcing
 from .calls import Args
 from .context import Context
-from .detectors import registry
 from .detectors.detector import Finished, Message
-from .detectors.stalls import earlier
+from .detectors.registry import (
+    ON_ACT,
+    ON_CALL,
+    ON_DUE,
+    ON_FAILURE,
+    ON_FINISH,
+    ON_MESSAGE,
+    ON_OVERDUE,
+    ON_PROGRESS,
+    ON_STEP,
+    ON_SUCCESS,
+    ON_TEXT,
+    ON_TURN,
+    ON_TURN_OVER,
+    ON_TURN_START,
+    ON_USER,
+)
 from .records import ActivePattern, OpenCall
 from .state import SessionState
 from .steps import Done, fingerprint_of
 from .verdicts import Verdict
 
 
-class SessionContext(Context):
+class SessionContext(Context, gc=False):
     """What the fold of one event works on."""
 
     state: SessionState
@@ -34,14 +49,15 @@ def call_begun(call: OpenCall, args: Args, ctx: SessionContext) -> None:
     """A call has begun, whatever comes of it."""
     state = ctx.state
     detectors = state.detectors
-    for detector in registry.ON_ACT(detectors):
+    for detector in ON_ACT(detectors):
         detector.on_act(call)
     if detectors.stalled_call.overdue:
         detectors.stalled_call.moved_on(state.agent)
     if ctx.rules.behaviour.enabled:
-        for detector in registry.ON_CALL(detectors):
+        for detector in ON_CALL(detectors):
             detector.on_call(call, args, ctx)
-    break_out(ctx)
+    if state.active or ctx.sightings:
+        break_out(ctx)
 
 
 def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> None:
@@ -61,12 +77,15 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
         progress = done.news and not verdict.failed and call.tool_class is ToolClass.ACTION
         if progress:
             steps.progress = call.step
-            for detector in registry.ON_PROGRESS(detectors):
+            for detector in ON_PROGRESS(detectors):
                 detector.on_progress()
-        for detector in registry.ON_FINISH(detectors):
+        for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
+        if verdict.failed:
+            for detector in ON_FAILURE(detectors):
+                detector.on_failure(done, ctx)
     if step_done:
-        for detector in registry.ON_STEP(detectors):
+        for detector in ON_STEP(detectors):
             detector.on_step(ctx)
     gone = _ended_by_call(call, ctx, progress=progress) if state.active and not neutral else []
     if gone or ctx.sightings or (state.pending_nudges and not neutral):
@@ -77,7 +96,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:
     """A call of a tool has succeeded, be it from a cache or long after its deadline."""
-    for detector in registry.ON_SUCCESS(ctx.state.detectors):
+    for detector in ON_SUCCESS(ctx.state.detectors):
         detector.on_success(tool_name, ctx)
 
 
@@ -90,26 +109,26 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
     if rules.enabled:
         message = _message(event, rules.announce_phrases)
         if not event.thought:
-            for detector in registry.ON_MESSAGE(detectors):
+            for detector in ON_MESSAGE(detectors):
                 detector.on_message(message, ctx)
-        for detector in registry.ON_TEXT(detectors):
+        for detector in ON_TEXT(detectors):
             detector.on_text(message, ctx)
     break_out(ctx)
 
 
 def turn_started(ctx: SessionContext) -> None:
     """A turn has begun."""
-    for detector in registry.ON_TURN_START(ctx.state.detectors):
+    for detector in ON_TURN_START(ctx.state.detectors):
         detector.on_turn_start(ctx)
 
 
 def turn_over(ctx: SessionContext, *, ended: bool) -> None:
     """The open turn is over: by its end, or by the start of the next one."""
     detectors = ctx.state.detectors
-    for detector in registry.ON_TURN_OVER(detectors):
+    for detector in ON_TURN_OVER(detectors):
         detector.on_turn_over(ctx, ended=ended)
     if ctx.rules.behaviour.enabled:
-        for detector in registry.ON_TURN(detectors):
+        for detector in ON_TURN(detectors):
             detector.on_turn(ctx)
     break_out(ctx)
 
@@ -125,13 +144,13 @@ def user_spoke(ctx: SessionContext) -> None:
     state.nudged = []
     state.asked = []
     state.steps.forget()
-    for detector in registry.ON_USER(state.detectors):
+    for detector in ON_USER(state.detectors):
         detector.on_user(ctx)
 
 
 def session_ended(ctx: SessionContext) -> None:
     """No turn is open any more; all streaks have ended as when the user speaks."""
-    for detector in registry.ON_TURN_OVER(ctx.state.detectors):
+    for detector in ON_TURN_OVER(ctx.state.detectors):
         detector.on_turn_over(ctx, ended=True)
 
 
@@ -139,14 +158,14 @@ def time_came(ctx: SessionContext) -> None:
     """Something is due: report it for each agent that it concerns."""
     state, at = ctx.state, ctx.emit.at
     acting = state.agent
-    for detector in registry.ON_DUE(state.detectors):
+    for detector in ON_DUE(state.detectors):
         detector.on_due(ctx)
     if 0 < state.next_deadline <= at:
         for call in state.open_calls:
             if call.deadline_ms <= at and not call.ends_when_due:
                 call.overdue_seen = True
                 state.act_as(call.agent_id)
-                for detector in registry.ON_OVERDUE(state.detectors):
+                for detector in ON_OVERDUE(state.detectors):
                     detector.on_overdue(call, ctx)
         state.schedule()
     schedule(ctx)
@@ -162,8 +181,10 @@ def time_came(ctx: SessionContext) -> None:
 def schedule(ctx: SessionContext) -> None:
     """Work out when a detector next has something to report, later than now: it may have been due for long."""
     due = 0
-    for detector in registry.ON_DUE(ctx.state.detectors):
-        due = earlier(due, detector.due(ctx))
+    for detector in ON_DUE(ctx.state.detectors):
+        when = detector.due(ctx)
+        if when and (not due or when < due):
+            due = when
     ctx.state.stall_due = max(due, ctx.emit.at + 1) if due else 0
 
 

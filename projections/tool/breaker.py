@@ -1,4 +1,4 @@
-"""Circuit breaker: should traffic be sent at all? (seed 3 §1.5, seed 5 §10.3, design 3 Circuit breaker).
+"""Circuit breaker: should traffic be sent at all? (docs/design/semantics.md#circuit-breaker).
 
 Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough failures in a
 row, or a high enough share of them, open the circuit. After `open_s` it is half-open for whoever reads the state: that
@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from ...rules.rules import BreakerPolicy
+from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
-from ...schemas.rules import BreakerPolicy
 from ...schemas.vocabulary import BreakerState, Severity
 from .state import MAX_FAILING, BreakerRecord, Lease
 
@@ -65,6 +66,10 @@ TRANSITIONS: Mapping[tuple[BreakerState, Move], BreakerState] = {
 }
 
 
+BreakerOrder = BreakerForceOpen | BreakerClose | BreakerDisable | BreakerObserve
+"""An operator's order about a circuit."""
+
+
 class Change(NamedTuple):
     """A transition that happened, and when (milliseconds)."""
 
@@ -81,10 +86,10 @@ class ProbeAnswer(NamedTuple):
     lease_until: int
 
 
-def next_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
-    """The next thing that time alone has done by `at`, at its own time: a lost probe, an expired cooldown or order.
+def move_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Make the next move that time alone has brought by `at`: a lost probe, an expired cooldown or order.
 
-    Call it until it returns nothing; one change at a time, so that each is told with the state it led to.
+    It happens at its own time. Call it until it returns nothing: so each change is emitted with the state it led to.
     """
     lease = record.lease
     if lease is not None and lease.until <= at:
@@ -109,11 +114,19 @@ def due_at(record: BreakerRecord) -> int | None:
     return record.open_until if record.state is _F and record.open_until else None
 
 
-def clean(record: BreakerRecord) -> None:
+def _clean(record: BreakerRecord) -> None:
     """Forget all results, as a circuit does when it closes."""
     record.results = []
     record.consecutive = []
     record.failing = {}
+
+
+def note_call(record: BreakerRecord, outcome: CallOutcome, at: int) -> None:
+    """Note the class that the tool of a call declares, and when the circuit was used first."""
+    if outcome.class_declared:
+        record.tool_class = outcome.tool_class
+    if not record.since:
+        record.since = at
 
 
 def fold_call(
@@ -123,6 +136,8 @@ def fold_call(
 
     `key`: digest of the call's fine key, where the circuit is that of a tool with fine keys; else 0.
     """
+    if record.mode == "disabled":
+        return []
     failed, answered, measured = _health(outcome)
     if key and answered:
         _note_key(record, key, at, failed=failed)
@@ -150,7 +165,7 @@ def fold_call(
         record.consecutive = []
     if key and sum(seen > since for seen in record.failing.values()) < SPREAD:
         return []
-    return _test(record, policy, at)
+    return _open_by_threshold(record, policy, at)
 
 
 def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
@@ -159,7 +174,7 @@ def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: Br
     It never opens the tool's. A half-open one it helps to close, however it went: the tool ran, and what failed was the
     service.
     """
-    if record.state is not _H:
+    if record.state is not _H or record.mode == "disabled":
         return []
     _, answered, _ = _health(outcome)
     return _settle_probe(record, outcome, policy, at, failed=False, answered=answered)
@@ -184,7 +199,8 @@ def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
     return failed, True, failed
 
 
-def _test(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Open by the first configured threshold that is reached: consecutive, rate, slow rate."""
     if policy.consecutive_failures is not None and len(record.consecutive) >= policy.consecutive_failures:
         return move(record, Move.CONSECUTIVE, policy, at)
     measured = len(record.results)
@@ -223,7 +239,7 @@ def _settle_probe(
     return move(record, Move.PROBES_SUCCEEDED, policy, at) if record.successes >= policy.close_after else []
 
 
-def request_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
+def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
     """Grant the fleet's one probe, or refuse it; a circuit that is closed or not enforced lets the call pass."""
     if record.mode != "enforce" or record.state is _C:
         return ProbeAnswer(granted=True, lease_until=0)
@@ -236,6 +252,25 @@ def request_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRe
     until = at + int(policy.lease_s * 1000)
     record.lease = Lease(request.guard_id, request.call_id, until, request.cause, request.session_id)
     return ProbeAnswer(granted=True, lease_until=record.lease.until)
+
+
+def obey(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: int) -> list[Change]:
+    """Apply an operator's order: force the circuit open, close it, switch it off, or let it only observe."""
+    if not record.since:
+        record.since = at
+    if isinstance(order, BreakerObserve):
+        record.mode = "observe"
+        return []
+    if isinstance(order, BreakerForceOpen):
+        record.mode = "enforce"
+        changes = move(record, Move.FORCE_OPEN, policy, at)
+        record.open_until = at + int(order.duration_s * 1000) if order.duration_s else 0
+        return changes
+    closing = isinstance(order, BreakerClose)
+    record.mode = "enforce" if closing else "disabled"
+    changes = move(record, Move.RESET if closing else Move.DISABLE, policy, at)
+    _clean(record)
+    return changes
 
 
 def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -> list[Change]:
@@ -257,7 +292,7 @@ def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -
         record.reopened += 1
         record.opened_total += 1
     elif after is _C:
-        clean(record)
+        _clean(record)
         record.reopened = 0
         record.opened_at = record.open_until = 0
     elif after is _F:

@@ -1,4 +1,4 @@
-"""Models on failure keys: who copes with what, and when another one should be tried (seed 2; design 3, Models).
+"""Models on failure keys: who copes with what, and when another one should be tried (docs/design/semantics.md#models).
 
 Theory of operation. Every call counts for its model on its failure key. What a model can do something about, and only
 that, counts against it: invalid input, invalid output, going round in circles. Other failures (an outage, a refusal)
@@ -11,22 +11,34 @@ those that the tool was called by within the last 30 days.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple
 
+from ...rules.rules import ModelRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import OWN_MAKING, US, CallOutcome, PatternSeen
-from ...schemas.rules import ModelRules
 from ...schemas.vocabulary import ModelSwitchStrategy, StateKind
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
-from ..emit import Emitter
-from .model_state import FAILURES_TOLD, FIRST_TOLD, MAX_EVIDENCE, MAX_KEYS, MAX_MODELS, MAX_SUGGESTIONS, ModelProfile
-from .state import ToolState
-from .wilson import wilson_bounds
+from .state import (
+    FAILURES_TOLD,
+    FIRST_TOLD,
+    MAX_MODEL_EVIDENCE,
+    MAX_MODEL_KEYS,
+    MAX_MODELS,
+    MAX_SUGGESTIONS,
+    Fold,
+    ModelProfile,
+    ToolState,
+)
 
 SEEN_WITHIN_MS = 30 * 86_400_000
 """A model whose last call with the tool is longer ago is not suggested, unless the session declares it available."""
+
+
+Z_90 = 1.6448536269514722
+"""Standard deviations that hold 90 % of a normal distribution."""
 
 
 class Standing(NamedTuple):
@@ -51,6 +63,28 @@ class Better(NamedTuple):
     model: str
     theirs: Standing
     current: Standing
+
+
+def wilson_bounds(successes: int, trials: int, z: float = Z_90) -> tuple[float, float]:
+    """Lower and upper bound of the rate behind `successes` of `trials`, each 0 to 1; (0, 1) without a trial.
+
+    Wilson's score interval: three of three is no proof of perfection.
+
+    Raises:
+        ValueError: fewer than no successes, or more than trials.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes of {trials} trials cannot be")
+    if not trials:
+        return 0.0, 1.0
+    rate = successes / trials
+    square = z * z
+    middle = rate + square / (2 * trials)
+    spread = z * sqrt(rate * (1 - rate) / trials + square / (4 * trials * trials))
+    scale = 1 + square / trials
+    lower = (middle - spread) / scale if successes else 0.0  # exact at the ends, where rounding would miss the rate
+    upper = (middle + spread) / scale if successes < trials else 1.0
+    return max(0.0, lower), min(1.0, upper)
 
 
 def standing(profile: ModelProfile) -> Standing:
@@ -92,74 +126,66 @@ def better_model(
     return preferred or best
 
 
-def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: ModelRules, emit: Emitter) -> None:
+def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     """Count a finished call for its model; informational failures and neutral outcomes count nowhere."""
-    model = outcome.model
-    if not model or outcome.expected or outcome.verdict == "neutral":
+    if not outcome.model or outcome.expected or outcome.verdict == "neutral":
         return
-    key, profile = _profile(state, outcome.fine_key, model, emit)
+    key, profile = _open_profile(fold, outcome.fine_key, outcome.model)
     profile.attempts += 1
-    profile.last_at = at
+    profile.last_at = fold.at
     if outcome.verdict == "success":
         if profile.attempts >= profile.tell_at:
-            _tell(state, key, model, profile, emit)
+            _publish(fold, key, outcome.model, profile)
         return
     profile.failures += 1
-    profile.last_failed = at
+    profile.last_failed = fold.at
     if outcome.severity in OWN_MAKING and not outcome.answered:
         profile.own += 1
-        _blame(state, key, profile, outcome, at, rules, emit)
+        _blame(fold, key, profile, outcome)
     if profile.failures + profile.patterns >= profile.bad_at:
-        _tell(state, key, model, profile, emit)
+        _publish(fold, key, outcome.model, profile)
 
 
-def fold_pattern(state: ToolState, seen: PatternSeen, at: int, rules: ModelRules, emit: Emitter) -> None:
+def fold_pattern(fold: Fold, seen: PatternSeen) -> None:
     """Count against a model that it went round in circles with the tool."""
     if not seen.model:
         return
-    key, profile = _profile(state, seen.fine_key, seen.model, emit)
+    key, profile = _open_profile(fold, seen.fine_key, seen.model)
     profile.patterns += 1
-    profile.last_at = at
-    _blame(state, key, profile, seen, at, rules, emit)
+    profile.last_at = fold.at
+    _blame(fold, key, profile, seen)
     if profile.failures + profile.patterns >= profile.bad_at:
-        _tell(state, key, seen.model, profile, emit)
+        _publish(fold, key, seen.model, profile)
 
 
-def _profile(state: ToolState, fine_key: str, model: str, emit: Emitter) -> tuple[str, ModelProfile]:
-    """Profile of a model on a key, and the key it stands under: the tool's own once there are too many keys."""
-    models = state.models
+def _open_profile(fold: Fold, fine_key: str, model: str) -> tuple[str, ModelProfile]:
+    """Find or make the profile of a model on a key; returns also its key: the tool's own once there are too many."""
+    state, models = fold.state, fold.state.models
     key = fine_key
     profiles = models.get(key)
     if profiles is None:
-        if len(models) >= MAX_KEYS:
-            key = tool_key(state.scope.partition(":")[2])
+        if len(models) >= MAX_MODEL_KEYS:
+            key = tool_key(state.name)
         profiles = models.setdefault(key, {})
     profile = profiles.get(model)
     if profile is None:
         if len(profiles) >= MAX_MODELS:
             unused = min(profiles, key=lambda name: (profiles[name].last_at, name))
             if profiles.pop(unused).tell_at > FIRST_TOLD:
-                emit.tombstone("state", _record_key(state, key, unused))
+                fold.emit.tombstone("state", _record_key(state, key, unused))
         profile = profiles[model] = ModelProfile()
     return key, profile
 
 
-def _blame(
-    state: ToolState,
-    key: str,
-    profile: ModelProfile,
-    event: CallOutcome | PatternSeen,
-    at: int,
-    rules: ModelRules,
-    emit: Emitter,
-) -> None:
+def _blame(fold: Fold, key: str, profile: ModelProfile, event: CallOutcome | PatternSeen) -> None:
     """Remember what counts against a model; suggest a better one, once per session and key."""
     profile.evidence.append(event.cause)
-    del profile.evidence[:-MAX_EVIDENCE]
+    del profile.evidence[:-MAX_MODEL_EVIDENCE]
+    state, rules = fold.state, fold.rules.models
     strategy = event.model_switch or rules.strategy
     if strategy is ModelSwitchStrategy.DISABLED:
         return
-    better = better_model(state.models[key], event.model, rules, _availability(state, event, at))
+    better = better_model(state.models[key], event.model, rules, _availability(state, event, fold.at))
     if better is None:
         return
     mark = digest(f"{event.session_id}{US}{key}".encode())
@@ -167,7 +193,7 @@ def _blame(
         return
     state.model_suggestions.append(mark)
     del state.model_suggestions[:-MAX_SUGGESTIONS]
-    emit.decision(
+    fold.emit.decision(
         "suggestions",
         event.session_id or event.model,
         out.ModelSwitchSuggested,
@@ -196,7 +222,7 @@ def _availability(state: ToolState, event: CallOutcome | PatternSeen, at: int) -
 
 
 def _message(key: str, better: Better, strategy: ModelSwitchStrategy) -> str:
-    """The seed's text for the user (seed 2, Integration with Session)."""
+    """Text for the user (docs/design/semantics.md#models)."""
     if strategy is ModelSwitchStrategy.AUTO:
         return f"Auto-switched to '{better.model}' for better reliability with '{key}'"
     return (
@@ -209,7 +235,7 @@ def _record_key(state: ToolState, key: str, model: str) -> str:
     return f"model:{state.workspace_id}{US}{key}{US}{model}"
 
 
-def told(state: ToolState) -> list[str]:
+def published_keys(state: ToolState) -> list[str]:
     """Keys of the profiles that have been published, on the `state` topic."""
     return [
         _record_key(state, key, model)
@@ -219,17 +245,17 @@ def told(state: ToolState) -> list[str]:
     ]
 
 
-def _tell(state: ToolState, key: str, model: str, profile: ModelProfile, emit: Emitter) -> None:
-    """Publish a profile; and say when to do so again: its rate, as published, is never off by more than an eighth."""
+def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
+    """Publish a profile, and set when to do so again: its rate, as published, is never off by more than an eighth."""
     profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)
     bad = profile.failures + profile.patterns
     profile.bad_at = bad + 1 + bad // FAILURES_TOLD
     attempts = profile.attempts
-    emit.decision(
+    fold.emit.decision(
         "state",
-        _record_key(state, key, model),
+        _record_key(fold.state, key, model),
         out.StateUpdated,
-        workspace_id=state.workspace_id,
+        workspace_id=fold.state.workspace_id,
         kind=StateKind.MODEL,
         key=key,
         scope="model",

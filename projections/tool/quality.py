@@ -1,4 +1,4 @@
-"""Quality: how well does this tool do what it is for? (seed 4; design 3, Tool quality).
+"""Quality: how well does this tool do what it is for? (docs/design/semantics.md#tool-quality).
 
 Theory of operation. A tool starts at the score it was registered with. A failure that is the tool's own takes some of
 it away, by its cause; a run of failures costs more from the fifth and again from the tenth. Each success gives a little
@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import re
 
+from ...rules.rules import QualityRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
-from ...schemas.rules import QualityRules
 from ...schemas.vocabulary import QualitySeverity, Severity, StateKind
 from ..calls.classify import by_message
-from ..emit import Emitter
 from ..scenario import content_words, name_words, tag_of
-from .quality_state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, QualityRecord, WordRecord
-from .state import ToolState
+from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
 
 AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
 """Failures that say nothing about what a tool can do."""
@@ -55,7 +53,7 @@ def registered_score(state: ToolState, rules: QualityRules) -> float:
     """The score a tool earns its way back to."""
     if state.quality is not None and state.quality.raised:
         return state.quality.raised
-    registered = rules.tools.get(_tool(state))
+    registered = rules.tools.get(state.name)
     return registered.score if registered is not None else rules.registered_score
 
 
@@ -91,36 +89,38 @@ def is_unavailable(outcome: CallOutcome) -> bool:
     return outcome.severity in {Severity.TIMEOUT, Severity.TRANSIENT} or outcome.http_status in UNAVAILABLE_STATUS
 
 
-def fold_call(state: ToolState, outcome: CallOutcome, at: int, rules: QualityRules, emit: Emitter) -> None:
+def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     """Fold one finished call; informational failures and neutral outcomes change nothing."""
+    state = fold.state
     if outcome.verdict == "success":
         if state.quality is not None:
-            _succeeded(state, state.quality, outcome, at, rules, emit)
+            _succeeded(fold, state.quality, outcome)
     elif outcome.verdict == "failure" and not outcome.expected:
-        severity = severity_of(outcome, rules)
+        severity = severity_of(outcome, fold.rules.quality)
         if is_unavailable(outcome):
-            _missed(state, at, rules)
+            _missed(fold)
         if severity is not None:
-            _failed(state, severity, outcome.scenario, at, rules, incapable=shows_incapable(outcome))
+            _failed(fold, severity, outcome.scenario, incapable=shows_incapable(outcome))
         if state.quality is not None and (severity is not None or state.quality.missed):
-            _publish(state, at, rules, emit, outcome.cause, always=severity is not None and bool(outcome.scenario))
+            _publish(fold, outcome.cause, always=severity is not None and bool(outcome.scenario))
 
 
-def mark(state: ToolState, event: QualityMark, at: int, rules: QualityRules, emit: Emitter) -> None:
+def mark(fold: Fold, event: QualityMark) -> None:
     """Fold an explicit mark: its own word says what it costs; its message, whether the tool can do the work at all."""
     scenario = (event.scenario or "")[:MAX_SCENARIO_CHARS]
     message = (event.error_message or "").lower()
     incapable = by_message(message) not in _NO_CAPABILITY and _NOT_AT_HAND.search(message) is None
-    _failed(state, event.severity, scenario, at, rules, incapable=incapable)
-    _publish(state, at, rules, emit, event.id, always=True)
+    _failed(fold, event.severity, scenario, incapable=incapable)
+    _publish(fold, event.id, always=True)
 
 
-def restore(state: ToolState, event: QualityRestore, at: int, rules: QualityRules, emit: Emitter) -> None:
+def restore(fold: Fold, event: QualityRestore) -> None:
     """Give a tool its score, clean: no run of failures, no tags, no failed scenarios.
 
     A score above the registered one registers the tool anew at that score.
     """
-    registered = registered_score(state, rules)
+    state = fold.state
+    registered = registered_score(state, fold.rules.quality)
     score = registered if event.score is None else event.score
     old = state.quality
     state.quality = QualityRecord(
@@ -128,24 +128,21 @@ def restore(state: ToolState, event: QualityRestore, at: int, rules: QualityRule
         raised=score if score > registered else old.raised if old is not None else 0.0,
         published=old is not None and old.published,
     )
-    _publish(state, at, rules, emit, event.id, always=True)
+    _publish(fold, event.id, always=True)
 
 
-def _tool(state: ToolState) -> str:
-    return state.scope.partition(":")[2]
-
-
-def _missed(state: ToolState, at: int, rules: QualityRules) -> None:
+def _missed(fold: Fold) -> None:
     """Count a call that did not reach the tool."""
-    record = _record(state, rules)
+    at, rules = fold.at, fold.rules.quality
+    record = _open_record(fold.state, rules)
     if record.missed and at - record.missed_at >= rules.unavailable_seconds * 1000:
         record.missed = 0
     record.missed = min(record.missed + 1, rules.unavailable_after)
     record.missed_at = at
 
 
-def _record(state: ToolState, rules: QualityRules) -> QualityRecord:
-    """The tool's record; a clean one where there is none."""
+def _open_record(state: ToolState, rules: QualityRules) -> QualityRecord:
+    """Find the tool's record, or begin a clean one."""
     if state.quality is None:
         whole = registered_score(state, rules)
         state.quality = QualityRecord(score=whole, told=whole)
@@ -158,10 +155,10 @@ def _down_until(record: QualityRecord, rules: QualityRules) -> int:
     return record.missed_at + int(rules.unavailable_seconds * 1000) if down else 0
 
 
-def _failed(
-    state: ToolState, severity: QualitySeverity, scenario: str, at: int, rules: QualityRules, *, incapable: bool
-) -> None:
-    record = _record(state, rules)
+def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: bool) -> None:
+    """Take off what a failure costs, and remember the scenario; `incapable`: the tool cannot do what it was asked."""
+    state, at, rules = fold.state, fold.at, fold.rules.quality
+    record = _open_record(state, rules)
     record.failures += 1
     record.last_failed = at
     record.score = round(max(0.0, record.score - cost(severity, record.failures, rules)), 6)
@@ -171,7 +168,7 @@ def _failed(
     record.scenarios.append(FailedScenario(scenario, at))
     del record.scenarios[:-MAX_SCENARIOS]
     if incapable:
-        own = name_words(_tool(state))
+        own = name_words(state.name)
         until = at + int(rules.tag_days * DAY_MS)
         for word in content_words(scenario):
             if word not in own:
@@ -182,11 +179,10 @@ def _failed(
             del record.words[next(iter(record.words))]
 
 
-def _succeeded(
-    state: ToolState, record: QualityRecord, outcome: CallOutcome, at: int, rules: QualityRules, emit: Emitter
-) -> None:
+def _succeeded(fold: Fold, record: QualityRecord, outcome: CallOutcome) -> None:
     """Earn back a little, and take back what the success has disproved."""
-    registered = registered_score(state, rules)
+    rules = fold.rules.quality
+    registered = registered_score(fold.state, rules)
     if record.score < registered:
         record.score = round(min(registered, record.score + rules.earned), 6)
     if record.score >= registered:
@@ -199,7 +195,7 @@ def _succeeded(
             record.words.pop(word, None)
         record.scenarios = [one for one in record.scenarios if one.text != outcome.scenario]
         disproved = before != (len(record.words), len(record.scenarios))
-    _publish(state, at, rules, emit, outcome.cause, always=disproved)
+    _publish(fold, outcome.cause, always=disproved)
 
 
 def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None:
@@ -213,15 +209,14 @@ def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None
         record.scenarios = [one for one in record.scenarios if one.at >= oldest]
 
 
-def _publish(
-    state: ToolState, at: int, rules: QualityRules, emit: Emitter, cause: str, *, always: bool = False
-) -> None:
-    """Tell followers where it matters; a tombstone, and nothing remembered, once all is as registered."""
+def _publish(fold: Fold, cause: str, *, always: bool) -> None:
+    """Publish what followers need to know anew; a tombstone, and nothing remembered, once all is as registered."""
+    state, at, rules, emit = fold.state, fold.at, fold.rules.quality, fold.emit
     record = state.quality
     assert record is not None  # noqa: S101 - callers have just changed it
     _forget_expired(record, at, rules)
     registered = registered_score(state, rules)
-    tool = _tool(state)
+    tool = state.name
     key = f"quality:{state.workspace_id}{US}{tool}"
     whole = record.score >= registered
     if whole and not (record.words or record.scenarios or record.raised or record.missed):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from ...rules.rules import Rules
 from ...schemas.vocabulary import BreakerState, TrustState
+from ..emit import Emitter
 from ..stage import KeyState
-from .model_state import ModelProfile
-from .quality_state import QualityRecord
-from .standing_state import StandingRecord
 
 MAX_FAILURES = 200
 """Counted failures remembered per trust key; twice the largest threshold, as model errors count half."""
@@ -24,6 +23,33 @@ MAX_SERVICES = 64
 
 MAX_SESSIONS = 16
 """Sessions remembered per trust key for the decay by session boundary."""
+
+MAX_MODEL_KEYS = 32
+"""Failure keys of one tool with profiles of their own; the calls of further ones count for the tool as a whole."""
+
+MAX_MODELS = 16
+"""Models remembered per key; a further one takes the place of the one unused for longest."""
+
+MAX_SUGGESTIONS = 128
+"""Suggestions remembered per tool, so that a session hears of a key once."""
+
+MAX_MODEL_EVIDENCE = 5
+"""Events remembered per profile that count against the model."""
+
+FIRST_TOLD = 8
+"""Calls after which a profile without failures is published first; then whenever the calls have doubled."""
+
+FAILURES_TOLD = 8
+"""Of its failures each of the first is published; later ones when they are an eighth more than published last."""
+
+MAX_SCENARIOS = 16
+"""Scenarios remembered in which a tool has failed; the longest past one goes first."""
+
+MAX_WORDS = 32
+"""Words watched or tagged per tool; the one that failed longest ago goes first."""
+
+MAX_USERS = 8
+"""Users remembered per tool and workspace: the latest to have begun using it there."""
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -148,6 +174,103 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     failing: dict[int, int] = {}
 
 
+class ModelProfile(msgspec.Struct, array_like=True):
+    """One model on one failure key.
+
+    Attributes:
+        attempts: calls that succeeded or failed.
+        failures: of these, the failed ones, whoever is to blame.
+        own: of the failed ones, those of the model's own making.
+        patterns: times it went round in circles.
+        last_at: time (ms) of its last call.
+        last_failed: time (ms) of its last failure; 0 never.
+        tell_at: attempts at which a follower is told next, if nothing fails before.
+        evidence: ids of the latest events that count against the model, newest last.
+        bad_at: failures and patterns at which a follower is told next.
+    """
+
+    attempts: int = 0
+    failures: int = 0
+    own: int = 0
+    patterns: int = 0
+    last_at: int = 0
+    last_failed: int = 0
+    tell_at: int = FIRST_TOLD
+    evidence: list[str] = []
+    bad_at: int = 0
+
+
+class FailedScenario(msgspec.Struct, array_like=True):
+    """What a tool was used for when it last failed at that, and when (ms)."""
+
+    text: str
+    at: int
+
+
+class WordRecord(msgspec.Struct, array_like=True):
+    """How often a tool failed at scenarios with a word.
+
+    Attributes:
+        failures: capability failures.
+        until: time (ms) up to which they count, and up to which a tag holds.
+    """
+
+    failures: int
+    until: int
+
+
+class QualityRecord(msgspec.Struct, array_like=True):
+    """How well one tool does what it is for.
+
+    Attributes:
+        score: 0 to 1.
+        failures: counted failures since it last stood at its registered score; sets the surcharge.
+        raised: the score an operator registered it with anew; 0: that of the rules holds.
+        words: content words of failed scenarios.
+        scenarios: scenarios it has failed in, oldest first.
+        last_failed: time (ms) of the last counted failure.
+        told: score that followers know.
+        published: a state record stands on the `state` topic.
+        missed: latest calls in a row that did not reach the tool, as far as they matter.
+        missed_at: time (ms) of the last of them.
+        down_told: time (ms) until which followers take the tool for unavailable; 0 they do not.
+    """
+
+    score: float
+    failures: int = 0
+    raised: float = 0.0
+    words: dict[str, WordRecord] = {}
+    scenarios: list[FailedScenario] = []
+    last_failed: int = 0
+    told: float = 0.0
+    published: bool = False
+    missed: int = 0
+    missed_at: int = 0
+    down_told: int = 0
+
+
+class FleetReport(msgspec.Struct, array_like=True):
+    """Calls of one tool in one workspace, and what the fleet knows of them.
+
+    Attributes:
+        users: who calls it here, in the order they came.
+        until: end of the newest bucket, milliseconds.
+        tally: calls and failures of the newest bucket, then those of the ones before.
+        told: trust state that the fleet was told last; empty when it needs to know nothing.
+        told_calls: calls it was told.
+        told_failures: failures it was told.
+        told_until: end of the bucket in which it was told.
+    """
+
+    users: list[str] = []
+    until: int = 0
+    tally: list[int] = []
+    told: str = ""
+    told_calls: int = 0
+    told_failures: int = 0
+    told_until: int = 0
+
+
 class ToolState(KeyState):
     """Everything about one scope: its circuit, its own trust record and those of its fine keys.
 
@@ -157,10 +280,10 @@ class ToolState(KeyState):
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
         kind: `mcp` or `domain` for services, as the last outcome said; with `plugin_name` it finds rules for commands.
-        models: per failure key, what each model makes of it; bounded, see `model_state`.
+        models: per failure key, what each model makes of it; at most `MAX_MODEL_KEYS` keys of `MAX_MODELS` models.
         model_suggestions: digests of (session, key) for which another model has been suggested.
         quality: absent while the tool stands at the score it was registered with and nothing is remembered.
-        standing: what is counted and told for the fleet; tools only.
+        fleet_report: what is counted and told for the fleet; tools only.
         keyed: the tool has had calls with a fine key of their own.
         services: services that hold fine keys of the tool; at most `MAX_SERVICES`, the earliest leave first.
     """
@@ -177,6 +300,29 @@ class ToolState(KeyState):
     models: dict[str, dict[str, ModelProfile]] = {}
     model_suggestions: list[int] = []
     quality: QualityRecord | None = None
-    standing: StandingRecord | None = None
+    fleet_report: FleetReport | None = None
     keyed: bool = False
     services: list[str] = []
+
+    @property
+    def kind_of_scope(self) -> str:
+        """What the scope is: `tool`, `service` or `tier`."""
+        return self.scope.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The scope's own name: of the tool, service or tier."""
+        return self.scope.partition(":")[2]
+
+
+class Fold(msgspec.Struct, frozen=True, gc=False):
+    """One record being folded: into which state, when, by which rules, and where decisions go.
+
+    Attributes:
+        at: stream time, milliseconds.
+    """
+
+    state: ToolState
+    at: int
+    rules: Rules
+    emit: Emitter

@@ -12,6 +12,7 @@ nothing when they fail: what they tell is known.
 
 The transitions are the table below, and nothing else moves the state: an event that is no key of the table in the
 current state changes counters only. What counts as a failure is decided by the rule's filter; the rest is neutral.
+Operators' orders are moves like any other, but for an approval, which lets one call pass.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...schemas.outcomes import CallOutcome
-from ...schemas.rules import EscalationRule
+from ...rules.trust import EscalationRule, Layers, TrustRules
+from ...schemas.outcomes import CallOutcome, TrustOrderType
 from ...schemas.vocabulary import RecoveryMode, Severity, TrustState
 from ..calls.fingerprints import digest
 from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, MAX_SESSIONS, Failure, TrustRecord
@@ -100,13 +101,46 @@ TRANSITIONS: Mapping[tuple[TrustState, Move], TrustState] = {
 }
 
 
+ORDERS: Mapping[str, Move] = {
+    "trust.reset": Move.RESET,
+    "trust.recover": Move.RECOVER,
+    "trust.approve": Move.APPROVE,
+    "tool.remove": Move.REMOVE,
+    "tool.restore": Move.RESTORE,
+}
+"""What an operator's order does, by the type of its command."""
+
+
+class Order(NamedTuple):
+    """An operator's order about trust.
+
+    Attributes:
+        type: of its command; a key of `ORDERS`.
+        cause: id of its command.
+        until: of an approval: when it ends, milliseconds.
+    """
+
+    type: TrustOrderType
+    cause: str
+    until: int = 0
+
+    @property
+    def move(self) -> Move:
+        """What it does to a record."""
+        return ORDERS[self.type]
+
+
 class Change(NamedTuple):
     """A transition that happened, or (from equals to) recovery that waits for the operator.
 
     Attributes:
         amount: effective failures, successes or rate behind it.
         threshold: what they were compared with, if anything.
-        rate: failed share of the window, when the rate moved it.
+        pending: recovery waits for the operator.
+        reason: why, in words.
+        order_key: key of the record whose reset makes calls of the key run again: its own, or that of a wider one.
+        part_of: key of the wider record whose change has told users of this one; empty: none has.
+        evidence: ids of the events behind it, oldest first.
     """
 
     before: TrustState
@@ -115,6 +149,22 @@ class Change(NamedTuple):
     amount: float
     threshold: float | None
     pending: bool = False
+    reason: str = ""
+    order_key: str = ""
+    part_of: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+class Wider(NamedTuple):
+    """The record of the tool or service that a fine key belongs to.
+
+    Attributes:
+        record: that record.
+        told: users are told of its changes.
+    """
+
+    record: TrustRecord
+    told: bool
 
 
 class Judgement(NamedTuple):
@@ -127,6 +177,8 @@ class Judgement(NamedTuple):
         key: digest of the call's fine key, where the record is a tool's and its keys have records of their own; else 0.
             Such a record moves only while at least `SPREAD` of its keys fail.
         expected_rate: share of failures that is normal for the tool.
+        wider: the record of the tool or service that the record's key belongs to, where users know of that one.
+        hidden: nobody is told of the record: it is kept for the fleet alone, and moves without reasons.
     """
 
     rule: EscalationRule
@@ -134,6 +186,62 @@ class Judgement(NamedTuple):
     narrowest: bool = True
     key: int = 0
     expected_rate: float = 0.0
+    wider: Wider | None = None
+    hidden: bool = False
+
+
+def span(seconds: float) -> str:
+    """A duration as people say it: `90s`, `5m`, `1h`, `2h 30m`."""
+    whole = round(seconds)
+    if whole < 120 and whole % 60:
+        return f"{whole}s"
+    hours, minutes = divmod(whole // 60, 60)
+    if not hours:
+        return f"{minutes}m"
+    return f"{hours}h {minutes}m" if minutes else f"{hours}h"
+
+
+def number(value: float) -> str:
+    """A count without needless decimals: `3`, `2.5`."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def reason(change: Change, rule: EscalationRule) -> str:
+    """Why a key moved, with its counts: `3/3 failures in 1h`."""
+    window = span(rule.window_seconds)
+    limit = number(change.threshold) if change.threshold is not None else ""
+    match change.move:
+        case Move.COUNT:
+            return f"{number(change.amount)}/{limit} failures in {window}"
+        case Move.CONSECUTIVE:
+            return f"{number(change.amount)}/{limit} consecutive failures"
+        case Move.RATE:
+            return f"{change.amount:.0%} failure rate in {window} (limit {change.threshold:.0%})"
+        case Move.REPEATED_AUTH:
+            return f"{number(change.amount)} authentication failures in {window}: the credential may be invalid"
+        case Move.SECURITY:
+            return "security concern: a dangerous command was attempted"
+        case Move.RISKY:
+            return "security concern: a risky command was attempted"
+        case Move.EXHAUSTED:
+            return f"{number(change.amount)} more failures without a success while escalated"
+        case Move.RELAPSE:
+            return "failed again while recovering"
+        case Move.RECOVERY_STARTED:
+            return "a success after the cooldown"
+        case Move.RECOVERY:
+            return f"{number(change.amount)}/{limit} successes since recovery began"
+    return {
+        Move.RESET: "reset by an operator",
+        Move.RECOVER: "recovered by an operator",
+        Move.REMOVE: "removed by an operator",
+        Move.RESTORE: "restored by an operator",
+    }.get(change.move, str(change.move))
+
+
+def rule_for(rules: TrustRules, scope: str, outcome: CallOutcome) -> EscalationRule:
+    """Rule by which a record of a scope (`key`, `tool` or `service`) judges a call."""
+    return rules.rule_for(Layers(scope, outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name))
 
 
 def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
@@ -272,8 +380,39 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
             record.calls.append(at << 1 | counted)
             del record.calls[:-MAX_RATE_CALLS]
     if failed:
-        return _fail(record, outcome, judgement, at, counted=counted)
-    return _succeed(record, outcome, judgement, at)
+        changes = _fail(record, outcome, judgement, at, counted=counted)
+    else:
+        changes = _succeed(record, outcome, judgement, at)
+    return changes if judgement.hidden or not changes else _explain(record, changes, rule, judgement.wider)
+
+
+def _explain(record: TrustRecord, changes: list[Change], rule: EscalationRule, wider: Wider | None) -> list[Change]:
+    """Note on a record why it has moved and what that is part of; returns the changes with what was noted.
+
+    While the wider record is not trusted, users know of the outage, and changes of the key are silent until it is
+    trusted again; that a key is blocked is news all the same, and so is that it is escalated again, or waits for an
+    operator, when the wider one has recovered.
+    """
+    order_key, covered = record.key, False
+    if wider is not None and wider.record.state is not _T:
+        order_key, covered = wider.record.key, wider.told
+    explained = []
+    for change in changes:
+        why = reason(change, rule)
+        if change.after is _E or change.after is _B:
+            record.reason = why
+        if change.before is _B or change.after is _B:
+            record.part_of = ""
+        elif covered:
+            record.part_of = order_key
+        elif change.after is _E or change.pending:
+            record.part_of = ""
+        noted = (why, order_key, record.part_of, tuple(record.evidence))
+        explained.append(Change(*change[:6], *noted))
+        if change.after is _T:
+            record.reason = record.part_of = ""
+            record.evidence = []
+    return explained
 
 
 def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
@@ -295,7 +434,7 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
             return _move(record, move, rule, at, 1, None)
     if record.state in {_E, _R} and (outcome.started_ms or outcome.time_ms) <= record.since:
         return []  # of a burst that had begun before: the change of state has answered it
-    auth_failed = not judgement.key and _auth_failed(record, outcome, rule, at)
+    auth_failed = not judgement.key and _note_auth_failure(record, outcome, rule, at)
     if counted:
         _note_failure(record, outcome, judgement, at)
     if counted or outcome.http_status in _AUTH_STATUS:
@@ -306,7 +445,7 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
     if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
         changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
-    return changes or (_count(record, judgement, at) if counted else [])
+    return changes or (_count_failure(record, judgement, at) if counted else [])
 
 
 def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
@@ -332,12 +471,12 @@ def _has_worked_lately(record: TrustRecord, judgement: Judgement) -> bool:
     return lately < AUTH_FAILURES or lately <= judgement.expected_rate * 2 * AUTH_FAILURES
 
 
-def _count(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
-    """Test what one more counted failure moves."""
+def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
+    """Make the move that one more counted failure leads to."""
     rule = judgement.rule
     record.last_counted = at
     if record.state is _T:
-        return _threshold(record, judgement, at)
+        return _escalate_by_threshold(record, judgement, at)
     if record.state is _R:
         return _move(record, Move.RELAPSE, rule, at, 1, None)
     record.failures_since += record.state is _E
@@ -370,7 +509,8 @@ def _weight(severity: Severity | None, rule: EscalationRule) -> float:
     return rule.transient_weight if severity is Severity.TRANSIENT else 1.0
 
 
-def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
+def _note_auth_failure(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
+    """Remember a call that was not let in; returns whether there have been enough of them in the window."""
     if outcome.http_status not in _AUTH_STATUS or outcome.expected:
         return False
     since = at - rule.window_seconds * 1000
@@ -378,8 +518,8 @@ def _auth_failed(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule
     return len(record.auth_failures) >= AUTH_FAILURES
 
 
-def _threshold(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
-    """The first configured threshold that holds: count, consecutive, rate."""
+def _escalate_by_threshold(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
+    """Escalate by the first configured threshold that is reached: count, consecutive, rate."""
     rule = judgement.rule
     needed = rule.count_threshold or DEFAULT_COUNT
     lately = failed_lately(record, 2 * needed)
@@ -425,26 +565,33 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
     return changes
 
 
-def command(record: TrustRecord, move: Move, rule: EscalationRule, at: int) -> list[Change]:
-    """An operator's order; what the table does not know in this state changes nothing.
+def obey(
+    record: TrustRecord, order: Order, rule: EscalationRule, at: int, *, whole: bool = False, hidden: bool = False
+) -> list[Change]:
+    """Apply an operator's order; what the table does not know in this state changes nothing.
 
     A reset also clears the counters of a trusted key. An order to recover that comes when the key has failed again
-    since it was ready was given for a state that is over: it changes nothing.
+    since it was ready was given for a state that is over: it changes nothing. An approval lets one call of a key pass
+    that must be asked about, and leaves other keys as they are.
+
+    Args:
+        whole: the order is for the scope of the record as a whole, and did not name its key.
+        hidden: nobody is told of the record (`Judgement.hidden`).
     """
-    if move is Move.RECOVER and record.state is _E and record.trigger == Move.RELAPSE:
+    move = order.move
+    if move is Move.APPROVE:
+        if record.state in {_E, _R}:
+            record.approval, record.approval_until = order.cause, order.until
         return []
-    changes = _move(record, move, rule, at, 0, None)
+    overtaken = move is Move.RECOVER and record.state is _E and record.trigger == Move.RELAPSE
+    changes = [] if overtaken else _move(record, move, rule, at, 0, None)
     if move is Move.RESET:
         record.denials = 0
         if record.state is _T:
             _clean(record, at)
-    return changes
-
-
-def approve(record: TrustRecord, approval: str, until: int) -> None:
-    """Let one call of a key that must be asked about pass; other keys are left as they are."""
-    if record.state in {_E, _R}:
-        record.approval, record.approval_until = approval, until
+    if move is Move.REMOVE and not whole:
+        record.part_of = ""  # that this very key is refused from now on is news
+    return changes if hidden else _explain(record, changes, rule, None)
 
 
 def use_up(record: TrustRecord, approvals: tuple[str, ...]) -> bool:

@@ -18,8 +18,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...schemas.errors import ConfigError
-from ...schemas.hosts import is_foreign, is_loopback, name_of
+from ...errors import ConfigError
+from ...security.untrusted import is_foreign, is_loopback, name_of
 from .sign_in import Role, Roles, SignIns, cookie_name
 
 NO_ORDERS = (

@@ -16,20 +16,20 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import orjson
 
+from ...errors import ConfigError, StateIncompatible
 from ...projections.emit import Output
+from ...projections.local import LocalTopology
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.snapshot import header
 from ...projections.stage import Stage
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
-from ...schemas.errors import ConfigError, StateIncompatible
-from ...schemas.redaction import redact_record
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
+from ...security.redaction import redact_record
 from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
-from .topology import LocalTopology
 from .views import StoredOutput, Views
 
 LIVE_STATES = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 
 
 class StoreError(TrustfoldError):

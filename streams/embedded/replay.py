@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from ...projections.emit import Output
+from ...projections.local import LocalTopology
 from ...projections.rule_source import RuleSource
-from ...schemas.redaction import redact_record
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
+from ...security.redaction import redact_record
 from .arrivals import Arrivals
-from .topology import LocalTopology
 
 STDIN = "-"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from ..http_protocol import ImpatientProtocol
 
 GRACE_S = 5

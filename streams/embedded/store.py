@@ -19,8 +19,8 @@ from typing import IO, Any, NamedTuple
 
 from ...projections.emit import Output
 from ...schemas.codec import encode
-from ...schemas.private_files import make_directory, make_file
 from ...schemas.settings import SettingsOverrides
+from ...security.private_files import make_directory, make_file
 from .errors import StoreError, StoreLocked, store_error
 
 APPLICATION_ID = 0x74666C64

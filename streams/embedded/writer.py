@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from ...errors import TrustfoldError
 from ...projections.emit import Output
-from ...schemas.errors import TrustfoldError
 from ...schemas.topics import TOPICS
 from ..reload import LOOK_S, Files, Reloader
 from .engine import EmbeddedEngine, Receipt, Request
@@ -23,7 +23,7 @@ from .engine import EmbeddedEngine, Receipt, Request
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-"""Seconds between two looks at what is due (design 2, Time and order)."""
+"""Seconds between two looks at what is due (docs/design/contracts.md#time-and-order)."""
 
 FORGET_S = 3600.0
 """Seconds between two looks at what has been kept long enough."""

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from aiokafka import errors
 from aiokafka.conn import collect_hosts, create_conn
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 
 if TYPE_CHECKING:
     from .settings import KafkaSettings

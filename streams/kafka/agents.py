@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .backpressure import POLLS
 from .engine import Engine
-from .gate import POLLS
 from .lane import PollSchema
 
 

@@ -20,14 +20,13 @@ from .monitor import Monitor
 from .protocols import Topology, default_topology
 from .recovery import LaneTables
 from .settings import KafkaSettings
-from .skew import run_exchange
 from .table import StateTable
 from .ticks import run_ticks
 from .tuning import quieten, tune_collector
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
-    from ...schemas.rules import Rules
+    from ...rules.rules import Rules
     from ..reload import Files
 
 
@@ -189,3 +188,17 @@ def __getattr__(name: str) -> Any:
     value = make_app(KafkaSettings.from_env())
     globals()["app"] = value
     return value
+
+
+EXCHANGE_S = 1.0
+"""How often the others' commits are read."""
+
+
+async def run_exchange(engine: Engine) -> None:
+    """Read what the other workers have committed until cancelled; a fault fails the worker."""
+    try:
+        while True:
+            await asyncio.sleep(EXCHANGE_S)
+            await engine.learn_skew()
+    except Exception as error:  # noqa: BLE001 - reported by failing the worker
+        await engine.fail(error)

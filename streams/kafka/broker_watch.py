@@ -18,20 +18,10 @@ from typing import Any
 
 from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.metadata import MetadataRequest_v5
-from aiokafka.protocol.types import (
-    Boolean,
-    CompactArray,
-    CompactString,
-    Int16,
-    Int32,
-    Schema,
-    TaggedFields,
-)
 
 from .faults import WorkerFault, is_refusal
 from .settings import KafkaSettings
+from .topic_metadata import Found, TopicMetadata, described
 
 log = logging.getLogger(__name__)
 
@@ -51,132 +41,18 @@ READ, WRITE = 3, 4
 """Numbers of Kafka's operations in the bits of what a user may do to a topic."""
 
 
-class _Uuid:
-    """Topic id on the wire: 16 bytes."""
-
-    @classmethod
-    def decode(cls, data: Any) -> bytes:
-        """Read it."""
-        return bytes(data.read(16))
-
-    @classmethod
-    def encode(cls, value: bytes) -> bytes:
-        """Write it."""
-        return value
-
-    @classmethod
-    def repr(cls, value: bytes) -> str:
-        """Show it."""
-        return value.hex()
-
-
-class _Answer(Response):  # type: ignore[misc] # aiokafka has no types; Metadata v10, the first with topic ids: Kafka 2.8
-    API_KEY = 3
-    API_VERSION = 10
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", CompactString("utf-8")),
-                ("port", Int32),
-                ("rack", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_id", CompactString("utf-8")),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("topic", CompactString("utf-8")),
-                ("topic_id", _Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline_replicas", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_operations", Int32),
-        ("tags", TaggedFields),
-    )
-
-
-class _Question(RequestStruct):  # type: ignore[misc] # as above
-    FLEXIBLE_VERSION = True
-    API_KEY = 3
-    API_VERSION = 10
-    RESPONSE_TYPE = _Answer
-    SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", _Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields))),
-        ("allow_auto_topic_creation", Boolean),
-        ("cluster_operations", Boolean),
-        ("topic_operations", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class _Metadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[misc] # as above
-    """Metadata of some topics: with ids and rights where the broker knows them, else as aiokafka asks."""
-
-    API_KEY = 3
-
-    def __init__(self, topics: list[str]) -> None:
-        self._topics = topics
-
-    def build(self, request_struct_class: Any) -> Any:
-        if request_struct_class is _Question:
-            nobody = bytes(16)
-            return _Question([(nobody, topic, {}) for topic in self._topics], False, False, True, {})  # noqa: FBT003
-        return request_struct_class(self._topics, False)  # noqa: FBT003
-
-
-class Found:
-    """One topic as the cluster describes it.
-
-    Attributes:
-        error: Kafka's error code.
-        topic_id: changes when a topic is created anew; None from an old broker.
-        partitions: how many.
-        leaderless: partitions without a leader.
-        operations: bits of what the user may do; None where the broker does not say.
-    """
-
-    __slots__ = ("error", "leaderless", "operations", "partitions", "topic_id")
-
-    def __init__(self, described: Mapping[str, Any]) -> None:
-        """Read a topic of a metadata answer."""
-        self.error: int = described["error_code"]
-        self.topic_id: bytes | None = described.get("topic_id")
-        self.partitions = len(described["partitions"])
-        self.leaderless = sorted(part["partition"] for part in described["partitions"] if part["leader"] < 0)
-        operations = described.get("operations", -1)
-        self.operations: int | None = operations if operations >= 0 else None
-
-
 class BrokerWatch:
-    """The watch of one worker.
+    """The watch of one process, by default of a worker.
 
     Attributes:
+        who: what the process is, for its reports.
         answered_at: monotonic time of the last answer of a broker; 0 before the first.
         lost_since: monotonic time since when no broker has answered; None while one does.
         leaderless: partitions without a leader, by topic.
         said: trouble that is being reported, by kind: since when, and when it was reported last.
     """
+
+    who = "worker"
 
     def __init__(
         self,
@@ -188,8 +64,8 @@ class BrokerWatch:
 
         Args:
             settings: addresses and credentials.
-            needs: operations (READ, WRITE) the worker needs, by real topic name.
-            fail: ends the worker.
+            needs: operations (READ, WRITE) the process needs, by real topic name.
+            fail: ends the process.
         """
         self._settings = settings
         self._needs = needs
@@ -244,10 +120,10 @@ class BrokerWatch:
     async def _ask(self) -> dict[str, Found]:
         if self._connection is None or not self._connection.connected():
             self._connection = await self._connect()
-        answer = await asyncio.wait_for(self._connection.send(_Metadata(list(self._needs))), ANSWER_S)
-        described = answer.to_object()
-        self._hosts = [(broker["host"], broker["port"]) for broker in described["brokers"]]
-        return {topic["topic"]: Found(topic) for topic in described["topics"]}
+        answer = await asyncio.wait_for(self._connection.send(TopicMetadata(list(self._needs))), ANSWER_S)
+        cluster = described(answer)
+        self._hosts = cluster.hosts
+        return cluster.topics
 
     async def _connect(self) -> Any:
         last: Exception = errors.KafkaConnectionError("no address")
@@ -284,7 +160,8 @@ class BrokerWatch:
             reason = " ".join(str(error).split()) or type(error).__name__
             self._report(
                 "lost",
-                f"no broker of {self._settings.bootstrap} answers ({reason}); the worker waits and goes on by itself",
+                f"no broker of {self._settings.bootstrap} answers ({reason}); the {self.who} waits and goes on by "
+                "itself",
             )
         return True
 
@@ -308,7 +185,7 @@ class BrokerWatch:
         self._suspicion = ""
         if self.leaderless:
             places = ", ".join(f"{name}/{','.join(map(str, parts))}" for name, parts in self.leaderless.items())
-            self._report("leader", f"no leader for {places}; the worker waits and goes on by itself")
+            self._report("leader", f"no leader for {places}; the {self.who} waits and goes on by itself")
         else:
             self._resolve("leader", "every partition has a leader again")
         return bool(self.leaderless)
@@ -316,35 +193,48 @@ class BrokerWatch:
     def _fault(self, name: str, topic: Found | None, needs: tuple[int, ...]) -> str:
         """Permanent fault of a topic, in words; empty if there is none."""
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
-            return (
-                f"topic {name} was deleted under the running worker: create it with `trustfold topics create`, and as "
-                "its positions are gone, delete the consumer group and the changelog topics too, or use another "
-                "TRUSTFOLD_APP_ID"
-            )
+            return self.deleted(name)
         if topic.error == errors.TopicAuthorizationFailedError.errno:
-            return f"the brokers deny topic {name}: give the worker's user its rights again (docs/operating.md, Rights)"
+            remedy = f"give the {self.who}'s user its rights again (docs/operating.md, Rights)"
+            return f"the brokers deny topic {name}: {remedy}"
         if topic.error:
             return ""  # no leader yet, or an answer from a broker that is still starting
         first = self._first.setdefault(name, topic)
         if topic.topic_id is not None and first.topic_id not in {None, topic.topic_id}:
-            return (
-                f"topic {name} was deleted and created again under the running worker: positions kept in the state "
-                "would hide its new records. Delete the consumer group and the changelog topics too, or use another "
-                "TRUSTFOLD_APP_ID"
-            )
-        if topic.partitions != first.partitions:
-            return (
-                f"topic {name} has {topic.partitions} partitions now, it had {first.partitions}: keys have moved away "
-                "from their state. Use a new topic prefix and TRUSTFOLD_APP_ID, and publish the events again"
-            )
+            return self.made_anew(name)
+        if topic.partitions != first.partitions and (fault := self.repartitioned(name, first, topic)):
+            return fault
         if topic.operations is not None:
             lost = [word for bit, word in ((READ, "Read"), (WRITE, "Write")) if bit in needs and _lost(bit, topic)]
             if lost:
                 return (
-                    f"the worker's user has no {' and '.join(lost)} on topic {name}: give the right to it "
-                    "(docs/operating.md, Rights) and start the worker again"
+                    f"the {self.who}'s user has no {' and '.join(lost)} on topic {name}: give the right to it "
+                    f"(docs/operating.md, Rights) and start the {self.who} again"
                 )
         return ""
+
+    def deleted(self, name: str) -> str:
+        """Fault of a topic that is gone, with its remedy."""
+        return (
+            f"topic {name} was deleted under the running worker: create it with `trustfold topics create`, and as "
+            "its positions are gone, delete the consumer group and the changelog topics too, or use another "
+            "TRUSTFOLD_APP_ID"
+        )
+
+    def made_anew(self, name: str) -> str:
+        """Fault of a topic whose id has changed, with its remedy."""
+        return (
+            f"topic {name} was deleted and created again under the running worker: positions kept in the state "
+            "would hide its new records. Delete the consumer group and the changelog topics too, or use another "
+            "TRUSTFOLD_APP_ID"
+        )
+
+    def repartitioned(self, name: str, before: Found, now: Found) -> str:
+        """Fault of a topic that got more partitions, with its remedy; empty where it does no harm."""
+        return (
+            f"topic {name} has {now.partitions} partitions now, it had {before.partitions}: keys have moved away "
+            "from their state. Use a new topic prefix and TRUSTFOLD_APP_ID, and publish the events again"
+        )
 
     def _confirm(self, suspicion: str) -> bool:
         """Whether two looks in a row have found the same."""

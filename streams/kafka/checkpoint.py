@@ -22,8 +22,8 @@ from typing import Any, Protocol
 
 from faust.types import TP
 
+from .backpressure import Tenure
 from .changelog import write_states
-from .gate import Tenure
 from .metrics import LaneMetrics
 from .settings import KafkaSettings
 from .task import PartitionTask

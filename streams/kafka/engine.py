@@ -19,13 +19,13 @@ from typing import Any
 import orjson
 from faust.types import TP
 
-from ...schemas.errors import ConfigError, RejectReason
+from ...errors import ConfigError, RejectReason
 from ...schemas.topics import TOPICS, Role
+from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import READ, WRITE, BrokerWatch
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, passes
 from .fencing import Fenced
-from .gate import Batch, Gate, Poll, Tenure
 from .metrics import LaneMetrics
 from .order import Order
 from .outputs import OutputWriter

@@ -6,16 +6,17 @@ Labels are bounded: catalogue topics, partitions of this worker, stages, states 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ..metric_families import by_partition, counters, exposition, gauges
 from .metrics import Histogram
 
 if TYPE_CHECKING:
+    from .broker_watch import BrokerWatch
     from .engine import Engine
 
 STATES = ("starting", "recovering", "running", "rebalancing", "stopping", "failed")
@@ -23,9 +24,7 @@ STATES = ("starting", "recovering", "running", "rebalancing", "stopping", "faile
 
 def exposition_of(engine: Engine) -> Callable[[], bytes]:
     """A function that gives the text of all metrics as they are now; safe in any thread."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(WorkerCollector(engine))
-    return lambda: generate_latest(registry)
+    return exposition(WorkerCollector(engine))
 
 
 class WorkerCollector(Collector):
@@ -43,35 +42,51 @@ class WorkerCollector(Collector):
 
     def _work(self) -> Iterator[Metric]:
         metrics = self._engine.metrics
-        lag = GaugeMetricFamily(
-            "trustfold_consumer_lag_records", "Records between the last folded one and the log end.",
-            labels=["topic", "partition"],
-        )  # fmt: skip
-        for (topic, partition), records in dict(metrics.lag).items():
-            lag.add_metric([topic, str(partition)], records)
-        yield lag
-        yield _counter("trustfold_records", "Records folded.", "topic", metrics.records)
-        yield _counter("trustfold_outputs", "Records written and acknowledged.", "topic", metrics.outputs)
-        yield _counter(
+        yield by_partition(
+            "trustfold_consumer_lag_records", "Records between the last folded one and the log end.", metrics.lag
+        )
+        yield counters("trustfold_records", "Records folded.", "topic", metrics.records)
+        yield counters("trustfold_outputs", "Records written and acknowledged.", "topic", metrics.outputs)
+        yield counters(
             "trustfold_dead_letters", "Records that could not be folded.", "reason", metrics.dead_letter_reasons
         )
-        yield _one("trustfold_clamped_times", "Event times cut because they ran ahead.", metrics.folds["clamped"])
-        yield _one("trustfold_untracked_failures", "Failures without a fine key of their own.",
-                   metrics.folds["untracked"])  # fmt: skip
-        yield _one(
+        yield CounterMetricFamily(
+            "trustfold_clamped_times", "Event times cut because they ran ahead.", metrics.folds["clamped"]
+        )
+        yield CounterMetricFamily(
+            "trustfold_untracked_failures", "Failures without a fine key of their own.", metrics.folds["untracked"]
+        )
+        yield CounterMetricFamily(
             "trustfold_dropped_states", "Idle states dropped from stores and changelogs.", metrics.folds["dropped"]
         )
-        yield _one("trustfold_appended_events", "Events appended because something fell due.", metrics.ticks)
-        yield _one("trustfold_offset_jumps", "Deliveries beyond the expected offset: records were lost to retention.",
-                   metrics.offset_jumps)  # fmt: skip
-        yield _gauge("trustfold_stream_time_lag_seconds", "How far a stage is behind the newest record folded.",
-                     "stage", metrics.stream_lag)  # fmt: skip
-        yield _gauge("trustfold_stream_time_lag_most_seconds", "The largest such distance of a record when folded.",
-                     "stage", metrics.stream_lag_most)  # fmt: skip
-        yield GaugeMetricFamily("trustfold_worker_skew_seconds", "How far this worker is ahead of the slowest other.",
-                                self._engine.order.skew.seconds)  # fmt: skip
-        yield _counter("trustfold_held_seconds", "Time in which records waited for their turn.", "reason",
-                       metrics.held_seconds)  # fmt: skip
+        yield CounterMetricFamily(
+            "trustfold_appended_events", "Events appended because something fell due.", metrics.ticks
+        )
+        yield CounterMetricFamily(
+            "trustfold_offset_jumps",
+            "Deliveries beyond the expected offset: records were lost to retention.",
+            metrics.offset_jumps,
+        )
+        yield gauges(
+            "trustfold_stream_time_lag_seconds",
+            "How far a stage is behind the newest record folded.",
+            "stage",
+            metrics.stream_lag,
+        )
+        yield gauges(
+            "trustfold_stream_time_lag_most_seconds",
+            "The largest such distance of a record when folded.",
+            "stage",
+            metrics.stream_lag_most,
+        )
+        yield GaugeMetricFamily(
+            "trustfold_worker_skew_seconds",
+            "How far this worker is ahead of the slowest other.",
+            self._engine.order.skew.seconds,
+        )
+        yield counters(
+            "trustfold_held_seconds", "Time in which records waited for their turn.", "reason", metrics.held_seconds
+        )
         yield _histogram("trustfold_fold_seconds", "Time of the fold of one record.", metrics.fold_seconds)
         yield _histogram(
             "trustfold_event_to_decision_seconds",
@@ -83,56 +98,64 @@ class WorkerCollector(Collector):
         engine, metrics = self._engine, self._engine.metrics
         age = time.monotonic() - engine.durable_at
         yield GaugeMetricFamily("trustfold_checkpoint_age_seconds", "Time since everything folded was durable.", age)
-        yield _one("trustfold_checkpoints", "Checkpoints that wrote something.", metrics.checkpoints)
-        yield _one("trustfold_checkpoint_duration_seconds", "Time spent in them.", metrics.checkpoint_seconds)
-        yield _one("trustfold_checkpoint_states", "States written by them.", metrics.checkpoint_keys)
-        yield _one("trustfold_checkpoint_bytes", "Bytes of those states.", metrics.checkpoint_bytes)
+        yield CounterMetricFamily("trustfold_checkpoints", "Checkpoints that wrote something.", metrics.checkpoints)
+        yield CounterMetricFamily(
+            "trustfold_checkpoint_duration_seconds", "Time spent in them.", metrics.checkpoint_seconds
+        )
+        yield CounterMetricFamily("trustfold_checkpoint_states", "States written by them.", metrics.checkpoint_keys)
+        yield CounterMetricFamily("trustfold_checkpoint_bytes", "Bytes of those states.", metrics.checkpoint_bytes)
         states, size = dict(metrics.states), "trustfold_state_bytes"
-        yield _gauge("trustfold_states", "Stored states.", "stage", {name: found[0] for name, found in states.items()})
-        yield _gauge(size, "Bytes of stored states.", "stage", {name: found[1] for name, found in states.items()})
-        yield _one("trustfold_producer_restarts", "Producers replaced after a failed batch.", metrics.producer_restarts)
+        yield gauges("trustfold_states", "Stored states.", "stage", {name: found[0] for name, found in states.items()})
+        yield gauges(size, "Bytes of stored states.", "stage", {name: found[1] for name, found in states.items()})
+        yield CounterMetricFamily(
+            "trustfold_producer_restarts", "Producers replaced after a failed batch.", metrics.producer_restarts
+        )
 
     def _membership(self) -> Iterator[Metric]:
-        engine, metrics, now = self._engine, self._engine.metrics, time.monotonic()
-        yield _gauge("trustfold_worker_state", "1 for the state the worker is in.", "state",
-                     {state: float(state == engine.state) for state in STATES})  # fmt: skip
+        engine, metrics = self._engine, self._engine.metrics
+        yield gauges(
+            "trustfold_worker_state",
+            "1 for the state the worker is in.",
+            "state",
+            {state: float(state == engine.state) for state in STATES},
+        )
         if metrics.rules:
-            yield _gauge("trustfold_rules_info", "1 for the rules of this worker's files and environment.",
-                         "fingerprint", {metrics.rules: 1.0})  # fmt: skip
+            yield gauges(
+                "trustfold_rules_info",
+                "1 for the rules of this worker's files and environment.",
+                "fingerprint",
+                {metrics.rules: 1.0},
+            )
         yield GaugeMetricFamily("trustfold_assigned_partitions", "Stage partitions of this worker.", metrics.assigned)
-        yield _one("trustfold_rebalances", "Assignments taken.", metrics.rebalances)
-        yield _one("trustfold_tenures_lost", "Assignments lost before a last checkpoint.", metrics.rebalances_lost)
-        yield _one("trustfold_recoveries", "Recoveries completed.", metrics.recoveries)
-        yield _one("trustfold_recovery_duration_seconds", "Time from an assignment to the first record, added up.",
-                   metrics.recovery_seconds)  # fmt: skip
-        yield _one("trustfold_recovered_records", "Changelog records read back.", metrics.recovered_records)
-        yield _one("trustfold_stale_records", "Changelog records of workers that had lost their partition.",
-                   metrics.stale_records)  # fmt: skip
-        watch = engine.watch
-        yield GaugeMetricFamily("trustfold_broker_up", "1 while a broker answers.", float(watch.lost_since is None))
-        if watch.answered_at:
-            yield GaugeMetricFamily("trustfold_broker_answer_age_seconds", "Time since a broker answered the watch.",
-                                    now - watch.answered_at)  # fmt: skip
-        yield GaugeMetricFamily("trustfold_leaderless_partitions", "Partitions without a leader.",
-                                sum(map(len, watch.leaderless.values())))  # fmt: skip
+        yield CounterMetricFamily("trustfold_rebalances", "Assignments taken.", metrics.rebalances)
+        yield CounterMetricFamily(
+            "trustfold_tenures_lost", "Assignments lost before a last checkpoint.", metrics.rebalances_lost
+        )
+        yield CounterMetricFamily("trustfold_recoveries", "Recoveries completed.", metrics.recoveries)
+        yield CounterMetricFamily(
+            "trustfold_recovery_duration_seconds",
+            "Time from an assignment to the first record, added up.",
+            metrics.recovery_seconds,
+        )
+        yield CounterMetricFamily(
+            "trustfold_recovered_records", "Changelog records read back.", metrics.recovered_records
+        )
+        yield CounterMetricFamily(
+            "trustfold_stale_records",
+            "Changelog records of workers that had lost their partition.",
+            metrics.stale_records,
+        )
+        yield from families_of(engine.watch)
 
 
-def _one(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value)
-
-
-def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    return _filled(CounterMetricFamily(name, text, labels=[label]), values)
-
-
-def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    return _filled(GaugeMetricFamily(name, text, labels=[label]), values)
-
-
-def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
-    for value, number in dict(values).items():
-        family.add_metric([value], number)
-    return family
+def families_of(watch: BrokerWatch) -> Iterator[Metric]:
+    """Metrics of what a watch over the brokers has found."""
+    yield GaugeMetricFamily("trustfold_broker_up", "1 while a broker answers.", float(watch.lost_since is None))
+    if watch.answered_at:
+        age = time.monotonic() - watch.answered_at
+        yield GaugeMetricFamily("trustfold_broker_answer_age_seconds", "Time since a broker answered the watch.", age)
+    without = sum(map(len, watch.leaderless.values()))
+    yield GaugeMetricFamily("trustfold_leaderless_partitions", "Partitions without a leader.", without)
 
 
 def _histogram(name: str, text: str, found: Histogram) -> Metric:

@@ -7,7 +7,7 @@ import re
 
 from aiokafka import errors
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 
 _PASSING = (
     errors.BrokerNotAvailableError,

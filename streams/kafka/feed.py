@@ -2,8 +2,8 @@
 
 Each topic is read from its beginning or from its latest records on, then as it grows. A client that has lost its
 brokers just goes quiet, so they are asked every other second whether they are there, and which partitions there are;
-after an outage reading goes on where it was. A topic that was created anew, which shows in a log that became shorter or
-in fewer partitions, is read from its beginning, and whoever listens is told to forget it.
+after an outage reading goes on where it was. A topic that was created anew, which shows in its id, in a log that became
+shorter or in fewer partitions, is read from its beginning, and whoever listens is told to forget it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 
-from ...schemas.errors import ConfigError, TrustfoldError
-from .access import LACKING, lacking, unreachable
+from ...errors import ConfigError, TrustfoldError
+from .access import LACKING, lacking, unreachable, unseen
 from .records import closed, ended
 from .settings import KafkaSettings
+from .topic_metadata import describe
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Feed:
         complete: whether everything that stood in the topics at the first connection has been told.
         lost_since: seconds since 1970 at which brokers were found not to answer; None while they do.
         fault: why nothing is read, in words; empty while it is.
+        cluster_id: of the cluster whose topics are read; empty before the first answer.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Feed:
         self.complete = False
         self.lost_since: float | None = None
         self.fault = "the topics are being read"
+        self.cluster_id = ""
         self._settings = settings
         self._wanted = dict(wanted)
         self._names = {settings.topic(name): name for name in wanted}
@@ -94,6 +97,7 @@ class Feed:
         self._forget = forget
         self._turned = turned
         self._positions: dict[TopicPartition, int] = {}
+        self._ids: dict[str, bytes | None] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -109,6 +113,9 @@ class Feed:
                 await self._read(consumer, begun)
             except (KafkaError, OSError, TimeoutError, TrustfoldError) as error:
                 await self._lost(error)
+            except Exception as error:
+                log.exception("the topics cannot be read; they are tried again")
+                await self._lost(TrustfoldError(f"the topics cannot be read: {error!r}; see the log of this server"))
             finally:
                 await closed(consumer.stop())
             await asyncio.sleep(pause)
@@ -120,10 +127,12 @@ class Feed:
         Raises:
             ConfigError: a topic is missing.
         """
-        places = await self._places(consumer)
+        places, ids = await self._places(consumer)
         begins = await asyncio.wait_for(consumer.beginning_offsets(places), ANSWER_S)
         ends: dict[TopicPartition, int] = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
-        for topic in {place.topic for place, at in self._positions.items() if at > ends.get(place, -1)}:
+        known, self._ids = self._ids, ids
+        anew = {name for name, known_id in known.items() if known_id is not None and known_id != ids[name]}
+        for topic in anew | {place.topic for place, at in self._positions.items() if at > ends.get(place, -1)}:
             log.warning("topic %s was created anew; it is read from its beginning", topic)
             self._positions = {place: at for place, at in self._positions.items() if place.topic != topic}
             self._forget(self._names[topic])
@@ -135,16 +144,22 @@ class Feed:
             consumer.seek(place, self._positions[place])
         return ends
 
-    async def _places(self, consumer: Any) -> list[TopicPartition]:
-        """Every partition that there is of the topics.
+    async def _places(self, consumer: Any) -> tuple[list[TopicPartition], dict[str, bytes | None]]:
+        """Every partition that there is of the topics, and the topics' ids, None from brokers before 2.8.
 
         Raises:
             ConfigError: a topic is missing.
         """
-        cluster = await asyncio.wait_for(consumer._client.fetch_all_metadata(), ANSWER_S)
-        if missing := [name for name in self._names if not cluster.partitions_for_topic(name)]:
+        found = await asyncio.wait_for(describe(consumer._client, list(self._names)), ANSWER_S)
+        if denied := [
+            name for name, topic in found.topics.items() if topic.error == TopicAuthorizationFailedError.errno
+        ]:
+            raise unseen(self._settings, denied)
+        if missing := [name for name, topic in found.topics.items() if not topic.partitions]:
             raise ConfigError(f"there is no topic {missing[0]}; `trustfold topics create` makes it")
-        return [TopicPartition(name, one) for name in self._names for one in cluster.partitions_for_topic(name)]
+        self.cluster_id = found.cluster_id
+        places = [TopicPartition(name, one) for name, topic in found.topics.items() for one in range(topic.partitions)]
+        return places, {name: topic.topic_id for name, topic in found.topics.items()}
 
     async def _read(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
         """Tell what comes; what is there already of topics read by their latest records, in the order of time.
@@ -186,8 +201,11 @@ class Feed:
         places = list(self._positions)
         while True:
             await asyncio.sleep(WATCH_S)
-            if set(await self._places(consumer)) != set(places):
+            now, ids = await self._places(consumer)
+            if set(now) != set(places):
                 raise ConfigError("a topic has other partitions than before")
+            if ids != self._ids:
+                raise ConfigError("a topic was created anew")
             ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
             if any(self._positions[place] > end for place, end in ends.items()):
                 raise ConfigError("a topic was created anew")

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
 from .store import OWN
 
 CLAIM_KEY = OWN + b"claim"

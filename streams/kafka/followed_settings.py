@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import ConsumerStoppedError
 
+from ...errors import ConfigError
 from ...projections.emit import Output
 from ...projections.rule_source import TOPIC, RuleSource
-from ...schemas.errors import ConfigError
 from .changelog import ChangelogReader
 from .lane import LEAVE_S, bounded
 from .settings import KafkaSettings

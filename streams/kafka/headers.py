@@ -1,4 +1,7 @@
-"""Kafka headers of output records: CloudEvents in binary mode, and the trace context (design 2, Envelope)."""
+"""Kafka headers of output records: CloudEvents in binary mode, and the trace context.
+
+See docs/design/contracts.md#envelope.
+"""
 
 from __future__ import annotations
 

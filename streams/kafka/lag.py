@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from ...schemas.errors import ConfigError
-from .inquiry import committed_by
+from ...errors import ConfigError
+from .broker_queries import committed_by
 from .settings import KafkaSettings
 
 PATIENCE_S = 30.0

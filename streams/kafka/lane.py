@@ -26,9 +26,9 @@ from faust.types.tuples import ConsumerMessage
 from mode.threads import MethodQueue, WorkerThread
 from mode.utils.futures import notify
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
+from .backpressure import POLL_S, Gate, Poll
 from .faults import passes
-from .gate import POLL_S, Gate, Poll
 from .order import Order
 
 log = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ from typing import Any
 
 from faust.types import TP
 
-from .gate import Batch
+from .backpressure import Batch
 from .headers import ORDER_TIME
+from .outputs_in_flight import Underway
 from .skew import Skew
-from .underway import Underway
 
 log = logging.getLogger(__name__)
 

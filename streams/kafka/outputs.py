@@ -20,8 +20,8 @@ from faust.types import TP
 from ...projections.emit import Output
 from .headers import ORDER_TIME, cloudevents, trace_headers
 from .metrics import LaneMetrics
+from .outputs_in_flight import Underway
 from .settings import KafkaSettings
-from .underway import Underway
 
 ROUND = 2_000
 """Outputs after which the event loop may breathe before more are sorted into batches; about 10 ms."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .changelog import ChangelogReader
 from .fencing import CLAIM_KEY, EpochFilter, Fenced
 from .metrics import LaneMetrics

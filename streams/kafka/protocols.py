@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...projections.emit import Output
-from ...projections.processor import SourceRecord
+from ...projections.stage import SourceRecord
 
 
 class Processor(Protocol):

@@ -15,9 +15,9 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .access import unreachable, unseen
-from .inquiry import hidden
+from .broker_queries import hidden
 from .outputs import partition_of
 from .records import closed
 from .settings import KafkaSettings
@@ -59,7 +59,9 @@ KeyOf = Callable[[dict[str, Any]], str]
 
 
 def session_key(event: dict[str, Any]) -> str:
-    """Key of an input event: its session, so that a session stays in order in one partition (design 2, Topics).
+    """Key of an input event: its session, so that a session stays in order in one partition.
+
+    See docs/design/contracts.md#topics.
 
     Raises:
         KeyError: no session_id.

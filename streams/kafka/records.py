@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
 from ...schemas.commands import Command
-from ...schemas.errors import ConfigError
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from .settings import KafkaSettings
 
@@ -55,7 +55,7 @@ class Sent(NamedTuple):
 
 
 def command_key(command: Command) -> str:
-    """Record key of a command: that of the outcomes it acts on (design 2, Topics)."""
+    """Record key of a command: that of the outcomes it acts on (docs/design/contracts.md#topics)."""
     return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"
 
 

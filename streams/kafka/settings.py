@@ -1,7 +1,7 @@
 """Settings of the Kafka engine, read once at the start.
 
 Every default has its reason beside it. The environment names are the whole configuration surface of the worker; the
-rules of the folds are not here but in `schemas.rules`.
+rules of the folds are not here but in `rules.rules`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from .security import Security
 
 STORES = ("memory", "rocksdb")

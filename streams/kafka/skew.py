@@ -9,20 +9,12 @@ the skew has been small again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 log = logging.getLogger(__name__)
-
-EXCHANGE_S = 1.0
-"""How often the others' commits are read."""
 
 
 def commit_note(behind: int | None) -> str:
@@ -83,13 +75,3 @@ class Skew:
                         self.seconds, self._wait)  # fmt: skip
             self._since = -math.inf
         return False
-
-
-async def run_exchange(engine: Engine) -> None:
-    """Read what the other workers have committed until cancelled; a fault fails the worker."""
-    try:
-        while True:
-            await asyncio.sleep(EXCHANGE_S)
-            await engine.learn_skew()
-    except Exception as error:  # noqa: BLE001 - reported by failing the worker
-        await engine.fail(error)

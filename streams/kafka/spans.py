@@ -11,9 +11,9 @@ import logging
 import time
 from typing import Any
 
+from ...errors import ConfigError
 from ...schemas.envelope import traceparent_of
-from ...schemas.errors import ConfigError
-from .gate import Batch
+from .backpressure import Batch
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from .inquiry import committed_by, group_of
+from .broker_queries import committed_by, group_of
 from .records import closed
 from .settings import KafkaSettings
 

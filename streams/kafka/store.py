@@ -13,8 +13,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Protocol
 
-from ...schemas.errors import ConfigError
-from ...schemas.private_files import make_directory
+from ...errors import ConfigError
+from ...security.private_files import make_directory
 
 TOMBSTONE_LIFE_S = 12 * 3600
 """Age beyond which a RocksDB copy is thrown away and read anew. Kafka forgets tombstones after a day

@@ -5,7 +5,7 @@ partition that lags will meet its own future events first. The time of a tick is
 seen some ticks ago plus the wall time since it processed the last record: what a stage has just made of an old log is
 still on its way to the next stage, which must not be told that its time is over before it has read it. The later a
 stage stands in the flow, the longer the way. What comes out is an event like any other; it changes state when it is
-read back, so the log stays the only truth (design 2, Time and order).
+read back, so the log stays the only truth (docs/design/contracts.md#time-and-order).
 """
 
 from __future__ import annotations

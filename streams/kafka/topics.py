@@ -16,10 +16,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 
-from ...schemas.errors import ConfigError
+from ...errors import ConfigError
 from ...schemas.topics import TOPICS, Role, full_name
 from .access import LACKING, RIGHTS, unreachable, unseen, user_of
-from .inquiry import hidden
+from .broker_queries import hidden
 from .protocols import Topology, default_topology
 from .settings import KafkaSettings
 

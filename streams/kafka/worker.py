@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka.errors import KafkaError
 
-from ...schemas.errors import TrustfoldError
+from ...errors import TrustfoldError
+from ..probe_server import ProbeServer
 from .access import LACKING, lacking
 from .app import TrustfoldApp, make_app
 from .faults import WorkerFault, describe, is_expected
-from .health import HealthServer
+from .health import probe_of
 from .lane import bounded
 from .logs import start_log
 from .protocols import Topology
@@ -29,7 +30,7 @@ from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
-    from ...schemas.rules import Rules
+    from ...rules.rules import Rules
     from ..reload import Files
     from .lane import BatchConsumer
 
@@ -110,7 +111,9 @@ async def _run(
     app.in_worker = True
     failed = asyncio.Event()
     app.engine.on_failure = failed.set
-    server = HealthServer(app.engine, settings) if settings.web_port is not None else None
+    server = None
+    if settings.web_port is not None:
+        server = ProbeServer(probe_of(app.engine), settings.web_bind, settings.web_port)
     starting = loop.create_task(_start(app, on_started))
     fault = loop.create_task(failed.wait())
     crash = loop.create_task(app._crashed.wait())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from bench_options import say
 from bench_result import CannotMeasure
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
-from broker_kit import Broker, NoBroker, all_ways, choose, delete_topics
+from broker_kit import Broker, NoBroker, delete_topics, open_broker
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics, plan
 
@@ -36,7 +35,7 @@ def broker(bootstrap: str) -> Iterator[Broker]:
         yield Broker(bootstrap, "given", f"the broker at {bootstrap}")
         return
     try:
-        opened = choose(all_ways(os.environ, say), require=True)  # the mock keeps nothing: no durability to measure
+        opened = open_broker(say, durable=True)  # the mock keeps nothing: no durability to measure
     except NoBroker as reason:
         raise CannotMeasure(str(reason)) from reason
     try:

@@ -10,7 +10,7 @@ from bench_process import Task, run
 from bench_result import Row, Series, Target
 
 AN_EVENT = Target(25.0, at_least=False)
-"""Microseconds (design 6); the goal is 10."""
+"""Microseconds (docs/design/quality.md#benchmarks); the goal is 10."""
 
 ALL = "all together"
 

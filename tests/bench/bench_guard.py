@@ -12,7 +12,7 @@ QUICK_CALLS = 1_000
 
 CHECK = Target(4.0, at_least=False)
 CALL = Target(100.0, at_least=False)
-"""Microseconds (design 6)."""
+"""Microseconds (docs/design/quality.md#benchmarks)."""
 
 KINDS = {
     "read-only": "its twins would be joined",

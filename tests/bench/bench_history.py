@@ -12,7 +12,7 @@ from bench_result import Row, Series, Target, pairwise
 
 RECORDING = Target(0.5, at_least=True)
 A_QUESTION = Target(1.0, at_least=False)
-"""Seconds, on two cores, over ten million events (design 6)."""
+"""Seconds, on two cores, over ten million events (docs/design/quality.md#benchmarks)."""
 
 
 def measure(options: Options) -> list[Row]:

@@ -11,7 +11,7 @@ from bench_result import Row, Series, Target
 
 SLOWER = Target(2.0, at_least=False)
 MEMORY = Target(1536.0, at_least=False)
-"""Bytes of a key, all of the process's memory counted (design 6)."""
+"""Bytes of a key, all of the process's memory counted (docs/design/quality.md#benchmarks)."""
 
 
 def measure(options: Options) -> list[Row]:

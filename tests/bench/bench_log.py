@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from aiokafka.partitioner import murmur2
 from bench_events import Told
 from trustfold.projections.topology import STAGES, make_processor
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 SESSION = STAGES[0]
 

@@ -45,7 +45,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Target:
-    """What design 6 asks of a figure."""
+    """What docs/design/quality.md#benchmarks asks of a figure."""
 
     value: float
     at_least: bool

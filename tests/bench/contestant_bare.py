@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from bench_log import LogRecord, partition_of
 from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 POLL = 2_000
 FETCH = 4 * 1024 * 1024

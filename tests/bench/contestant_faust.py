@@ -20,7 +20,7 @@ from bench_broker import make_topics, settings_for
 from bench_log import LogRecord
 from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.schemas.topics import TOPICS
 
 WARM = 0.1

@@ -13,8 +13,8 @@ import bench_events
 import bench_process
 import orjson
 from trustfold.projections.topology import STAGES, make_processor
+from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_event
-from trustfold.schemas.rules import Rules
 
 BATCH = 500
 """Records handed to a processor at once, about what a poll gives."""

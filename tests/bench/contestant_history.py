@@ -14,12 +14,12 @@ from pathlib import Path
 import duckdb
 from bench_process import begin, finish
 from generated_history import base_events, decisions, multiply, record
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
 from trustfold.history.columns import columns_of
 from trustfold.history.event_rows import EventRow
 from trustfold.history.files import data_files
-from trustfold.history.questions import QUESTIONS
+from trustfold.history.queries import ask
+from trustfold.history.reports import QUESTIONS
 
 
 def raw_write(root: Path, lines: list[bytes], folder: Path) -> float:

@@ -14,7 +14,7 @@ import bench_process
 from bench_timed import make_processor
 from contestant_fold import BATCH, Record
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.settings import KafkaSettings
 
 PAGE = 4096

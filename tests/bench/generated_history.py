@@ -22,8 +22,8 @@ from trustfold.history.files import data_files
 from trustfold.history.parquet import ParquetWriter
 from trustfold.history.recorder import Recorder
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 
 ARRIVED = 1_767_607_200_000
 BASE = 400_000

@@ -3,7 +3,7 @@
     python tests/chaos [--seed N] [--kills N] [--minutes M] [--brokers 1|3] [--json] [--keep DIR]
 
 Ends when so many workers were killed, or when the time is over. Exit codes: 0 everything is as without trouble,
-1 it is not (the seed and the place of the logs are printed), 2 no broker can be run here.
+1 it is not (the random seed and the place of the logs are printed), 2 no broker can be run here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from trustfold.surfaces.doctor import KNOWN_VARIABLES
+from trustfold.cli.doctor_machine import KNOWN_VARIABLES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = [*ROOT.glob("*.py"), *(path for init in ROOT.glob("*/__init__.py") for path in init.parent.rglob("*.py"))]

@@ -1,6 +1,7 @@
-"""Links between the documents, and into the repository, lead somewhere."""
+"""Links and references in documents and code lead to pages, sections and files of this repository."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PAGE = re.compile(r"\b(docs/[\w./-]+\.md)(?:#([\w-]+))?")
+OUTSIDE = re.compile(r"\b[Dd]esign [1-6]\b|\b[Tt]he seeds?\b|\b[Ss]eeds? [1-5]\b|\.\./shared\b")
+"""Names of documents that are not in this repository."""
+
+MAY_NAME_OTHERS = {
+    "docs/seeds.md": "says where each requirement is met, by the number of its document",
+    "tests/docs/test_seeds.py": "tests that page",
+    "tests/docs/test_links.py": "names what it looks for",
+}
 FENCE = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -38,3 +48,35 @@ def test_every_decision_is_in_the_index() -> None:
     numbered = sorted(path.name for path in folder.glob("[0-9][0-9][0-9][0-9]-*.md"))
     assert numbered
     assert [name for name in numbered if f"({name})" not in index] == []
+
+
+def tracked_texts() -> dict[str, str]:
+    """Text files of the repository, by their paths."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [name for name in listed.stdout.split("\0") if name and Path(name).suffix not in {".png", ".gz", ".ico"}]
+    return {name: (ROOT / name).read_text("utf-8", "replace") for name in paths if (ROOT / name).is_file()}
+
+
+def test_pages_and_sections_that_files_name_exist() -> None:
+    """`docs/….md#section`, in docstrings, comments and texts."""
+    known: dict[str, set[str]] = {}
+    dead = []
+    for name, text in tracked_texts().items():
+        for page, section in PAGE.findall(text):
+            if page not in known:
+                known[page] = anchors(ROOT / page) if (ROOT / page).exists() else set()
+            if not known[page] or (section and section not in known[page]):
+                dead.append(f"{name}: {page}#{section}")
+    assert dead == []
+
+
+def test_nothing_refers_to_documents_outside() -> None:
+    """What is needed to understand the code stands in `docs/`."""
+    found = [
+        f"{name}:{number}: {line.strip()[:100]}"
+        for name, text in tracked_texts().items()
+        if name not in MAY_NAME_OTHERS
+        for number, line in enumerate(text.splitlines(), start=1)
+        if OUTSIDE.search(line)
+    ]
+    assert found == []

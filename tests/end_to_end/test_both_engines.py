@@ -1,4 +1,7 @@
-"""The same input through Kafka and through one process: the same outputs, byte for byte (design 1, Engines)."""
+"""The same input through Kafka and through one process: the same outputs, byte for byte.
+
+See docs/architecture.md#engines.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from typing import Any
 import pytest
 from kafka_run import OUTPUT_TOPICS, Written, run_through_kafka, settings_for
 from scenarios import ALL
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]
 

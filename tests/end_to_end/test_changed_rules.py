@@ -1,4 +1,7 @@
-"""Other rules over the same events change only what they are about: no machine folds from another (design 3)."""
+"""Other rules over the same events change only what they are about: no machine folds from another.
+
+See docs/design/semantics.md.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ import pytest
 from busy_agents import busy_users
 from msgspec import structs
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import (
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import (
     BehaviourRules,
     BreakerPolicy,
     BreakerRules,
@@ -24,7 +28,6 @@ from trustfold.schemas.rules import (
     Rules,
     TrustRules,
 )
-from trustfold.streams.embedded.topology import LocalTopology
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
 EVENTS = 6_000

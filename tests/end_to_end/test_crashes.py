@@ -15,10 +15,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from busy_agents import busy_agents, busy_users
 from kafka_run import OUTPUT_TOPICS, Written, consumer, settings_for, start_worker, stop_worker
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics

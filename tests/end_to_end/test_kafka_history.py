@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from busy_agents import busy_agents
 from kafka_run import environment, prepare, settings_for
 from recorded import rows

@@ -12,15 +12,15 @@ from random import Random
 
 import orjson
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from busy_agents import busy_agents
 from kafka_run import environment, prepare, settings_for, stop_worker
 from recorded import rows
 from refolded import compared
-from trustfold.schemas.rules import Rules
+from trustfold.cli.lag import group_lags
+from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.surfaces.lag import group_lags
 from waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow, pytest.mark.timeout(240)]

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.errors import ConfigError
 from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.request import Call
 from trustfold.guard.settings import GuardSettings
@@ -22,10 +23,9 @@ from trustfold.guard.testing import guard_for_tests, set_state
 from trustfold.guard.tools import Tool
 from trustfold.projections.session.calls import args_of, describe
 from trustfold.projections.session.verdicts import judge
-from trustfold.schemas.errors import ConfigError
+from trustfold.rules.calls import ToolRules
+from trustfold.rules.rules import Rules
 from trustfold.schemas.events import ErrorInfo, ToolCallFinished, ToolCallStarted
-from trustfold.schemas.rules import Rules
-from trustfold.schemas.rules_calls import ToolRules
 from trustfold.schemas.vocabulary import Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from trustfold.guard import ToolGuard
-from trustfold.guard.checking import Decision, check_recorded
+from trustfold.guard.policy import Decision, check_recorded
 from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
 from trustfold.guard.tools import Tool

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 import pytest
+from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends.base import Decisions, EventBuffer
 from trustfold.guard.backends.engine import engine_over
@@ -22,8 +23,7 @@ from trustfold.guard.backends.http import HttpBackend
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import guard_for_tests
-from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import Rules, TrustRules
+from trustfold.rules.rules import Rules, TrustRules
 from trustfold.streams.embedded.views import Views
 from waiting import wait_until
 

@@ -48,7 +48,7 @@ class Answer(Exception):
     ],
 )
 def test_what_an_exception_says(error: Exception, severity: Severity, *, retriable: bool) -> None:
-    """Severity as the folds see it, and whether another attempt may end differently (seed 3 §1.4)."""
+    """Severity as the folds see it, and whether another attempt may end differently (docs/design/guard.md#retries)."""
     failure = of_exception(error)
     assert (failure.severity, failure.retriable) == (severity, retriable)
 
@@ -275,7 +275,7 @@ async def test_a_call_that_makes_no_sense_is_a_failed_result(wrong: dict[str, An
 
 
 async def test_envelopes_go_in_and_out_as_json() -> None:
-    """A request from elsewhere, as text; its result, as the seed describes it."""
+    """A request from elsewhere, as text; its result, in the same form."""
     import msgspec
 
     guard = guard_for_tests()

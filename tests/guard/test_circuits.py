@@ -172,7 +172,7 @@ async def test_an_operators_word_reaches_the_folds(guard: ToolGuard) -> None:
 
 
 async def test_a_refused_call_has_a_fallback(guard: ToolGuard) -> None:
-    """Why it was not made and what to do in its place (seed 5, SPEC-10.24); a call that was made has none."""
+    """Why it was not made and what to do in its place; a call that was made has none."""
     assert (await guard.call("a", works, session_id="s1")).fallback() is None
     await open_circuit(guard)
     fallback = (await guard.call("a", works, session_id="s1")).fallback("my query")

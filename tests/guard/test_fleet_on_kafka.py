@@ -25,7 +25,7 @@ from waiting import wait_until
 SCRIPT = Path(__file__).parents[1] / "support" / "guard_script.py"
 WORKER = """
 import sys
-from trustfold.schemas.rules import BreakerPolicy, BreakerRules, Rules
+from trustfold.rules.rules import BreakerPolicy, BreakerRules, Rules
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.worker import run_worker
 quick = BreakerPolicy(open_s=3, lease_s=3, backoff=1)

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from trustfold.errors import ConfigError
 from trustfold.guard import EnvelopeRejected, ExecutionGuarantees, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
-from trustfold.schemas.errors import ConfigError
 
 
 async def works(**_: Any) -> str:

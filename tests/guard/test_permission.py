@@ -160,7 +160,7 @@ async def test_a_check_asks_about_the_sessions_own_workspace(guard: ToolGuard) -
 
 
 async def test_option_b_publishes_what_a_plugin_decided(guard: ToolGuard) -> None:
-    """The hook has the seed's signature."""
+    """The hook has the signature that permission plugins call."""
     guard.permission_hooks()["on_resolved"](tool_name="bash", request_id="c1", granted=False, method="user")
     (event,) = published(guard, "permission.resolved")
     assert (event["call_id"], event["granted"], event["method"]) == ("c1", False, "user")

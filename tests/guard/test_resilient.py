@@ -1,15 +1,15 @@
-"""Resilient calls and the synthesis of results (seeds 4 and 5)."""
+"""Resilient calls and the synthesis of results (docs/design/guard.md#limits-and-recursive-calls)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from trustfold.errors import ConfigError
 from trustfold.guard import CallNotPermitted, RecursiveResult, ToolGuard, estimate_confidence, synthesize
 from trustfold.guard.synthesis import BudgetMetrics
 from trustfold.guard.testing import decided, guard_for_tests, published, set_state
 from trustfold.schemas.codec import rfc3339
-from trustfold.schemas.errors import ConfigError
 
 
 class KeyMissing(Exception):
@@ -43,7 +43,7 @@ def guard() -> ToolGuard:
 
 
 async def test_the_next_best_tool_is_tried(guard: ToolGuard) -> None:
-    """The seed's example: two fail, the third does it; every attempt is told."""
+    """Two fail, the third does it; every attempt is told."""
     result = await guard.call_resilient("translate english text to french", {"text": "Hello"}, session_id="s1")
     assert (result.success, result.tool_id, result.result) == (True, "offline_translator", "Hello (fr)")
     assert [(one.attempt, one.tool_id, one.success) for one in result.attempts] == [
@@ -106,7 +106,7 @@ async def test_quality_decides_between_equals(guard: ToolGuard) -> None:
 
 
 async def test_marking_a_failure_demotes_a_tool(guard: ToolGuard) -> None:
-    """The seed's mark: high costs 0.10 of the score."""
+    """A mark: high costs 0.10 of the score."""
     guard.mark_tool_failure("csv_parser", "parse JSON data", "only CSV", "high")
     (state,) = [one for one in decided(guard, "state.updated") if one["kind"] == "quality"]
     assert (state["key"], state["score"]) == ("csv_parser", 0.8)

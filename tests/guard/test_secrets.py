@@ -15,8 +15,8 @@ from secret_kinds import KINDS
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
 from trustfold.guard.redaction import HIDDEN, is_secret_name, redact, redact_text, secrets_in
 from trustfold.guard.testing import guard_for_tests
-from trustfold.schemas.redaction import shapes_for
-from trustfold.schemas.secret_patterns import STRUCTURES, TOKENS, Shape
+from trustfold.security.redaction import shapes_for
+from trustfold.security.secret_patterns import STRUCTURES, TOKENS, Shape
 
 
 def test_there_are_enough_kinds() -> None:

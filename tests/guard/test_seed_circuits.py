@@ -1,4 +1,4 @@
-"""The rows of seed 3's acceptance matrix that are about circuits: TR-8 to TR-11."""
+"""The rows of the acceptance matrix (docs/seeds.md) that are about circuits: TR-8 to TR-11."""
 
 import asyncio
 from typing import Any

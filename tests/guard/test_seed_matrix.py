@@ -1,4 +1,4 @@
-"""Seed 3's acceptance matrix, one test a row: what it expects, and its check that nothing else broke."""
+"""The acceptance matrix of docs/seeds.md, one test a row: what it expects, and its check that nothing else broke."""
 
 import asyncio
 import json
@@ -304,7 +304,7 @@ async def test_TR_15_secrets_stay_in_the_process(guard: ToolGuard, caplog: pytes
 
 
 def test_prometheus_can_collect_the_counters(guard: ToolGuard) -> None:
-    """The families of the seed, under our prefix, in the shape of prometheus-client."""
+    """The eight families of metrics, under our prefix, in the shape of prometheus-client."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     asyncio.run(guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1"))

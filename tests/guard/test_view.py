@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.http import record_key
-from trustfold.guard.checking import check_recorded
+from trustfold.guard.policy import check_recorded
 from trustfold.guard.request import recorded_call
+from trustfold.guard.state_cache import StateView
 from trustfold.guard.testing import MovableClock, clear_state, guard_for_tests, set_state
-from trustfold.guard.view import StateView
 from trustfold.schemas.events import ToolCallStarted
 from trustfold.schemas.vocabulary import BreakerState
 

@@ -17,10 +17,10 @@ import orjson
 import pytest
 from recorded import record, replayed, told
 from story import Story
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect, save
 from trustfold.history.filters import EVERYTHING, Filters
-from trustfold.history.questions import BY_NAME, QUESTIONS
+from trustfold.history.queries import ask
+from trustfold.history.reports import BY_NAME, QUESTIONS
 from two_days import two_days
 
 Body = dict[str, Any]

@@ -11,11 +11,11 @@ import orjson
 import pytest
 from recorded import lines_of
 from trustfold.history.catalogue import connect
-from trustfold.history.questions import BY_NAME
 from trustfold.history.recorder import Recorder
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
-from trustfold.surfaces.record_files import record_files
+from trustfold.history.reports import BY_NAME
+from trustfold.projections.local import LocalTopology
+from trustfold.recording.files import record_files
+from trustfold.rules.rules import Rules
 from two_days import two_days
 
 Body = dict[str, Any]

@@ -9,11 +9,11 @@ import duckdb
 import pytest
 from recorded import ARRIVED, one, record, replayed, rows, small_event, told
 from story import Story
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect, relations
 from trustfold.history.files import data_files
-from trustfold.history.questions import QUESTIONS
+from trustfold.history.queries import ask
 from trustfold.history.recorder import Recorder
+from trustfold.history.reports import QUESTIONS
 
 
 def an_outage() -> Story:

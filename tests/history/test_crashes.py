@@ -15,7 +15,7 @@ from recorded import rows
 from trustfold.history.catalogue import connect
 from trustfold.history.files import TEMPORARY, data_files
 from trustfold.history.recorder import Recorder
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.tail import Tail
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import ARRIVED, DAY_MS, one, rows, small_event
-from trustfold.history import event_rows, files, parquet, tidying
+from trustfold.history import compaction, event_rows, files, parquet
 from trustfold.history import recorder as recorder_module
 from trustfold.history.errors import HistoryError, HistoryFull
 from trustfold.history.files import SOURCE, TEMPORARY, Workshop, counted, data_files
@@ -222,7 +222,7 @@ def test_a_new_folder_is_as_durable_as_what_is_in_it(tmp_path: Path, monkeypatch
 def test_a_damaged_file_is_named_and_stops_no_tidying(tmp_path: Path) -> None:
     """A file of no bytes says that something is recorded which is not: the next start tells; what runs goes on."""
     recorder = Recorder(tmp_path)
-    for number in range(tidying.ENOUGH):
+    for number in range(compaction.ENOUGH):
         writes(recorder, small_event(number))
     damaged = tmp_path / "events" / "date=2026-01-05" / "0-3-3.parquet"
     damaged.write_bytes(b"")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_kit import read
+from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Skipped, objects_of
-from trustfold.history.importers.recognise import recognised
+from trustfold.history.importers.formats import recognised
 from trustfold.history.importers.results import ending_of, exit_code_of, remark_of, wall_time_of
 from trustfold.history.importers.values import MAX_TEXT, arguments_of, bounded, folder_of, name_of, shortened, time_of
 from trustfold.schemas.codec import decode_event
-from trustfold.schemas.errors import ConfigError
 
 A, B = b'{"n": 1}', b'{"n": 2}'
 
@@ -267,7 +267,7 @@ def test_no_log_crashes_an_import(origin: str, log: list[bytes]) -> None:
 
 def test_compressed_logs_are_read_by_the_command(tmp_path: Any) -> None:
     """The command opens them; here only that a cut archive is told."""
-    from trustfold.surfaces.log_files import lines_of
+    from trustfold.cli.import_logs import lines_of
 
     packed = gzip.compress(b"".join(b'{"n": %d}\n' % number for number in range(20_000)))
     (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_kit import imported, told
+from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Defaults
 from trustfold.history.importers.openai import read_openai
 from trustfold.schemas.codec import decode_event
-from trustfold.schemas.errors import ConfigError
 
 
 def chat(*messages: dict[str, Any], **about: Any) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import orjson
 import pytest
 from recorded import one, record, replayed, rows, told
 from story import Story
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
 from trustfold.history.event_rows import EventReader
 from trustfold.history.files import APPENDED_PARTITION
 from trustfold.history.filters import Filters
-from trustfold.history.questions import BY_NAME
+from trustfold.history.queries import ask
 from trustfold.history.recorder import Recorder
+from trustfold.history.reports import BY_NAME
 
 
 def appended_to(story: Story) -> list[bytes]:

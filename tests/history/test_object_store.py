@@ -10,11 +10,11 @@ import pytest
 from object_store import object_store
 from recorded import told
 from story import Story
+from trustfold.errors import ConfigError
 from trustfold.history.catalogue import connect, statements
 from trustfold.history.errors import HistoryError
-from trustfold.history.places import address_of
+from trustfold.history.locations import address_of
 from trustfold.history.recorder import Recorder
-from trustfold.schemas.errors import ConfigError
 
 KEPT = Path("s3://kept/team [a]/it's")
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from recorded import rows, told
 from story import START, Story
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
 from trustfold.history.filters import Filters
-from trustfold.history.questions import BY_NAME
-from trustfold.history.shares import Share
-from trustfold.history.summary import counts, numbers
+from trustfold.history.queries import ask
+from trustfold.history.reports import BY_NAME
+from trustfold.history.summary import Share, counts, numbers
 
 HALF = START.replace(tzinfo=None) + timedelta(minutes=30)
 

@@ -10,11 +10,11 @@ import orjson
 import pytest
 from recorded import ARRIVED, DAY_MS, one, rows, small_event, told
 from story import Story
+from trustfold.errors import ConfigError
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
-from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 

@@ -33,7 +33,7 @@ def decided(values: list[bytes]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_the_scenarios_fold_the_same(name: str) -> None:
-    """The seeds' use cases, from their stored form."""
+    """The use cases, from their stored form."""
     values = [value for _, value in ALL[name]().records]
     assert decided(values)
     assert decided(stored(values)) == decided(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trustfold.history.remembered import MAX_OF_A_SESSION, REMEMBERED, Session, Sessions
+from trustfold.history.session_cache import MAX_OF_A_SESSION, REMEMBERED, Session, Sessions
 
 
 def held(sessions: Sessions) -> int:

@@ -13,16 +13,16 @@ from typing import Any
 import orjson
 import pytest
 from recorded import record, replayed
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
+from trustfold.history.charts import picture
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.findings import finding
-from trustfold.history.pictures import picture
-from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, against_before
+from trustfold.history.queries import ask
 from trustfold.history.report_page import SHOWN, Report, report_page
-from trustfold.history.shares import Share
+from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, against_before
 from trustfold.history.summary import (
     Period,
+    Share,
     counts,
     look_here_first,
     numbers,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from recorded import ARRIVED, DAY_MS, rows
 from recorded import small_event as event
+from trustfold.history.compaction import Tidied, tidy
 from trustfold.history.files import DataFile, counted, data_files
 from trustfold.history.parquet import ParquetWriter
 from trustfold.history.recorder import Recorder
-from trustfold.history.tidying import Tidied, tidy
 
 
 def small_files(root: Path, count: int, *, day: int = 0, first: int = 0) -> None:

@@ -16,9 +16,9 @@ from story import Story
 from trustfold.history.recorder import Recorder
 from trustfold.history.whatif import decisions
 from trustfold.history.whatif.decisions import Comparison, Difference, what_of
-from trustfold.schemas.rules import Rules
+from trustfold.recording.store import StoreRecording
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.surfaces.record_store import StoreRecording
 
 NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})
 """Fields that name events, outputs and results."""

@@ -17,7 +17,7 @@ from story import Story
 from trustfold.history.filters import Filters
 from trustfold.history.whatif.compare import Told
 from trustfold.history.whatif.incidents import Incident, Incidents, shifts
-from trustfold.schemas.rules import Ladder, Rules
+from trustfold.rules.rules import Ladder, Rules
 
 SWAPPED = {"caught": "lost", "lost": "caught", "earlier": "later", "later": "earlier", "otherwise": "otherwise"}
 

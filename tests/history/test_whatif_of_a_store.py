@@ -19,9 +19,9 @@ from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import Recorder
 from trustfold.history.whatif.replay import recorded_rules
-from trustfold.schemas.rules import Rules
+from trustfold.recording.store import StoreRecording
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.surfaces.record_store import StoreRecording
 
 ARRIVED = 1_767_607_200_000
 

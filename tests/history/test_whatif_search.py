@@ -15,8 +15,9 @@ from recorded import told
 from refolded import compared, lenient, searched
 from story import Story
 from trustfold.config import load_rules
+from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
-from trustfold.history.whatif import trials as trying
+from trustfold.history.whatif import grid as trying
 from trustfold.history.whatif.choose import (
     LEAST,
     Trial,
@@ -29,10 +30,9 @@ from trustfold.history.whatif.choose import (
     weights,
 )
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
+from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import toml_of
-from trustfold.history.whatif.truth import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
-from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import Ladder, Rules
+from trustfold.rules.rules import Ladder, Rules
 
 MINOR = "behaviour.repetitive_calls.minor"
 COUNT = "trust.default_rule.count_threshold"
@@ -147,9 +147,9 @@ def test_rules_of_trust_are_judged_by_the_calls_that_are_asked_about(tmp_path: P
 
 def asks_by_hand(threshold: int) -> list[str]:
     """Sessions of the calls of `troubled` that a guard would have asked about, by a fold of its own."""
-    from trustfold.schemas.rules import EscalationPatch
-    from trustfold.streams.embedded.topology import LocalTopology
-    from trustfold.surfaces.checks import Checker, Verdict, check_of
+    from trustfold.cli.checks import Checker, Verdict, check_of
+    from trustfold.projections.local import LocalTopology
+    from trustfold.rules.rules import EscalationPatch
 
     rules = Rules()
     trust = msgspec.structs.replace(rules.trust, default_rule=EscalationPatch(count_threshold=threshold))

@@ -10,10 +10,10 @@ import pytest
 from hook_kit import START_MS, STEP_MS, Conversation
 from trustfold.integrations.hooks.session import Verdict
 from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_decision
 from trustfold.schemas.decisions import NudgeIssued
 from trustfold.schemas.event_base import epoch_ms
-from trustfold.schemas.rules import Rules
 
 
 def base(event: str, **fields: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from trustfold.integrations.hooks import DIALECTS, Answer
 from trustfold.integrations.hooks.dialect import CallBegan
 from trustfold.integrations.hooks.session import Verdict
 from trustfold.projections.local import LocalTopology
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 AGENTS = sorted(DIALECTS)
 WITH_TEXTS = {"claude", "qwen", "opencode"}

@@ -14,7 +14,7 @@ GROUPS = yaml.safe_load((OPS / "rules.yml").read_text())["groups"]
 RULES: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 OBJECTIVES = {"TrustfoldReadToolSlow", "TrustfoldCircuitReopens", "TrustfoldDedupeMisses", "TrustfoldCallsStuck"}
-"""Those of the seed; the others watch workers and guards."""
+"""Those of service levels; the others watch workers and guards."""
 
 
 def test_prometheus_reads_the_configuration() -> None:

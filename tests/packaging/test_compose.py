@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from trustfold.cli import main
+from trustfold.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -69,15 +69,25 @@ def test_demo_and_observers_are_optional() -> None:
     assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == OPTIONAL
 
 
-def test_prometheus_reads_every_worker() -> None:
-    """Each worker serves its metrics to the other containers, at the port where Prometheus asks for them."""
+def test_prometheus_reads_every_worker_and_recorder() -> None:
+    """Each serves its metrics to the other containers, at the port where Prometheus asks for them."""
     jobs = yaml.safe_load((ROOT / "ops" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
-    asked = [target for job in jobs for one in job.get("static_configs", ()) for target in one["targets"]]
-    workers = {name: service for name, service in SERVICES.items() if service.get("command") == ["worker"]}
-    served = [f"{name}:{service['environment']['TRUSTFOLD_WEB_PORT']}" for name, service in workers.items()]
-    assert sorted(asked) == sorted(served)
-    assert {service["environment"]["TRUSTFOLD_WEB_BIND"] for service in workers.values()} == {"0.0.0.0"}
-    assert "TRUSTFOLD_WEB_PORT" not in SERVICES["recorder"]["environment"]
+    by_name = {job["job_name"]: job.get("static_configs", ()) for job in jobs}
+    for job, command in (("trustfold-workers", "worker"), ("trustfold-recorders", "record")):
+        asked = [target for one in by_name[job] for target in one["targets"]]
+        asking = {name: service for name, service in SERVICES.items() if service.get("command") == [command]}
+        served = [f"{name}:{service['environment']['TRUSTFOLD_WEB_PORT']}" for name, service in asking.items()]
+        assert sorted(asked) == sorted(served) != []
+        assert {service["environment"]["TRUSTFOLD_WEB_BIND"] for service in asking.values()} == {"0.0.0.0"}
+
+
+def test_each_says_whether_it_is_healthy() -> None:
+    """Kafka, workers, the recorder and Prometheus; ours by the port that they serve."""
+    for name in ("kafka", "worker-1", "worker-2", "recorder", "prometheus"):
+        assert "test" in SERVICES[name]["healthcheck"]
+    for name in ("worker-1", "worker-2", "recorder"):
+        port = SERVICES[name]["environment"]["TRUSTFOLD_WEB_PORT"]
+        assert f"http://localhost:{port}/readyz" in SERVICES[name]["healthcheck"]["test"][-1]
 
 
 def test_ports_are_local() -> None:

@@ -1,8 +1,9 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
 An area says what its words mean by methods: `config_WORD` reads a setting, `op_WORD` does what an operation says,
-`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. A word without a method fails
-the case, and so does a field that an operation or event does not name with `reads`. Endings of an expectation's name
+`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. Its tables CONFIG, OPS and VIEWS
+hold the short ones; a row names all words for one thing. A word without a method fails the case, and so does a field that
+an operation or event does not name with `reads`. Endings of an expectation's name
 ask for less than equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether
 there is one.
 """
@@ -14,7 +15,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from msgspec import structs
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 from . import calls
 from .calls import Calls
@@ -35,6 +36,11 @@ def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
     return declare
 
 
+def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Any, Any], None]:
+    """Reader of a setting that is kept as it is, or as `read` makes it, in an attribute."""
+    return lambda self, value: setattr(self, attribute, read(value))
+
+
 def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
     """Refuse an event or a part of one that says more than is read.
 
@@ -53,6 +59,13 @@ class Area:
         rules: what `config` comes to; `config_…` methods replace it.
         expected: what is being looked at.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Make a method of every word in the class's tables."""
+        for kind, table in (("config", "CONFIG"), ("op", "OPS"), ("see", "VIEWS")):
+            for words, method in cls.__dict__.get(table, {}).items():
+                for word in words.split():
+                    setattr(cls, f"{kind}_{word}", method)
 
     def __init__(self, case: Case) -> None:
         """Read the config.

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from trustfold.projections.calls.fingerprints import digest
-from trustfold.projections.session import behaviour
-from trustfold.projections.session.patterns import Sighting
-from trustfold.schemas.levels import Level
-from trustfold.schemas.rules import Ladder, Rules
+from trustfold.projections.session import watch
+from trustfold.projections.session.context import Sighting
+from trustfold.rules.levels import Level
+from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
 
-from .area import reads
+from .area import puts, reads
 from .calls import nth_word
 from .case import UnknownWord
 from .loops import Loops
@@ -35,7 +35,7 @@ def sight(
     seen = Sighting(
         pattern, severity, digest(repeats.encode()), count, [tool], [emit.cause], required_tool=required_tool
     )
-    behaviour.conclude(state, world.session, [seen], [], rules, emit)
+    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [seen]))
     for output in emit.outputs:
         world.topology._pass_on(output, world.outputs)
 
@@ -53,44 +53,22 @@ class Behaviour(Loops):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_level(self, value: str) -> None:
-        """Strongest nudge allowed."""
-        self.change("nudges", level=NudgeLevel(value))
-
-    config_nudge_level = config_level
-
-    def config_enabled(self, value: bool) -> None:
-        """Whether models are spoken to."""
-        self.change("nudges", enabled=value)
-
-    config_nudge_enabled = config_nudges_enabled = config_enabled
-
     def config_cooldown_s(self, value: float) -> None:
         """As many calls as seconds; at least one, as every pattern comes with a call."""
         self.seconds_are_calls = True
         self.change("nudges", cooldown_calls=max(1, round(value)))
 
-    config_cooldown_seconds = config_cooldown_s
-
-    def config_cooldown_calls(self, value: int) -> None:
-        """Calls between two nudges."""
-        self.change("nudges", cooldown_calls=value)
-
-    def config_effective_window_calls(self, value: int) -> None:
-        """Calls in which the pattern must not repeat."""
-        self.change("nudges", effective_within_calls=value)
-
-    config_effective_within_calls = config_effective_window_calls
-
-    def config_templates(self, value: dict[str, str]) -> None:
-        """Own texts."""
-        self.change("nudges", texts=value)
-
-    config_texts = config_templates
-
-    def config_bucket(self, value: int) -> None:
-        """Warnings at multiples of a number: our severity steps."""
-        self.ladder = Ladder(minor=value, moderate=2 * value, severe=3 * value)
+    CONFIG = {
+        "level nudge_level": lambda self, value: self.change("nudges", level=NudgeLevel(value)),
+        "enabled nudge_enabled nudges_enabled": lambda self, value: self.change("nudges", enabled=value),
+        "cooldown_seconds": config_cooldown_s,
+        "cooldown_calls": lambda self, value: self.change("nudges", cooldown_calls=value),  # calls between two nudges
+        "effective_window_calls effective_within_calls": lambda self, value: self.change(
+            "nudges", effective_within_calls=value
+        ),
+        "templates texts": lambda self, value: self.change("nudges", texts=value),  # own texts
+        "bucket": puts("ladder", lambda value: Ladder(minor=value, moderate=2 * value, severe=3 * value)),
+    }
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -156,39 +134,21 @@ class Behaviour(Loops):
         told = self.world.decisions("nudge.issued")
         return str(told[-1]["message"]) if told else None
 
-    see_message = see_text
-
-    def see_texts(self) -> list[str]:
-        """All texts."""
-        return [one["message"] for one in self.world.decisions("nudge.issued")]
-
-    def see_severities(self) -> list[str]:
-        """Severity of the pattern at each nudge."""
-        return [one["severity"] for one in self.world.decisions("nudge.issued")]
-
-    def see_lanes(self) -> list[str]:
-        """Where each nudge belongs."""
-        return [one["lane"] for one in self.world.decisions("nudge.issued")]
-
-    def see_effective(self) -> int | None:
-        """Nudges that worked; null before any nudge."""
-        return sum(one["effective"] for one in self.world.decisions("nudge.judged")) if self.see_nudges() else None
-
-    def see_acknowledged(self) -> int:
-        """Nudges that somebody has acknowledged: that were judged to have helped."""
-        return sum(one["effective"] for one in self.world.decisions("nudge.judged"))
-
-    def see_ineffective(self) -> int:
-        """Nudges that did not."""
-        return sum(not one["effective"] for one in self.world.decisions("nudge.judged"))
-
     def see_effectiveness(self) -> float | None:
         """Share that worked; null before any was judged."""
         judged = self.world.decisions("nudge.judged")
         return sum(one["effective"] for one in judged) / len(judged) if judged else None
 
-    see_nudge_effectiveness = see_effectiveness
-
-    def see_emitted_at(self) -> list[int]:
-        """Counts at which something was told."""
-        return self.emitted
+    VIEWS = {
+        "message": see_text,
+        "texts": lambda self: [one["message"] for one in self.world.decisions("nudge.issued")],  # all texts
+        "severities": lambda self: [one["severity"] for one in self.world.decisions("nudge.issued")],
+        "lanes": lambda self: [one["lane"] for one in self.world.decisions("nudge.issued")],  # where each nudge belongs
+        "effective": lambda self: (
+            sum(one["effective"] for one in self.world.decisions("nudge.judged")) if self.see_nudges() else None
+        ),
+        "acknowledged": lambda self: sum(one["effective"] for one in self.world.decisions("nudge.judged")),
+        "ineffective": lambda self: sum(not one["effective"] for one in self.world.decisions("nudge.judged")),
+        "nudge_effectiveness": see_effectiveness,
+        "emitted_at": lambda self: self.emitted,  # counts at which something was told
+    }

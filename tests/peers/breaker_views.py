@@ -9,9 +9,8 @@ import msgspec
 from trustfold.guard import ToolGuard
 from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
-from trustfold.projections.tool.layers import breaker_policy
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.schemas.rules import BreakerPolicy
+from trustfold.rules.rules import BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area
@@ -36,10 +35,6 @@ class BreakerViews(Area):
     only_name: str | None
     probes: int
 
-    def see_state(self) -> str:
-        """State of the circuit, as time has left it."""
-        return self._state_word(self._only_scope(), self.expected.get("state"))
-
     def _state_word(self, scope: str, asked: object) -> str:
         """State of a circuit; of an observed one, what it has computed, or that it is observed where that is asked."""
         record = self._record(scope)
@@ -47,50 +42,10 @@ class BreakerViews(Area):
             return "disabled"
         return "metrics_only" if record.mode == "observe" and asked == "metrics_only" else str(record.state)
 
-    def see_allow(self) -> bool:
-        """Whether a call may be made."""
-        return self._allows(self._only_scope())
-
-    see_allowed = see_allow
-
-    def see_next_call_status(self) -> str:
-        """Status of a call that is tried now."""
-        return "success" if self.see_allow() else "circuit_open"
-
-    def see_trips(self) -> bool:
-        """Whether the circuit has opened."""
-        return self._record(self._only_scope()).opened_total > 0
-
     def see_would_have_opened(self) -> bool:
         """Whether it has computed an opening that was only told."""
         scope = self._only_scope()
         return bool(self.world.decisions("breaker.changed", breaker_key=scope, to="open", mode="observe"))
-
-    def see_open_count(self) -> int:
-        """How often it has opened."""
-        return self._record(self._only_scope()).opened_total
-
-    def see_admitted(self) -> int:
-        """How many of those that asked may call."""
-        return sum(self.admissions)
-
-    def see_rejected(self) -> int:
-        """How many may not."""
-        return len(self.admissions) - sum(self.admissions)
-
-    see_denied = see_refused = see_rejected
-
-    def see_failure_count(self) -> int:
-        """Failures in a row."""
-        return len(self._record(self._only_scope()).consecutive)
-
-    see_consecutive_failures = see_consecutive = see_fail_counter = see_failure_count
-
-    def see_success_counter(self) -> int:
-        """Successful probes in a row."""
-        return self._record(self._only_scope()).successes
-
-    see_successes = see_success_counter
 
     def see_success_count(self) -> int:
         """In a case about metrics, the calls that worked in all; else successful probes in a row."""
@@ -113,60 +68,9 @@ class BreakerViews(Area):
             else fold.failure_rate(record)[0]
         )
 
-    def see_measured(self) -> int:
-        """Measured calls in the window."""
-        return fold.failure_rate(self._record(self._only_scope()))[1]
-
-    see_throughput = see_calls = see_buffered_calls = see_measured
-
-    def see_total_failures(self) -> int:
-        """Calls that failed, ever."""
-        return sum(one["verdict"] == "failure" for one in self._told())
-
-    def see_total_successes(self) -> int:
-        """Calls that worked, ever."""
-        return sum(one["verdict"] == "success" for one in self._told())
-
-    def see_total_calls(self) -> int:
-        """Calls, ever."""
-        return len(self._told())
-
-    def see_metrics(self) -> dict[str, Any]:
-        """Figures of the circuit."""
-        return {
-            "total_calls": self.see_total_calls(),
-            "total_failures": self.see_total_failures(),
-            "total_successes": self.see_total_successes(),
-            "failure_count": self.see_failure_count(),
-            "success_count": self.see_total_successes(),
-            "last_failure_time": self.see_last_failure_time(),
-            "failure_rate": self.see_failure_rate(),
-            "open_count": self.see_open_count(),
-            "measured": self.see_measured(),
-            "state": self._state_word(self._only_scope(), self.expected["metrics"].get("state")),
-        }
-
     def _told(self) -> list[dict[str, Any]]:
         scope = self._only_scope()
         return [one for one in self.world.outcomes() if one["scope"] == scope]
-
-    def see_metrics_reset(self) -> bool:
-        """Whether nothing of the past counts."""
-        return self.see_measured() == 0 and self.see_failure_count() == 0
-
-    def see_trigger(self) -> str | None:
-        """What moved it last."""
-        return self._record(self._only_scope()).trigger or None
-
-    see_reason = see_trigger
-
-    def see_open_remaining_s(self) -> float:
-        """Seconds until it may be probed."""
-        return max(0.0, (self._record(self._only_scope()).open_until - self.world.now_ms) / 1000)
-
-    def see_transitions(self) -> list[list[str]]:
-        """Everything it went through."""
-        return [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")]
 
     def see_scopes(self) -> dict[str, dict[str, Any]]:
         """Each circuit by its name."""
@@ -196,15 +100,48 @@ class BreakerViews(Area):
             "breaker_state": str(error.breaker_state) if error is not None else None,
         }
 
-    see_failure_threshold = see_fail_max = _default("consecutive_failures")
-    see_recovery_timeout_s = see_reset_timeout_s = see_open_cooldown_s = see_open_wait_s = see_cooldown_s = _default(
-        "open_s"
-    )
-    see_success_threshold = see_close_after_successes = _default("close_after")
-    see_rate_threshold = see_failure_ratio = _default("rate_threshold")
-    see_rate_min_calls = see_min_calls = see_min_throughput = _default("rate_min_calls")
-    see_rate_window_calls = _default("rate_window_calls")
-    see_window_s = _default("window_s")
+    VIEWS = {
+        "state": lambda self: self._state_word(self._only_scope(), self.expected.get("state")),
+        "allow allowed": lambda self: self._allows(self._only_scope()),  # whether a call may be made
+        "next_call_status": lambda self: "success" if self.see_allow() else "circuit_open",
+        "trips": lambda self: self._record(self._only_scope()).opened_total > 0,  # whether the circuit has opened
+        "open_count": lambda self: self._record(self._only_scope()).opened_total,  # how often it has opened
+        "admitted": lambda self: sum(self.admissions),  # how many of those that asked may call
+        "rejected denied refused": lambda self: len(self.admissions) - sum(self.admissions),  # how many may not
+        "failure_count consecutive_failures consecutive fail_counter": lambda self: len(
+            self._record(self._only_scope()).consecutive
+        ),
+        "success_counter successes": lambda self: self._record(self._only_scope()).successes,
+        "measured throughput calls buffered_calls": lambda self: fold.failure_rate(self._record(self._only_scope()))[1],
+        "total_failures": lambda self: sum(one["verdict"] == "failure" for one in self._told()),
+        "total_successes": lambda self: sum(one["verdict"] == "success" for one in self._told()),
+        "total_calls": lambda self: len(self._told()),  # calls, ever
+        "metrics": lambda self: {
+            "total_calls": self.see_total_calls(),
+            "total_failures": self.see_total_failures(),
+            "total_successes": self.see_total_successes(),
+            "failure_count": self.see_failure_count(),
+            "success_count": self.see_total_successes(),
+            "last_failure_time": self.see_last_failure_time(),
+            "failure_rate": self.see_failure_rate(),
+            "open_count": self.see_open_count(),
+            "measured": self.see_measured(),
+            "state": self._state_word(self._only_scope(), self.expected["metrics"].get("state")),
+        },
+        "metrics_reset": lambda self: self.see_measured() == 0 and self.see_failure_count() == 0,
+        "trigger reason": lambda self: self._record(self._only_scope()).trigger or None,  # what moved it last
+        "open_remaining_s": lambda self: max(
+            0.0, (self._record(self._only_scope()).open_until - self.world.now_ms) / 1000
+        ),
+        "transitions": lambda self: [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")],
+        "failure_threshold fail_max": _default("consecutive_failures"),
+        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s cooldown_s": _default("open_s"),
+        "success_threshold close_after_successes": _default("close_after"),
+        "rate_threshold failure_ratio": _default("rate_threshold"),
+        "rate_min_calls min_calls min_throughput": _default("rate_min_calls"),
+        "rate_window_calls": _default("rate_window_calls"),
+        "window_s": _default("window_s"),
+    }
 
     # --- the circuit --------------------------------------------------------------------------------------------------
 
@@ -233,8 +170,8 @@ class BreakerViews(Area):
         if state is None:
             return BreakerRecord()
         record = msgspec.msgpack.decode(msgspec.msgpack.encode(state.breaker), type=BreakerRecord)
-        policy = breaker_policy(self.rules.breakers, scope, record.tool_class)
-        while fold.next_by_time(record, policy, self.world.now_ms):
+        policy = self.rules.breakers.policy_for(scope, record.tool_class)
+        while fold.move_by_time(record, policy, self.world.now_ms):
             pass
         return record
 

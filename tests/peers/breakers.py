@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 from trustfold.guard.result import ToolResult
-from trustfold.schemas.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
-from .area import reads
+from .area import puts, reads
 from .breaker_views import BreakerViews
 from .case import UnknownWord
 from .guarded import check_taken
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
-"""Peers of seed 5: their breakers guard model tiers, by the policy `recursive`."""
+"""Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
 
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
 _OUTCOME_FIELDS = frozenset(
@@ -78,22 +78,6 @@ class Breakers(BreakerViews):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    config_consecutive_failures = config_failure_threshold = config_fail_max = _sets("consecutive_failures")
-    config_rate_threshold = config_failure_rate = config_failure_ratio = config_failure_rate_threshold = _sets(
-        "rate_threshold"
-    )
-    config_rate_min_calls = config_min_calls = config_min_throughput = config_minimum_calls = _sets("rate_min_calls")
-    config_rate_window_calls = config_window_calls = config_sliding_window_calls = _sets("rate_window_calls")
-    config_window_s = config_sampling_s = config_sampling_duration_s = _sets("window_s")
-    config_recovery_timeout_s = config_reset_timeout_s = config_open_cooldown_s = config_open_wait_s = _sets("open_s")
-    config_cooldown_s = config_break_s = config_break_duration_s = config_open_s = _sets("open_s")
-    config_close_after_successes = config_success_threshold = config_close_after = _sets("close_after")
-    config_half_open_max_wait_s = config_probe_timeout_s = config_lease_s = _sets("lease_s")
-    config_slow_call_s = _sets("slow_call_ms", 1000)
-    config_slow_rate = config_slow_rate_threshold = config_slow_call_rate = _sets("slow_rate_threshold")
-    config_backoff = config_backoff_factor = _sets("backoff")
-    config_backoff_cap = _sets("backoff_cap")
-
     def config_half_open_permits(self, value: int) -> None:
         """Probes at once, which also are the results that decide: here so many successes close, one after the other."""
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -105,12 +89,6 @@ class Breakers(BreakerViews):
         if value != 1:
             raise UnknownWord(f"half_open_max_probes {value}: one probe is granted at a time")
 
-    def config_ignore(self, value: list[str]) -> None:
-        """Errors that say nothing: informational failures."""
-        self.ignored = list(value)
-
-    config_ignored = config_excluded = config_exclude = config_ignore_exceptions = config_ignore
-
     def config_policy(self, value: str) -> None:
         """A shipped policy by its name."""
         self.recursive = value in {"recursive", "model_tier"}
@@ -119,7 +97,23 @@ class Breakers(BreakerViews):
             raise UnknownWord(f"policy {value!r}")
         self.policy = getattr(BreakerRules(), name)
 
-    config_preset = config_class = config_tool_class = config_policy
+    CONFIG = {
+        "consecutive_failures failure_threshold fail_max": _sets("consecutive_failures"),
+        "rate_threshold failure_rate failure_ratio failure_rate_threshold": _sets("rate_threshold"),
+        "rate_min_calls min_calls min_throughput minimum_calls": _sets("rate_min_calls"),
+        "rate_window_calls window_calls sliding_window_calls": _sets("rate_window_calls"),
+        "window_s sampling_s sampling_duration_s": _sets("window_s"),
+        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s": _sets("open_s"),
+        "cooldown_s break_s break_duration_s open_s": _sets("open_s"),
+        "close_after_successes success_threshold close_after": _sets("close_after"),
+        "half_open_max_wait_s probe_timeout_s lease_s": _sets("lease_s"),
+        "slow_call_s": _sets("slow_call_ms", 1000),
+        "slow_rate slow_rate_threshold slow_call_rate": _sets("slow_rate_threshold"),
+        "backoff backoff_factor": _sets("backoff"),
+        "backoff_cap": _sets("backoff_cap"),
+        "ignore ignored excluded exclude ignore_exceptions": puts("ignored", list),
+        "preset class tool_class": config_policy,
+    }
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -197,27 +191,19 @@ class Breakers(BreakerViews):
             if call_id is not None and self._state(scope) is not BreakerState.CLOSED:
                 self.leases.setdefault(scope, []).append(call_id)
 
-    op_allow = op_acquire = op_try = op_request = op_admit
-
     @reads("scope")
     def op_check_recovery(self, event: dict[str, Any]) -> None:
         """Somebody looks whether the wait is over; the state follows from the time, whoever looks."""
-
-    op_schedule_recovery_test = op_tick = op_poll = op_check_recovery
 
     @reads("scope")
     def op_force_open(self, event: dict[str, Any]) -> None:
         """An operator stops all traffic."""
         self.world.command("breaker.force_open", key=self._scope(event.get("scope")))
 
-    op_isolate = op_open = op_trip = op_force_open
-
     @reads("scope")
     def op_reset(self, event: dict[str, Any]) -> None:
         """An operator closes the circuit."""
         self.world.command("breaker.close", key=self._scope(event.get("scope")))
-
-    op_close = op_reset
 
     @reads("scope")
     def op_disable(self, event: dict[str, Any]) -> None:
@@ -228,8 +214,6 @@ class Breakers(BreakerViews):
     def op_observe(self, event: dict[str, Any]) -> None:
         """An operator lets it compute, and never block."""
         self.world.command("breaker.observe", key=self._scope(event.get("scope")))
-
-    op_metrics_only = op_shadow = op_observe
 
     @reads("scope state")
     def op_set_state(self, event: dict[str, Any]) -> None:
@@ -270,8 +254,6 @@ class Breakers(BreakerViews):
             self._claim(scope)
             self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=call_id)
 
-    op_cancel = op_release_permission = op_release_permit = op_release
-
     @reads("scope query args")
     def op_fallback(self, event: dict[str, Any]) -> None:
         """Somebody makes a call, whatever its circuit says, and gets what the guard answers."""
@@ -285,4 +267,12 @@ class Breakers(BreakerViews):
         self.answer = asyncio.run(guard.call(made["tool"], _works, args, session_id=session, **options))
         check_taken(guard)
 
-    op_call_with_fallback = op_fallback
+    OPS = {
+        "allow acquire try request": op_admit,
+        "schedule_recovery_test tick poll": op_check_recovery,
+        "isolate open trip": op_force_open,
+        "close": op_reset,
+        "metrics_only shadow": op_observe,
+        "cancel release_permission release_permit": op_release,
+        "call_with_fallback": op_fallback,
+    }

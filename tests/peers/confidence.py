@@ -7,7 +7,7 @@ from typing import Any
 from trustfold.projections import confidence as ours
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
-from .area import Area, reads
+from .area import Area, puts, reads
 
 
 class Confidence(Area):
@@ -23,21 +23,11 @@ class Confidence(Area):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_strategy(self, value: str) -> None:
-        """How results are combined."""
-        self.strategy = SynthesisStrategy(value)
-
-    def config_low(self, value: float) -> None:
-        """Below it a result is flagged."""
-        self.change("confidence", low=value)
-
-    config_low_threshold = config_low_confidence_threshold = config_low
-
-    def config_floor(self, value: float) -> None:
-        """What takes part in a consensus."""
-        self.change("confidence", consensus=value)
-
-    config_consensus_floor = config_consensus_threshold = config_floor
+    CONFIG = {
+        "strategy": puts("strategy", SynthesisStrategy),  # how results are combined
+        "low low_threshold low_confidence_threshold": lambda self, value: self.change("confidence", low=value),
+        "floor consensus_floor consensus_threshold": lambda self, value: self.change("confidence", consensus=value),
+    }
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -57,28 +47,28 @@ class Confidence(Area):
         """How a trace hangs together."""
         self._estimate(lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or []))
 
-    op_trace_coherence = op_coherence
-
     @reads("results")
     def op_tool_success(self, event: dict[str, Any]) -> None:
         """How calls went: true or false, or what says so."""
         went = [_went_well(one) for one in event["results"]]
         self._estimate(lambda: ours.tool_success(sum(went), len(went)))
 
-    op_tool_results = op_tool_success
-
     @reads("sources")
     def op_sources(self, event: dict[str, Any]) -> None:
         """How reliable sources are."""
         self._estimate(lambda: ours.source_reliability(event["sources"]))
-
-    op_source_reliability = op_sources
 
     @reads(ours.WEIGHTS, "signals")
     def op_combine(self, event: dict[str, Any]) -> None:
         """All signals together."""
         signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
         self._estimate(lambda: ours.combine(signals).value)
+
+    OPS = {
+        "trace_coherence": op_coherence,
+        "tool_results": op_tool_success,
+        "source_reliability": op_sources,
+    }
 
     def _estimate(self, make: Any) -> None:
         try:
@@ -92,38 +82,6 @@ class Confidence(Area):
         named = () if self.strategy is None else (self.strategy,)
         return ours.synthesize(self.results, *named, rules=self.rules.confidence)
 
-    def see_confidence(self) -> float | None:
-        """Of the estimate, or of the synthesis."""
-        return self.value if self.value is not None else None if self.refused else self._made().confidence
-
-    def see_content(self) -> str:
-        """The answer."""
-        return self._made().content
-
-    def see_low_confidence(self) -> bool:
-        """Whether it is to be reviewed."""
-        return self._made().low_confidence
-
-    see_flagged = see_low_confidence
-
-    def see_cost_usd(self) -> float:
-        """What it cost."""
-        return self._made().cost_usd
-
-    see_total_cost_usd = see_cost_usd
-
-    def see_alternatives(self) -> list[str]:
-        """Other answers."""
-        return list(self._made().alternatives)
-
-    def see_consensus(self) -> bool | None:
-        """Whether the confident ones agree."""
-        return self._made().consensus
-
-    def see_strategy(self) -> str:
-        """How it came about."""
-        return str(self._made().strategy)
-
     def see_error(self) -> bool:
         """Whether it is refused."""
         if self.refused:
@@ -134,7 +92,18 @@ class Confidence(Area):
             return True
         return False
 
-    see_rejected = see_refused = see_raises = see_invalid = see_config_error = see_error
+    VIEWS = {
+        "confidence": lambda self: (
+            self.value if self.value is not None else None if self.refused else self._made().confidence
+        ),
+        "content": lambda self: self._made().content,  # the answer
+        "low_confidence flagged": lambda self: self._made().low_confidence,  # whether it is to be reviewed
+        "cost_usd total_cost_usd": lambda self: self._made().cost_usd,  # what it cost
+        "alternatives": lambda self: list(self._made().alternatives),  # other answers
+        "consensus": lambda self: self._made().consensus,  # whether the confident ones agree
+        "strategy": lambda self: str(self._made().strategy),  # how it came about
+        "rejected refused raises invalid config_error": see_error,
+    }
 
 
 def _went_well(one: Any) -> bool:

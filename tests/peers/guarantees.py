@@ -12,7 +12,7 @@ from typing import Any
 
 from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
 from trustfold.guard.session import GuardSession
-from trustfold.schemas.rules import GuaranteeRules
+from trustfold.rules.rules import GuaranteeRules
 
 from .area import Area, reads, refuse_fields
 from .guarded import check_taken, guard_over
@@ -50,13 +50,12 @@ class Guarantees(Area):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    config_max_cost_usd = _limits("max_cost_usd")
-    config_max_duration_s = config_max_duration_seconds = _limits("max_duration_seconds")
-    config_max_calls = config_max_recursive_calls = _limits("max_recursive_calls")
-
-    def config_warn_at(self, value: float) -> None:
-        """Share that warns."""
-        self.change("guarantees", warn_at=value)
+    CONFIG = {
+        "max_cost_usd": _limits("max_cost_usd"),
+        "max_duration_s max_duration_seconds": _limits("max_duration_seconds"),
+        "max_calls max_recursive_calls": _limits("max_recursive_calls"),
+        "warn_at": lambda self, value: self.change("guarantees", warn_at=value),  # share that warns
+    }
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -87,16 +86,12 @@ class Guarantees(Area):
             self.calls.call({"tool": "spend", "args": {}, "ok": True, "cost_usd": event["usd"]})
             self.session.spend(cost_usd=event["usd"])
 
-    op_spend = op_record_cost = op_cost
-
     @reads("times")
     def op_call(self, event: dict[str, Any]) -> None:
         """Recursive calls are made that nobody has asked about."""
         for _ in range(int(event.get("times", 1))):
             self.calls.call({"tool": "recurse", "args": {}, "ok": True, "recursion_depth": 1})
             self.session.spend(recursive=True)
-
-    op_recursive_call = op_record_call = op_call
 
     @reads("estimate usd override")
     def op_check(self, event: dict[str, Any]) -> None:
@@ -118,25 +113,19 @@ class Guarantees(Area):
         self.session.end()
         self._begin()
 
-    op_new_execution = op_reset
-
     @reads(_LIMITS, "confirmed_by")
     def op_override(self, event: dict[str, Any]) -> None:
         """A person allows more from here on."""
         limits = {ours: event[theirs] for theirs, ours in _LIMITS.items() if theirs in event}
         self.session.override_guarantees(confirmed_by=str(event.get("confirmed_by", "somebody")), **limits)
 
+    OPS = {
+        "spend record_cost": op_cost,
+        "recursive_call record_call": op_call,
+        "new_execution": op_reset,
+    }
+
     # --- what has come of it ------------------------------------------------------------------------------------------
-
-    def see_allowed(self) -> bool:
-        """Whether the next operation may be made."""
-        return self.asked[-1].allowed
-
-    see_allow = see_can_proceed = see_allowed
-
-    def see_overridden(self) -> bool:
-        """Whether a confirmed override was used."""
-        return any(one.overridden for one in self.asked)
 
     def check_violation(self, wanted: str | None) -> str:
         """The first limit that forbids it."""
@@ -153,16 +142,6 @@ class Guarantees(Area):
         )
         return "" if alike else f"log is {found!r}, not {wanted!r}"
 
-    def see_violations(self) -> int:
-        """How many have been told."""
-        return len(self.world.decisions("guarantee.violated"))
-
-    see_violations_logged = see_violations
-
-    def see_warnings(self) -> int:
-        """How many warnings."""
-        return len(self.world.decisions("guarantee.warned"))
-
     def see_plan(self) -> dict[str, Any]:
         """How to end well."""
         told = self.world.decisions("guarantee.violated")
@@ -178,9 +157,15 @@ class Guarantees(Area):
             "calls": plan["recursive_calls"],
         }
 
-    see_max_cost_usd = _default("max_cost_usd")
-    see_max_duration_s = see_max_duration_seconds = _default("max_duration_seconds")
-    see_max_calls = see_max_recursive_calls = _default("max_recursive_calls")
+    VIEWS = {
+        "allowed allow can_proceed": lambda self: self.asked[-1].allowed,  # whether the next operation may be made
+        "overridden": lambda self: any(one.overridden for one in self.asked),  # whether a confirmed override was used
+        "violations violations_logged": lambda self: len(self.world.decisions("guarantee.violated")),
+        "warnings": lambda self: len(self.world.decisions("guarantee.warned")),  # how many warnings
+        "max_cost_usd": _default("max_cost_usd"),
+        "max_duration_s max_duration_seconds": _default("max_duration_seconds"),
+        "max_calls max_recursive_calls": _default("max_recursive_calls"),
+    }
 
 
 def _kind(name: str) -> str:

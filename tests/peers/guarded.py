@@ -14,7 +14,7 @@ from trustfold.guard import ToolGuard
 from trustfold.guard.backends.base import Decisions
 from trustfold.guard.publisher import is_event
 from trustfold.guard.settings import GuardSettings
-from trustfold.guard.view import StateView
+from trustfold.guard.state_cache import StateView
 from trustfold.schemas.codec import encode
 
 from .area import refuse_fields

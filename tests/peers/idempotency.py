@@ -18,7 +18,7 @@ from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.request import Call
 from trustfold.schemas.tool_envelopes import DedupeMode
 
-from .area import reads
+from .area import puts, reads
 from .askings import Asking, WatchedStore, place_of
 from .case import Case, UnknownWord
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
@@ -80,40 +80,15 @@ class Idempotency(IdempotencyViews):
         """What becomes of a call whose twin runs."""
         self.policy["mode"] = self._mode(value)
 
-    config_mode = config_dedupe_mode = config_dedupe
-
     def config_conflict(self, value: str) -> None:
         """Same key, other parameters."""
         if value not in _CONFLICTS:
             raise UnknownWord(f"conflict {value!r}")
         self.policy["conflict"] = _CONFLICTS[value]
 
-    config_on_conflict = config_key_conflict = config_conflict
-
     def config_derive_keys(self, value: bool) -> None:
         """Whether a key is computed where none is given."""
         self.policy["derive_keys"] = value
-
-    config_computed_keys = config_derive = config_derive_keys
-
-    config_ttl_s = config_done_ttl_s = config_success_ttl_s = config_completed_ttl_s = _sets("done_ms", 1000)
-    config_ttl_ms = config_done_ttl_ms = config_done_ms = _sets("done_ms")
-    config_failed_ttl_s = config_error_ttl_s = config_failure_ttl_s = _sets("failed_ms", 1000)
-    config_failed_ttl_ms = config_failed_ms = _sets("failed_ms")
-    config_lease_s = config_inflight_ttl_s = config_lock_ttl_s = config_lock_s = config_lease_ttl_s = _sets(
-        "lease_ms", 1000
-    )
-    config_lease_ms = config_inflight_ttl_ms = _sets("lease_ms")
-
-    def config_max_keys(self, value: int) -> None:
-        """Room in the store."""
-        self.max_keys = value
-
-    config_capacity = config_max_entries = config_max_keys
-
-    def config_read_only(self, value: bool) -> None:
-        """Whether the tools of the case only read."""
-        self.read_only = value
 
     def config_volatile(self, value: list[str]) -> None:
         """Parameters by which two calls of a tool do not differ."""
@@ -123,6 +98,20 @@ class Idempotency(IdempotencyViews):
         """Keys are of their session."""
         if value != "session":
             raise UnknownWord(f"scope {value!r}: a key belongs to its session")
+
+    CONFIG = {
+        "mode dedupe_mode": config_dedupe,
+        "on_conflict key_conflict": config_conflict,
+        "computed_keys derive": config_derive_keys,
+        "ttl_s done_ttl_s success_ttl_s completed_ttl_s": _sets("done_ms", 1000),
+        "ttl_ms done_ttl_ms done_ms": _sets("done_ms"),
+        "failed_ttl_s error_ttl_s failure_ttl_s": _sets("failed_ms", 1000),
+        "failed_ttl_ms failed_ms": _sets("failed_ms"),
+        "lease_s inflight_ttl_s lock_ttl_s lock_s lease_ttl_s": _sets("lease_ms", 1000),
+        "lease_ms inflight_ttl_ms": _sets("lease_ms"),
+        "max_keys capacity max_entries": puts("max_keys"),  # room in the store
+        "read_only": puts("read_only"),  # whether the tools of the case only read
+    }
 
     @staticmethod
     def _mode(value: Any) -> DedupeMode:
@@ -156,8 +145,6 @@ class Idempotency(IdempotencyViews):
         for _ in range(int(event.get("times", 1))):
             self.runner.run(self._ask(event))
 
-    op_start = op_claim = op_acquire = op_begin
-
     @reads(_ENDED)
     def op_finish(self, event: dict[str, Any]) -> None:
         """The call that runs under a key ends; who was answered from elsewhere has nothing to end."""
@@ -165,8 +152,6 @@ class Idempotency(IdempotencyViews):
         if asking is not None:
             self.running.remove(asking)
             self.runner.run(self._end(asking, event))
-
-    op_complete = op_end = op_finish
 
     def op_fail(self, event: dict[str, Any]) -> None:
         """It ends with a failure."""
@@ -181,8 +166,6 @@ class Idempotency(IdempotencyViews):
             asking.task.cancel()
             self.runner.run(settle())
 
-    op_abort = op_cancel
-
     @reads(_ENDED)
     def op_crash(self, event: dict[str, Any]) -> None:
         """The process that runs the call is gone: nothing more is heard of it."""
@@ -190,16 +173,12 @@ class Idempotency(IdempotencyViews):
         if asking is not None:
             self.running.remove(asking)
 
-    op_die = op_holder_crash = op_crash
-
     @reads(_ENDED)
     def op_heartbeat(self, event: dict[str, Any]) -> None:
         """The holder gives a sign of life."""
         asking = self._holder(event)
         if asking is not None and asking.record is not None:
             self.runner.run(self.store.extend(asking.record, self.guard.settings.dedupe.lease_ms))
-
-    op_extend = op_renew = op_heartbeat
 
     @reads(_ASKED | _ENDED)
     def op_call(self, event: dict[str, Any]) -> None:
@@ -210,8 +189,6 @@ class Idempotency(IdempotencyViews):
             self.op_begin(asked)
             if self.asked[-1] in self.running:
                 self.op_finish({"ok": True, **ended})
-
-    op_execute = op_run = op_request = op_call
 
     @reads(_ASKED, _ENDED, _CALLERS)
     def op_concurrent(self, event: dict[str, Any]) -> None:
@@ -224,15 +201,11 @@ class Idempotency(IdempotencyViews):
             self.running.remove(asking)
             self.runner.run(self._end(asking, {"ok": True, **event}))
 
-    op_concurrent_calls = op_parallel = op_concurrent
-
     @reads("tool")
     def op_clear(self, event: dict[str, Any]) -> None:
         """An operator empties the store, or what it keeps of a tool."""
         self.runner.run(self.store.clear(event.get("tool")))
         self.runner.run(settle())
-
-    op_flush = op_clear
 
     @reads("tool params args session namespace actor")
     def op_derive_key(self, event: dict[str, Any]) -> None:
@@ -242,7 +215,17 @@ class Idempotency(IdempotencyViews):
         call.namespace, call.actor_id = str(event.get("namespace", "tools")), str(event.get("actor", "agent"))
         self.keys.append(computed_key(call, self.guard.privacy))
 
-    op_key = op_compute_key = op_derive_key
+    OPS = {
+        "start claim acquire": op_begin,
+        "complete end": op_finish,
+        "abort": op_cancel,
+        "die holder_crash": op_crash,
+        "extend renew": op_heartbeat,
+        "execute run request": op_call,
+        "concurrent_calls parallel": op_concurrent,
+        "flush": op_clear,
+        "key compute_key": op_derive_key,
+    }
 
     @reads(_ASKED - {"key", "params"}, _ENDED, "idempotency_key")
     def event_tool_call(self, event: dict[str, Any]) -> None:

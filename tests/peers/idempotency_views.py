@@ -51,36 +51,8 @@ class IdempotencyViews(Area):
             return "; ".join(filter(None, (differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
         return super()._fault(name, wanted)
 
-    def see_executions(self) -> int:
-        """How often the tool has run."""
-        return self.executions
-
-    see_executed = see_runs = see_calls = see_executions
-
     def _count(self, *words: str) -> int:
         return sum(asking.word in words for asking in self.asked)
-
-    def see_cache_hits(self) -> int:
-        """Who was answered from another one's call."""
-        return self._count("cached", "cached_error", "joined")
-
-    see_hits = see_deduplicated = see_duplicates = see_cache_hits
-
-    def see_joined(self) -> int:
-        """Who waited for another one's call and has its end."""
-        return self._count("joined")
-
-    def see_waiting(self) -> int:
-        """Who still waits."""
-        return self._count("waiting")
-
-    def see_conflicts(self) -> int:
-        """Whose key was taken by another call."""
-        return self._count("conflict")
-
-    def see_rejected(self) -> int:
-        """Who was refused."""
-        return self._count("conflict", "in_flight")
 
     def _last(self) -> ToolResult | None:
         """The answer in question: the last one, or that of the caller whose number is named in front."""
@@ -90,8 +62,6 @@ class IdempotencyViews(Area):
         """Whether the last one was answered from another's call."""
         result = self._last()
         return result is not None and result.from_cache
-
-    see_cached = see_from_cache
 
     def see_matched_on(self) -> str | None:
         """Whether that call was running or done."""
@@ -113,8 +83,6 @@ class IdempotencyViews(Area):
         result = self._last()
         return result.error.code if result is not None and result.error is not None else None
 
-    see_error = see_code = see_error_code
-
     def see_terminal(self) -> bool | None:
         """Whether the same call would fail again."""
         result = self._last()
@@ -124,8 +92,6 @@ class IdempotencyViews(Area):
         """What it has got."""
         result = self._last()
         return None if result is None else result.output
-
-    see_output = see_result
 
     def see_same_result(self) -> bool:
         """Whether all who got something got the same."""
@@ -137,30 +103,28 @@ class IdempotencyViews(Area):
         record = self.records[-1] if self.records else None
         return None if record is None or record.is_free else str(record.state)
 
-    see_record_state = see_state
-
-    def see_records(self) -> int:
-        """Keys in the store."""
-        return self.size
-
-    see_stored = see_size = see_records
-
     def see_same_key(self) -> bool:
         """Whether all calls have the same key."""
         if len(self.keys) < 2:
             raise UnknownWord("the same key of fewer than two calls")
         return len(set(self.keys)) == 1
 
-    see_keys_equal = see_same_key
-
-    def see_distinct_keys(self) -> int:
-        """How many keys they have."""
-        return len(set(self.keys))
-
-    see_done_ttl_s = see_ttl_s = _shows("done_ms")
-    see_failed_ttl_s = see_error_ttl_s = _shows("failed_ms")
-    see_lease_s = see_inflight_ttl_s = _shows("lease_ms")
-
-    def see_max_keys(self) -> int:
-        """Room in the store."""
-        return self.max_keys
+    VIEWS = {
+        "executions executed runs calls": lambda self: self.executions,  # how often the tool has run
+        "cache_hits hits deduplicated duplicates": lambda self: self._count("cached", "cached_error", "joined"),
+        "joined": lambda self: self._count("joined"),  # who waited for another one's call and has its end
+        "waiting": lambda self: self._count("waiting"),  # who still waits
+        "conflicts": lambda self: self._count("conflict"),  # whose key was taken by another call
+        "rejected": lambda self: self._count("conflict", "in_flight"),  # who was refused
+        "cached": see_from_cache,
+        "error code": see_error_code,
+        "output": see_result,
+        "record_state": see_state,
+        "records stored size": lambda self: self.size,  # keys in the store
+        "keys_equal": see_same_key,
+        "distinct_keys": lambda self: len(set(self.keys)),  # how many keys they have
+        "done_ttl_s ttl_s": _shows("done_ms"),
+        "failed_ttl_s error_ttl_s": _shows("failed_ms"),
+        "lease_s inflight_ttl_s": _shows("lease_ms"),
+        "max_keys": lambda self: self.max_keys,  # room in the store
+    }

@@ -11,10 +11,10 @@ import msgspec
 import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
-from trustfold.schemas.levels import SETTINGS, Level, changed, layered, set_by
-from trustfold.schemas.rules import Rules
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by
+from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
-from trustfold.streams.embedded.topology import LocalTopology
 
 from .area import Area, reads
 from .case import UnknownWord
@@ -133,10 +133,6 @@ class Levels(Area):
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
-    def see_active(self) -> list[str]:
-        """Names of all policies in force, sorted."""
-        return sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled)
-
     def see_restored(self) -> dict[str, Any] | None:
         """Settings of the session that was taken up again."""
         restored = self.restored
@@ -144,8 +140,7 @@ class Levels(Area):
             raise UnknownWord("a session that nobody has restored")
         return {name: restored[setting_named(name)] for name in (*self.expected["restored"], *SETTINGS)}
 
-    def see_warnings(self) -> int:
-        """Faults that are told."""
-        return int(self.files is not None and self.files.fault is not None)
-
-    see_errors = see_warnings
+    VIEWS = {
+        "active": lambda self: sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled),
+        "warnings errors": lambda self: int(self.files is not None and self.files.fault is not None),
+    }

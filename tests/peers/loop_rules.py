@@ -10,8 +10,8 @@ import json
 from typing import Any
 
 from msgspec import structs
-from trustfold.schemas.rule_text import Document
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.parser import Document
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 from trustfold.schemas.vocabulary import ToolClass
 
 from .case import UnknownWord
@@ -27,7 +27,7 @@ DETECTORS = tuple(
 _OF_THE_SEED = frozenset(
     {"repetitive_calls", "error_retry_loop", "introspection_loop", "read_only_loop", "announce_no_action"}
 )
-"""Detectors of seed 2 and its peer: they are there whether a threshold is set or not."""
+"""Detectors of the older plugin and its peer: they are there whether a threshold is set or not."""
 
 _ALWAYS = frozenset({"prerequisite_violated"})
 MINOR, MODERATE, SEVERE = 1, 2, 3
@@ -40,7 +40,7 @@ class LoopRules:
         stuck_from: severity from which the peer calls a session stuck.
         counts_before: the peer's counts leave out the call it is asked about.
         hard_stop: whether severe patterns end the run.
-        of_the_seed: it has the detectors of seed 2, set or not.
+        of_the_plugin: it has the detectors of the older plugin, set or not.
     """
 
     def __init__(self, *, counts_before: bool, tools: tuple[str, ...] = ()) -> None:
@@ -57,13 +57,13 @@ class LoopRules:
         self.counts_before = int(counts_before)
         self.stuck_from = MINOR
         self.hard_stop = True
-        self.of_the_seed = False
+        self.of_the_plugin = False
 
     def apply(self, rules: Rules) -> Rules:
         """Rules with these thresholds."""
         ladders = dict(self.ladders)
         if ladders:
-            there = _ALWAYS | (_OF_THE_SEED if self.of_the_seed else frozenset())
+            there = _ALWAYS | (_OF_THE_SEED if self.of_the_plugin else frozenset())
             for name in DETECTORS:
                 if name not in ladders and name not in there:
                     ladders[name] = structs.replace(getattr(rules.behaviour, name), enabled=False)
@@ -103,26 +103,26 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
 
 
 def repetitive_call_threshold(to: LoopRules, value: int) -> None:
-    """Seed 2: minor from the threshold, then 4–5 and 6 and more, shifted with it."""
-    to.of_the_seed = True
+    """The older plugin: minor from the threshold, then 4–5 and 6 and more, shifted with it."""
+    to.of_the_plugin = True
     to.scale(("repetitive_calls",), value)
 
 
 def introspection_loop_threshold(to: LoopRules, value: int) -> None:
-    """Seed 2, scaled the same way."""
-    to.of_the_seed = True
+    """The older plugin, scaled the same way."""
+    to.of_the_plugin = True
     to.scale(("introspection_loop",), value)
 
 
 def max_reads_before_action(to: LoopRules, value: int) -> None:
-    """Seed 2 counts all reads, with news or without: our cap, and our count of stale ones."""
-    to.of_the_seed = True
+    """The older plugin counts all reads, with news or without: our cap, and our count of stale ones."""
+    to.of_the_plugin = True
     to.scale(("read_only_loop", "read_only_cap"), value)
 
 
 def error_retry_threshold(to: LoopRules, value: int) -> None:
-    """Seed 2: a clear stall from the threshold on, severe from six."""
-    to.of_the_seed = True
+    """The older plugin: a clear stall from the threshold on, severe from six."""
+    to.of_the_plugin = True
     to.scale(("error_retry_loop",), value, 0, max(6 - value, 3))
 
 

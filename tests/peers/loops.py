@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
-from trustfold.projections.session.state import ActivePattern
+from trustfold.projections.session.records import ActivePattern
+from trustfold.rules.levels import Level
 from trustfold.schemas.decisions import NudgeIssued
-from trustfold.schemas.levels import Level
 
 from . import loop_rules
 from .area import reads, refuse_fields
@@ -137,7 +137,7 @@ class Loops(Levels):
         if self.refused and "config_error" not in self.expected:
             raise UnknownWord(f"a config that our rules refuse: {self.refused}")
         self.calls.after_call = self._look
-        self.calls.unknown_acts = self.thresholds.of_the_seed
+        self.calls.unknown_acts = self.thresholds.of_the_plugin
         self.calls.volatile_args = self.thresholds.volatile_args
         self.calls.streams = self.case.area == "chanting"
         if self.guards_compaction:
@@ -229,7 +229,7 @@ class Loops(Levels):
         given = self.case.given[: next(place for place, one in enumerate(self.case.given) if one is event)]
         trial = type(self)(self.case._replace(given=[one for one in given if one.get("name") != "admit"]))
         trial.play()
-        step = trial.world.session_state().step
+        step = trial.world.session_state().steps.number
         trial.op_evaluate(event)
         gone_on = {(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step}
         worst = max((known[one] for one in gone_on & known.keys()), default=0)
@@ -238,8 +238,6 @@ class Loops(Levels):
     def op_disable_session(self, _event: dict[str, Any]) -> None:
         """Loop detection is off for this session from here on."""
         self._set_detection(on=False)
-
-    op_disable_for_session = op_disable_session
 
     def _set_detection(self, *, on: bool) -> None:
         self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
@@ -264,8 +262,6 @@ class Loops(Levels):
         """The peer forgets its alarm and lets the run go on; what is told from here on is new."""
         self.cleared_at = len(self.world.outputs)
 
-    op_clear = op_clear_detection
-
     @reads("tool a b")
     def op_same_signature(self, event: dict[str, Any]) -> None:
         """Whether two sets of arguments are the same call."""
@@ -275,6 +271,11 @@ class Loops(Levels):
     def op_reset(self, event: dict[str, Any]) -> None:
         """A new prompt."""
         self.calls.take({"ev": "user_message", "text": ""})
+
+    OPS = {
+        "disable_for_session": op_disable_session,
+        "clear": op_clear_detection,
+    }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -308,14 +309,8 @@ class Loops(Levels):
         """Patterns a case can speak about."""
         return frozenset(loop_rules.DETECTORS) - {"prerequisite_violated"}
 
-    def see_policy_patterns(self) -> list[list[str]]:
-        """Violated policies and how badly."""
-        return [
-            [self._policy_of(one["fingerprint"]), one["severity"]] for one in self._detected("prerequisite_violated")
-        ]
-
     def _policy_of(self, fingerprint: str) -> str:
-        from trustfold.projections.session.prerequisites import policy_fingerprint
+        from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
 
         names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
         return names.get(fingerprint, fingerprint)
@@ -329,34 +324,6 @@ class Loops(Levels):
         missed = [name for name, patterns in zip(wanted, expected, strict=True) if not patterns & found]
         beyond = found - frozenset().union(*expected)
         return f"loops are {sorted(found)}, not {wanted}" if missed or beyond else ""
-
-    def see_loops_after_clear(self) -> int:
-        """Alarms after the peer has forgotten its own."""
-        return len(self._detected(since=self.cleared_at or 0))
-
-    def see_stuck(self) -> bool:
-        """Whether the session is in a loop now."""
-        return self._seen_now() >= self.thresholds.stuck_from
-
-    def see_halted(self) -> bool:
-        """Whether a loop has become so severe that it ends the run."""
-        return self.thresholds.hard_stop and any(one["severity"] == "severe" for one in self._detected())
-
-    def see_nudge(self) -> bool:
-        """Whether the model has been told, and is not stuck."""
-        return bool(self.world.decisions("nudge.issued")) and not self.see_stuck()
-
-    def see_nudges_total(self) -> int:
-        """How often the model has been told."""
-        return len(self.world.decisions("nudge.issued"))
-
-    def see_nudges(self) -> list[str]:
-        """How it was told."""
-        return [one["nudge_type"] for one in self.world.decisions("nudge.issued")]
-
-    def see_level(self) -> str | None:
-        """The peer's word for the severity of what goes on now."""
-        return _LEVELS[self._seen_now()]
 
     def check_detector(self, wanted: str | None) -> str:
         """What goes on now, by the peer's name."""
@@ -384,10 +351,6 @@ class Loops(Levels):
             raise UnknownWord("an answer that nobody asked for")
         return self.answers[-1]
 
-    def see_strike(self) -> int:
-        """Number of reports of one loop so far, each with a higher severity."""
-        return max(Counter((one["pattern"], one["fingerprint"]) for one in self._detected()).values(), default=0)
-
     def check_abort(self, wanted: str | None) -> str:
         """Why the run is ended: the loops that have become severe, by the peer's name."""
         names = {one["pattern"] for one in self._detected() if one["severity"] == "severe"}
@@ -412,13 +375,9 @@ class Loops(Levels):
         inbox.resume()
         return {name: paused if name in _UNATTENDED else inbox.paused for name in asked}
 
-    def see_crash(self) -> bool:
-        """Whether anything raised, in the guard or in a fold."""
-        return bool(self.crashed)
-
     def see_same_signature(self) -> bool:
         """Whether the calls of the case count as one call."""
-        calls = {done.call for done in self.world.session_state().window}
+        calls = {done.call for done in self.world.session_state().steps.window}
         if not calls:
             raise UnknownWord("the signature of no call")
         return len(calls) == 1
@@ -446,12 +405,8 @@ class Loops(Levels):
 
     def see_period(self) -> int | None:
         """Calls in one lap of the cycle that is going on."""
-        runs = self.world.session_state().cycle_runs
+        runs = self.world.session_state().steps.cycle_runs
         return next((period for period in range(2, len(runs) + 1) if runs[period - 1] >= period), None)
-
-    def see_allow(self) -> list[bool]:
-        """After each call, whether the next like it may be made."""
-        return [not severity for severity in self.by_call]
 
     def see_verdicts(self) -> list[str]:
         """What was said at each call; once per severity."""
@@ -461,35 +416,37 @@ class Loops(Levels):
             known = severity
         return verdicts
 
-    def see_first_at_call(self) -> int | None:
-        """Call at which the first alarm came."""
-        return self.first
-
-    def see_open_announcements(self) -> int:
-        """Announcements that no action has followed."""
-        return self.world.session_state().announced
-
-    def see_announce_severity_by_turn(self) -> list[str | None]:
-        """What was said about announcements in each turn."""
-        return self.announced
-
-    def see_same(self) -> bool:
-        """Whether the two calls are one."""
-        return self.same
-
-    def see_warned(self) -> bool:
-        """Whether anything has been told at all."""
-        return bool(self._detected())
-
-    def see_severity(self) -> str | None:
-        """Severity of the worst that goes on."""
-        return SEVERITIES[self._seen_now()]
-
     def see_evidence(self) -> list[str]:
         """Signs that are no alarm by themselves: calls of one tool in a turn, whatever the arguments, are counted."""
         least = self.thresholds.same_name
         counted = self.world.session_state().tools.values()
         return ["same_name_streak"] if least is not None and max(counted, default=0) >= least else []
+
+    VIEWS = {
+        "policy_patterns": lambda self: [
+            [self._policy_of(one["fingerprint"]), one["severity"]] for one in self._detected("prerequisite_violated")
+        ],
+        "loops_after_clear": lambda self: len(self._detected(since=self.cleared_at or 0)),
+        "stuck": lambda self: self._seen_now() >= self.thresholds.stuck_from,  # whether the session is in a loop now
+        "halted": lambda self: (
+            self.thresholds.hard_stop and any(one["severity"] == "severe" for one in self._detected())
+        ),
+        "nudge": lambda self: bool(self.world.decisions("nudge.issued")) and not self.see_stuck(),
+        "nudges_total": lambda self: len(self.world.decisions("nudge.issued")),  # how often the model has been told
+        "nudges": lambda self: [one["nudge_type"] for one in self.world.decisions("nudge.issued")],  # how it was told
+        "level": lambda self: _LEVELS[self._seen_now()],  # the peer's word for the severity of what goes on now
+        "strike": lambda self: max(
+            Counter((one["pattern"], one["fingerprint"]) for one in self._detected()).values(), default=0
+        ),
+        "crash": lambda self: bool(self.crashed),  # whether anything raised, in the guard or in a fold
+        "allow": lambda self: [not severity for severity in self.by_call],
+        "first_at_call": lambda self: self.first,  # call at which the first alarm came
+        "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.count,
+        "announce_severity_by_turn": lambda self: self.announced,  # what was said about announcements in each turn
+        "same": lambda self: self.same,  # whether the two calls are one
+        "warned": lambda self: bool(self._detected()),  # whether anything has been told at all
+        "severity": lambda self: SEVERITIES[self._seen_now()],  # severity of the worst that goes on
+    }
 
     # --- detections ---------------------------------------------------------------------------------------------------
 

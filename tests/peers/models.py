@@ -33,28 +33,19 @@ class Models(Area):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_strategy(self, value: str) -> None:
-        """What is done when another model does better."""
-        self.change("models", strategy=ModelSwitchStrategy(value))
-
-    config_model_switch_strategy = config_strategy
-
-    def config_failure_threshold(self, value: int) -> None:
-        """Failures of the model's own making before anything is suggested."""
-        self.change("models", min_failures=value)
-
-    def config_min_success_rate_diff(self, value: float) -> None:
-        """Least difference of the rates."""
-        self.change("models", min_difference=value)
-
     def config_min_attempts(self, value: int) -> None:
         """How much must be known of the other model: the bounds of its rate say so by themselves."""
         if not isinstance(value, int) or value < 0:
             raise UnknownWord(f"min_attempts {value!r}")
 
-    def config_preferred_models(self, value: list[str]) -> None:
-        """Whom to take of equals."""
-        self.change("models", preferred_models=tuple(value))
+    CONFIG = {
+        "strategy model_switch_strategy": lambda self, value: self.change(
+            "models", strategy=ModelSwitchStrategy(value)
+        ),
+        "failure_threshold": lambda self, value: self.change("models", min_failures=value),
+        "min_success_rate_diff": lambda self, value: self.change("models", min_difference=value),
+        "preferred_models": lambda self, value: self.change("models", preferred_models=tuple(value)),
+    }
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -111,36 +102,19 @@ class Models(Area):
             return None
         return {"from": told[-1]["current_model"], "to": told[-1]["suggested_model"], "key": told[-1]["failure_key"]}
 
-    def see_suggestions(self) -> int:
-        """How often one was suggested."""
-        return len(self.world.decisions("model_switch.suggested"))
-
-    see_suggestions_total = see_suggestions
-
-    def see_switched(self) -> bool:
-        """Whether the platform is to switch by itself."""
-        return bool(self.world.decisions("model_switch.suggested", strategy="auto"))
-
     def see_stall_rate(self) -> float:
         """Stalled turns by turns."""
         told = self._behaviour()
         return told.get("stall_rate") or 0.0
 
-    def see_stalled_turns(self) -> int:
-        """Stalled turns."""
-        return self._behaviour().get("stalled_turns") or 0
-
-    def see_most_common_pattern(self) -> str | None:
-        """The pattern it shows most often."""
-        return self._behaviour().get("most_common_pattern")
-
-    def see_nudge_effectiveness(self) -> float | None:
-        """Share of nudges that helped it."""
-        return self._behaviour().get("nudge_effectiveness")
-
-    def see_pattern_counts(self) -> dict[str, int]:
-        """Its patterns."""
-        return self._behaviour().get("pattern_counts") or {}
+    VIEWS = {
+        "suggestions suggestions_total": lambda self: len(self.world.decisions("model_switch.suggested")),
+        "switched": lambda self: bool(self.world.decisions("model_switch.suggested", strategy="auto")),
+        "stalled_turns": lambda self: self._behaviour().get("stalled_turns") or 0,  # stalled turns
+        "most_common_pattern": lambda self: self._behaviour().get("most_common_pattern"),
+        "nudge_effectiveness": lambda self: self._behaviour().get("nudge_effectiveness"),
+        "pattern_counts": lambda self: self._behaviour().get("pattern_counts") or {},  # its patterns
+    }
 
     def _behaviour(self) -> dict[str, Any]:
         """How the model behaves, as published; its turn is over by now."""

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from trustfold.guard.resilient import ResilientResult
 from trustfold.projections.ranking import rank_tools
+from trustfold.rules.rules import RegisteredTool
 from trustfold.schemas.public_state import StateUpdated
-from trustfold.schemas.rules import RegisteredTool
 
-from .area import Area, reads
+from .area import Area, puts, reads
 from .calls import CALL_FIELDS
 from .case import UnknownWord
 from .guarded import check_taken, guard_over
@@ -45,15 +45,10 @@ class Quality(Area):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_quality(self, value: float) -> None:
-        """Registered score."""
-        self.score = value
-
-    config_registered = config_baseline = config_score = config_quality
-
-    def config_tags(self, value: list[str]) -> None:
-        """What it is for."""
-        self.about = tuple(value)
+    CONFIG = {
+        "quality registered baseline score": puts("score"),  # registered score
+        "tags": puts("about", tuple),  # what it is for
+    }
 
     def after(self, _event: dict[str, Any]) -> None:
         """Scores are followed from event to event."""
@@ -83,8 +78,6 @@ class Quality(Area):
         """A call works."""
         told = {name: value for name, value in event.items() if name != "name"}
         self.calls.take({"tool": self._tool(), "args": {}, "ok": True, **told, "ev": "tool_call"})
-
-    op_success = op_mark_success = event_tool_succeeded
 
     @reads("tool quality score")
     def op_restore(self, event: dict[str, Any]) -> None:
@@ -130,6 +123,10 @@ class Quality(Area):
         self.resilient = asyncio.run(made)
         check_taken(guard)
 
+    OPS = {
+        "success mark_success": event_tool_succeeded,
+    }
+
     # --- what has come of it ------------------------------------------------------------------------------------------
 
     def see_quality(self) -> float:
@@ -139,20 +136,10 @@ class Quality(Area):
             return self.rules.quality.tools[self._tool()].score
         return state.quality.score
 
-    def see_score(self) -> float:
-        """Rank, where one was asked for; else the tool's score."""
-        return self.see_quality() if self.ranked is None else self.ranked
-
-    def see_quality_rises(self) -> bool:
-        """Whether the score is higher now than at its lowest."""
-        return self.see_quality() > min(self.scores, default=1.0)
-
     def see_tags_added(self) -> list[str]:
         """Tags that say what it does not serve for."""
         told = [one for one in self.world.published().values() if one.get("kind") == "quality"]
         return list(told[-1].get("tags", ())) if told else []
-
-    see_tags = see_tags_added
 
     def see_marked(self) -> list[list[str]]:
         """What each failed call has cost its tool, in the words of a mark."""
@@ -171,43 +158,18 @@ class Quality(Area):
             raise UnknownWord("a resilient call that nobody has made")
         return self.resilient
 
-    def see_success(self) -> bool:
-        """Whether some tool did it."""
-        return self._made().success
-
-    see_ok = see_success
-
-    def see_tool(self) -> str | None:
-        """The tool that did it."""
-        return self._made().tool_id or None
-
-    see_used = see_winner = see_tool_used = see_tool_id = see_tool
-
-    def see_tried(self) -> list[str]:
-        """The tools that were tried, in order."""
-        return [one.tool_id for one in self._made().attempts]
-
-    see_order = see_tried
-
-    def see_attempts(self) -> int:
-        """How many."""
-        return len(self._made().attempts)
-
-    see_attempt_count = see_attempts
-
-    def see_result(self) -> Any:
-        """What it returned."""
-        return self._made().result
-
-    def see_failed(self) -> list[str]:
-        """Those that did not do it."""
-        return [one.tool_id for one in self._made().attempts if not one.success]
-
-    see_failed_tools = see_failed
-
-    def see_rank(self) -> float | None:
-        """Rank for the scenario."""
-        return self.ranked
+    VIEWS = {
+        "score": lambda self: self.see_quality() if self.ranked is None else self.ranked,
+        "quality_rises": lambda self: self.see_quality() > min(self.scores, default=1.0),
+        "tags": see_tags_added,
+        "success ok": lambda self: self._made().success,  # whether some tool did it
+        "tool used winner tool_used tool_id": lambda self: self._made().tool_id or None,  # the tool that did it
+        "tried order": lambda self: [one.tool_id for one in self._made().attempts],
+        "attempts attempt_count": lambda self: len(self._made().attempts),  # how many
+        "result": lambda self: self._made().result,  # what it returned
+        "failed failed_tools": lambda self: [one.tool_id for one in self._made().attempts if not one.success],
+        "rank": lambda self: self.ranked,  # rank for the scenario
+    }
 
 
 class _Fits:

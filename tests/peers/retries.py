@@ -17,7 +17,7 @@ from trustfold.guard.result import ToolResult
 from trustfold.guard.settings import RetryPolicy
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
-from .area import reads, refuse_fields, same
+from .area import puts, reads, refuse_fields, same
 from .breakers import Breakers
 from .case import Case, UnknownWord
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
@@ -77,18 +77,6 @@ class Retries(Breakers):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    config_max_attempts = config_attempts = _sets("max_attempts")
-    config_max_retries = config_retries = _sets("max_attempts", more=1)
-    config_base_ms = config_base_delay_ms = config_initial_delay_ms = config_initial_ms = _sets("base_ms")
-    config_base_s = config_base_delay_s = config_initial_delay_s = config_base_delay = _sets("base_ms", 1000)
-    config_max_delay_ms = config_max_retry_delay_ms = config_cap_ms = config_max_backoff_ms = _sets("max_delay_ms")
-    config_max_delay_s = config_max_retry_delay_s = config_cap_s = config_max_delay = _sets("max_delay_ms", 1000)
-    config_max_elapsed_ms = config_retry_deadline_ms = config_budget_ms = _sets("max_elapsed_ms")
-    config_max_elapsed_s = config_retry_deadline_s = config_budget_s = _sets("max_elapsed_ms", 1000)
-
-    config_deadline_ms = config_max_elapsed_ms
-    config_deadline_s = config_max_elapsed_s
-
     def config_jitter(self, value: Any) -> None:
         """Full jitter is what there is; a peer without any waits as long as ours does at most."""
         if value not in {True, False, "full", "none"}:
@@ -99,17 +87,19 @@ class Retries(Breakers):
         if value not in {"exponential", "expo", 2}:
             raise UnknownWord(f"backoff {value!r}: delays double")
 
-    config_backoff_factor = config_multiplier = config_factor = config_backoff
-
-    def config_idempotent(self, value: bool) -> None:
-        """Whether the tools of the case may be called twice."""
-        self.nature = {"idempotent": value}
-
-    config_retry_safe = config_idempotent
-
-    def config_read_only(self, value: bool) -> None:
-        """Whether they only read."""
-        self.nature = {"read_only": value}
+    CONFIG = {
+        "max_attempts attempts": _sets("max_attempts"),
+        "max_retries retries": _sets("max_attempts", more=1),
+        "base_ms base_delay_ms initial_delay_ms initial_ms": _sets("base_ms"),
+        "base_s base_delay_s initial_delay_s base_delay": _sets("base_ms", 1000),
+        "max_delay_ms max_retry_delay_ms cap_ms max_backoff_ms": _sets("max_delay_ms"),
+        "max_delay_s max_retry_delay_s cap_s max_delay": _sets("max_delay_ms", 1000),
+        "max_elapsed_ms retry_deadline_ms budget_ms deadline_ms": _sets("max_elapsed_ms"),
+        "max_elapsed_s retry_deadline_s budget_s deadline_s": _sets("max_elapsed_ms", 1000),
+        "backoff_factor multiplier factor": config_backoff,
+        "idempotent retry_safe": puts("nature", lambda value: {"idempotent": value}),
+        "read_only": puts("nature", lambda value: {"read_only": value}),  # whether they only read
+    }
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -158,8 +148,6 @@ class Retries(Breakers):
         for _ in range(int(event.get("times", 1))):
             self._call_tool([outcome_of(one) for one in script], event)
 
-    op_execute = op_run = op_request = op_invoke = op_call
-
     @reads("scope state")
     def op_breaker(self, event: dict[str, Any]) -> None:
         """The circuit of the tool is in this state before the call; half-open, its probe is free."""
@@ -171,20 +159,22 @@ class Retries(Breakers):
         told = _part(event)
         self.failure = of_exception(failure_of(told), now_ms=self.world.now_ms)
 
-    op_is_retriable = op_is_retryable = op_classify
-
     @reads("retry attempt")
     def op_delay(self, event: dict[str, Any]) -> None:
         """How long a retry waits: `retry` counts from 0, `attempt` is the one that failed, from 1."""
         retry = int(event["retry"]) if "retry" in event else int(event.get("attempt", 1)) - 1
         self.delay = delay_ms(self.retry, retry, lambda low, high: low + self.jitter * (high - low))
 
-    op_backoff = op_next_delay = op_compute_delay = op_delay
-
     @reads("attempt")
     def op_delay_upper_bound(self, event: dict[str, Any]) -> None:
         """The largest delay before a retry, counted from 0."""
         self.upper_ms.append(delay_ms(self.retry, int(event["attempt"]), lambda _low, high: high))
+
+    OPS = {
+        "execute run request invoke": op_call,
+        "is_retriable is_retryable": op_classify,
+        "backoff next_delay compute_delay": op_delay,
+    }
 
     def _call_waiting(self) -> None:
         script, self.waiting = self.waiting, []
@@ -238,83 +228,15 @@ class Retries(Breakers):
         other.play()
         return other
 
-    def see_attempts(self) -> int:
-        """Attempts of the last call."""
-        return self._last().attempts
-
-    def see_retries(self) -> int:
-        """Those that followed a failed one."""
-        return max(0, self._last().attempts - 1)
-
-    def see_executions(self) -> int:
-        """How often tools were called in all."""
-        return self.executions
-
-    see_calls = see_total_calls = see_total_attempts = see_executions
-
-    def see_status(self) -> str:
-        """How the last call ended."""
-        return str(self._last().status)
-
-    see_final = see_outcome = see_status
-
-    def see_ok(self) -> bool:
-        """Whether it worked."""
-        return self._last().ok
-
-    see_success = see_succeeded = see_ok
-
-    def see_exhausted(self) -> bool:
-        """Whether attempts or time were used up."""
-        return str(self._last().status) == "retry_exhausted"
-
-    see_retry_exhausted = see_gave_up = see_exhausted
-
-    def see_delays_ms(self) -> list[float]:
-        """Waits before the retries of the last call; at their bounds."""
-        return [one.delay_ms for one in self._last().retried_by]
-
-    see_delays_max_ms = see_max_delays_ms = see_upper_bounds_ms = see_delays_ms
-
-    def see_upper_ms(self) -> list[float]:
-        """Results of all `delay_upper_bound`, in order."""
-        return self.upper_ms
-
-    def see_delays_s(self) -> list[float]:
-        """The same in seconds."""
-        return [one / 1000 for one in self.see_delays_ms()]
-
-    see_delays = see_delays_max_s = see_max_delays_s = see_delays_s
-
-    def see_delays_min_ms(self) -> list[float]:
-        """The shortest that they may be."""
-        return self._shortest().see_delays_ms()
-
-    see_min_delays_ms = see_lower_bounds_ms = see_delays_min_ms
-
-    def see_delay_bounds_ms(self) -> list[list[float]]:
-        """Both."""
-        return [list(pair) for pair in zip(self.see_delays_min_ms(), self.see_delays_ms(), strict=True)]
-
-    see_jitter_bounds_ms = see_delay_bounds_ms
-
     def see_delay_ms(self) -> float | None:
         """The wait asked for, else the last one."""
         delays = self.see_delays_ms() if self.delay is None else [self.delay]
         return delays[-1] if delays else None
 
-    see_max_delay_seen_ms = see_delay_ms
-
     def see_delay_s(self) -> float | None:
         """The same in seconds."""
         delay = self.see_delay_ms()
         return None if delay is None else delay / 1000
-
-    see_delay = see_delay_s
-
-    def see_total_delay_ms(self) -> float:
-        """All waits of the last call."""
-        return sum(self.see_delays_ms())
 
     def check_delay_ms_min(self, wanted: float) -> str:
         """At least so long, however the dice fall."""
@@ -343,8 +265,6 @@ class Retries(Breakers):
         error = self._last().error
         return None if error is None else error.retriable
 
-    see_retryable = see_retry = see_should_retry = see_retriable
-
     def see_terminal(self) -> bool | None:
         """Whether the same call would fail again."""
         retriable = self.see_retriable()
@@ -355,26 +275,10 @@ class Retries(Breakers):
         error = self._last().error
         return None if error is None else error.code
 
-    see_error = see_code = see_error_code
-
-    def see_reasons(self) -> list[str]:
-        """Why each retry came to be."""
-        return [one.reason_code for one in self._last().retried_by]
-
-    see_reason_codes = see_reasons
-
-    def see_output(self) -> Any:
-        """What the tool returned."""
-        return self._last().output
-
     def see_result(self) -> Any:
         """How the last call ended, where that is asked for; else what the tool returned."""
         asked = self.expected.get("result")
         return self.see_status() if asked in set(ResultStatus) else self.see_output()
-
-    def see_jitter(self) -> str:
-        """From 0 to the bound, whatever the policy."""
-        return "full"
 
     def _fault(self, name: str, wanted: Any) -> str:
         """Lists of delays: pairs are lowest and highest, single ones the highest that may come out."""
@@ -388,10 +292,35 @@ class Retries(Breakers):
         asked = [[factor * end for end in one] if pairs else factor * one for one in wanted]
         return "" if same(asked, found) else f"{name}: delays are {found!r} ms, not {asked!r}"
 
-    see_max_attempts = _shows("max_attempts")
-    see_base_ms = see_base_delay_ms = see_initial_delay_ms = _shows("base_ms")
-    see_base_s = see_base_delay_s = _shows("base_ms", 1000)
-    see_max_delay_ms = see_max_retry_delay_ms = see_cap_ms = _shows("max_delay_ms")
-    see_max_delay_s = _shows("max_delay_ms", 1000)
-    see_max_elapsed_ms = see_deadline_ms = see_retry_deadline_ms = _shows("max_elapsed_ms")
-    see_max_elapsed_s = see_deadline_s = _shows("max_elapsed_ms", 1000)
+    VIEWS = {
+        "attempts": lambda self: self._last().attempts,  # attempts of the last call
+        "retries": lambda self: max(0, self._last().attempts - 1),  # those that followed a failed one
+        "executions calls total_calls total_attempts": lambda self: self.executions,
+        "status final outcome": lambda self: str(self._last().status),  # how the last call ended
+        "ok success succeeded": lambda self: self._last().ok,  # whether it worked
+        "exhausted retry_exhausted gave_up": lambda self: str(self._last().status) == "retry_exhausted",
+        "delays_ms delays_max_ms max_delays_ms upper_bounds_ms": lambda self: [
+            one.delay_ms for one in self._last().retried_by
+        ],
+        "upper_ms": lambda self: self.upper_ms,  # results of all `delay_upper_bound`, in order
+        "delays_s delays delays_max_s max_delays_s": lambda self: [one / 1000 for one in self.see_delays_ms()],
+        "delays_min_ms min_delays_ms lower_bounds_ms": lambda self: self._shortest().see_delays_ms(),
+        "delay_bounds_ms jitter_bounds_ms": lambda self: [
+            list(pair) for pair in zip(self.see_delays_min_ms(), self.see_delays_ms(), strict=True)
+        ],
+        "max_delay_seen_ms": see_delay_ms,
+        "delay": see_delay_s,
+        "total_delay_ms": lambda self: sum(self.see_delays_ms()),  # all waits of the last call
+        "retryable retry should_retry": see_retriable,
+        "error code": see_error_code,
+        "reasons reason_codes": lambda self: [one.reason_code for one in self._last().retried_by],
+        "output": lambda self: self._last().output,  # what the tool returned
+        "jitter": lambda self: "full",  # from 0 to the bound, whatever the policy
+        "max_attempts": _shows("max_attempts"),
+        "base_ms base_delay_ms initial_delay_ms": _shows("base_ms"),
+        "base_s base_delay_s": _shows("base_ms", 1000),
+        "max_delay_ms max_retry_delay_ms cap_ms": _shows("max_delay_ms"),
+        "max_delay_s": _shows("max_delay_ms", 1000),
+        "max_elapsed_ms deadline_ms retry_deadline_ms": _shows("max_elapsed_ms"),
+        "max_elapsed_s deadline_s": _shows("max_elapsed_ms", 1000),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from trustfold.schemas.levels import SETTINGS, Level, set_by, table
+from trustfold.rules.levels import SETTINGS, Level, set_by, table
 
 from .area import reads
 from .case import UnknownWord
@@ -42,8 +42,6 @@ class Settings(Levels):
             self.overrides.pop(level, None)
             self.tell_level(level)
 
-    op_unset = op_clear
-
     @reads("level key")
     def op_save(self, event: dict[str, Any]) -> None:
         """A level takes over what the session has set: the settings named, or all of them."""
@@ -62,8 +60,6 @@ class Settings(Levels):
         if isinstance(value, str) and value.lower() in {"true", "false"}:
             value = value.lower() == "true"
         self.op_set({"level": "environment", "key": name, "value": value})
-
-    op_set_env = op_env
 
     def _level(self, event: dict[str, Any]) -> Level:
         name = str(event["level"])
@@ -91,6 +87,11 @@ class Settings(Levels):
         """The files change to this; the last value of the rules is what the case is about."""
         super().op_load_config(event)
         self.looked_up = _only_path(event.get("data"))
+
+    OPS = {
+        "unset": op_clear,
+        "set_env": op_env,
+    }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -125,9 +126,9 @@ class Settings(Levels):
             raise UnknownWord(f"value of {'.'.join(self.looked_up)}")
         return found
 
-    def see_stored(self) -> list[str]:
-        """Keys whose trust is kept."""
-        return [told["key"] for told in self.world.published().values() if told.get("kind") == "trust"]
+    VIEWS = {
+        "stored": lambda self: [told["key"] for told in self.world.published().values() if told.get("kind") == "trust"],
+    }
 
 
 def _only_path(data: Any) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from trustfold.guard.permission import PermissionWrapper, is_refused, must_ask, recovery_hint
 from trustfold.projections.calls.keys import parse_key
-from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.trust import decay
-from trustfold.schemas.rules import EscalationPatch, EscalationRule
+from trustfold.rules.rules import EscalationPatch, EscalationRule
+from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import RecoveryMode
 
 from .area import reads, refuse_fields
@@ -93,31 +93,14 @@ class Trust(TrustViews):
             name: set_to for name in patch.__struct_fields__ if (set_to := getattr(patch, name)) is not msgspec.UNSET
         }
 
-    config_default_rule = config_default
-
-    def config_recovery_mode(self, value: str) -> None:
-        """Whether trust comes back by itself."""
-        self.change("trust", recovery_mode=RecoveryMode(value))
-
-    config_mode = config_recovery_mode
-
-    def config_enable_auto_recovery(self, value: bool) -> None:
-        """The seed's name for it."""
-        self.config_recovery_mode("auto" if value else "ask")
-
-    config_auto_recovery = config_enable_auto_recovery
-
-    def config_key_by(self, value: str) -> None:
-        """How failure keys are made."""
-        self.change("tools", key_by=value)
-
-    def config_security_patterns(self, value: list[str]) -> None:
-        """Own patterns of dangerous commands."""
-        self.change("calls", security_patterns=tuple(value))
-
-    def config_expected_failures(self, value: list[str]) -> None:
-        """Tools whose failures are informational."""
-        self.change("tools", expected_failures=frozenset(value))
+    CONFIG = {
+        "default_rule": config_default,
+        "recovery_mode mode": lambda self, value: self.change("trust", recovery_mode=RecoveryMode(value)),
+        "enable_auto_recovery auto_recovery": lambda self, value: self.config_recovery_mode("auto" if value else "ask"),
+        "key_by": lambda self, value: self.change("tools", key_by=value),  # how failure keys are made
+        "security_patterns": lambda self, value: self.change("calls", security_patterns=tuple(value)),
+        "expected_failures": lambda self, value: self.change("tools", expected_failures=frozenset(value)),
+    }
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -127,15 +110,11 @@ class Trust(TrustViews):
         for key in self._meant(event):
             self.world.command("trust.reset", key=key)
 
-    op_reset_all = op_reset
-
     @reads("key tool args")
     def op_recover(self, event: dict[str, Any]) -> None:
         """An operator trusts a key again."""
         for key in self._meant(event):
             self.world.command("trust.recover", key=key)
-
-    op_confirm_recovery = op_approve_recovery = op_recover
 
     @reads("key tool args")
     def op_remove(self, event: dict[str, Any]) -> None:
@@ -153,8 +132,6 @@ class Trust(TrustViews):
     def op_new_session(self, event: dict[str, Any]) -> None:
         """Another session begins."""
         self.world.session = str(event.get("session", f"{self.world.session}+"))
-
-    op_session = op_session_boundary = op_new_session
 
     @reads("tool args inner session")
     def op_check_permission(self, event: dict[str, Any]) -> None:
@@ -186,8 +163,6 @@ class Trust(TrustViews):
             told = {"escalated": True, "state": str(state.state) if state else "", "reason": info["reason"]}
         self.permission = (said[0] if allowed else "deny"), told
 
-    op_permission = op_check_permission
-
     @reads("tool args session")
     def op_check_escalation(self, event: dict[str, Any]) -> None:
         """Somebody asks how a call's key stands, without making the call."""
@@ -213,13 +188,11 @@ class Trust(TrustViews):
     def op_recovery_mode(self, event: dict[str, Any]) -> None:
         """The mode is set for the whole case."""
 
-    op_set_recovery_mode = op_set_mode = op_recovery_mode
-
     @reads("tool domain service plugin for_service")
     def op_resolve_rule(self, event: dict[str, Any]) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
-        named = [str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")]
-        self.resolved = resolve(self.rules.trust, "service" if event.get("for_service") else "key", *named)
+        named = {name: str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")}
+        self.resolved = self.rules.trust.rule_for(Layers("service" if event.get("for_service") else "key", **named))
 
     @reads("key")
     def op_parse_key(self, event: dict[str, Any]) -> None:
@@ -232,7 +205,14 @@ class Trust(TrustViews):
         told = {name: event[name] for name in ("tool", "args", "times") if name in event}
         self.calls.take({"ev": "permission", "granted": False, **told})
 
-    op_deny = op_user_denies = op_decline
+    OPS = {
+        "reset_all": op_reset,
+        "confirm_recovery approve_recovery": op_recover,
+        "session session_boundary": op_new_session,
+        "permission": op_check_permission,
+        "set_recovery_mode set_mode": op_recovery_mode,
+        "deny user_denies": op_decline,
+    }
 
     @reads("tool args times")
     def event_permission_denied(self, event: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ import msgspec
 from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool import trust as fold
-from trustfold.projections.tool.layers import resolve
 from trustfold.projections.tool.state import TrustRecord
-from trustfold.schemas.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.trust import Layers
 from trustfold.schemas.vocabulary import Severity, TrustState
 
 from .area import Area, same
@@ -28,14 +28,6 @@ def _resolves(field: str) -> Callable[[TrustViews], Any]:
 
 class TrustViews(Area):
     """What is concluded from the states; `Trust` has what happens to them."""
-
-    def see_states(self) -> dict[str, str]:
-        """State of each key asked for; one that was never heard of is trusted."""
-        return {key: str(self._state_of(key)) for key in self.expected["states"]}
-
-    def see_state(self) -> str:
-        """State of the only key."""
-        return str(self._only().state)
 
     def see_counters(self) -> dict[str, dict[str, float]]:
         """Counters of each key asked for."""
@@ -74,10 +66,6 @@ class TrustViews(Area):
             return "" if same(wanted, self.info) else f"info is {self.info!r}, not {wanted!r}"
         return f"info is {self.info!r}" if self.info["is_escalated"] else ""
 
-    def see_weights(self) -> list[float]:
-        """Results of all `effective_weight`, in order."""
-        return self.weights
-
     def check_flags(self, wanted: list[str]) -> str:
         """Privilege wrappers in front of the command word of the last call."""
         call = next((one for one in reversed(self.case.given) if "tool" in one), {"tool": ""})
@@ -101,26 +89,10 @@ class TrustViews(Area):
         changes = [change for change in self._changes() if change["to"] in {"escalated", "blocked"}]
         return str(changes[-1]["trigger"]) if changes and changes[-1].get("reason") else None
 
-    see_trigger = see_reason
-
     def see_reason_text(self) -> str | None:
         """The reason in words."""
         changes = [change for change in self._changes() if change["to"] in {"escalated", "blocked"}]
         return str(changes[-1]["reason"]) if changes else None
-
-    def see_user_notifications(self) -> int:
-        """Transitions that are shown to the user."""
-        return sum(bool(change.get("notification")) and not change.get("silent") for change in self._changes())
-
-    see_notifications = see_user_notifications
-
-    def see_tracked(self) -> int:
-        """Keys that are remembered."""
-        return len(self.world.trust_records())
-
-    def see_escalated(self) -> int:
-        """Keys that ask."""
-        return sum(record.state in _ASKS | _DENIES for record in self.world.trust_records().values())
 
     def see_progress(self) -> dict[str, str]:
         """Successes of the recovery under way, and how many it takes."""
@@ -130,16 +102,6 @@ class TrustViews(Area):
             for key in self.expected["progress"]
             if key in records
         }
-
-    def see_recovery_pending(self) -> bool:
-        """Whether a recovery waits for the operator."""
-        return any(record.pending for record in self.world.trust_records().values())
-
-    see_pending = see_recovery_pending
-
-    def see_denials(self) -> int:
-        """How often users have refused."""
-        return max((record.denials for record in self.world.trust_records().values()), default=0)
 
     def see_permission(self) -> str:
         """Answer of the permission plugin."""
@@ -158,18 +120,6 @@ class TrustViews(Area):
         """Failure key of the call."""
         told = self.world.outcomes()
         return str(told[-1]["fine_key"]) if told else None
-
-    def see_keys(self) -> list[str]:
-        """Failure keys of the calls."""
-        return [str(one["fine_key"]) for one in self.world.outcomes() if one["scope"].startswith("tool:")]
-
-    def see_tool(self) -> str | None:
-        """Tool of the key."""
-        return self.parsed[0] if self.parsed else None
-
-    def see_signature(self) -> str | None:
-        """Parameters of the key."""
-        return self.parsed[1] if self.parsed else None
 
     def see_severity(self) -> str | None:
         """How bad the failure is."""
@@ -190,8 +140,6 @@ class TrustViews(Area):
         told = self.world.outcomes()
         return bool(told) and told[-1]["verdict"] == "failure"
 
-    see_failed = see_failure = see_is_failure
-
     def see_weight(self) -> float | None:
         """What it counts towards a threshold, where its severity counts."""
         every = TrustRules(default_rule=EscalationPatch(severity_filter=frozenset(Severity), count_threshold=None))
@@ -201,18 +149,39 @@ class TrustViews(Area):
         weights = [failure.weight for record in trial.world.trust_records().values() for failure in record.failures]
         return weights[-1] if weights else None if trial.see_severity() is None else 1.0
 
-    see_count_threshold = _resolves("count_threshold")
-    see_consecutive_threshold = _resolves("consecutive_threshold")
-    see_rate_threshold = _resolves("rate_threshold")
-    see_window_s = _resolves("window_seconds")
-    see_escalation_s = _resolves("escalation_duration_seconds")
-    see_successes_to_recover = _resolves("success_count_to_recover")
-    see_cooldown_s = _resolves("cooldown_seconds")
+    VIEWS = {
+        "states": lambda self: {key: str(self._state_of(key)) for key in self.expected["states"]},
+        "state": lambda self: str(self._only().state),  # state of the only key
+        "weights": lambda self: self.weights,  # results of all `effective_weight`, in order
+        "trigger": see_reason,
+        "user_notifications notifications": lambda self: sum(
+            bool(change.get("notification")) and not change.get("silent") for change in self._changes()
+        ),
+        "tracked": lambda self: len(self.world.trust_records()),  # keys that are remembered
+        "escalated": lambda self: sum(
+            record.state in _ASKS | _DENIES for record in self.world.trust_records().values()
+        ),
+        "recovery_pending pending": lambda self: any(record.pending for record in self.world.trust_records().values()),
+        "denials": lambda self: max((record.denials for record in self.world.trust_records().values()), default=0),
+        "keys": lambda self: [
+            str(one["fine_key"]) for one in self.world.outcomes() if one["scope"].startswith("tool:")
+        ],
+        "tool": lambda self: self.parsed[0] if self.parsed else None,  # tool of the key
+        "signature": lambda self: self.parsed[1] if self.parsed else None,  # parameters of the key
+        "failed failure": see_is_failure,
+        "count_threshold": _resolves("count_threshold"),
+        "consecutive_threshold": _resolves("consecutive_threshold"),
+        "rate_threshold": _resolves("rate_threshold"),
+        "window_s": _resolves("window_seconds"),
+        "escalation_s": _resolves("escalation_duration_seconds"),
+        "successes_to_recover": _resolves("success_count_to_recover"),
+        "cooldown_s": _resolves("cooldown_seconds"),
+    }
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _rule(self) -> EscalationRule:
-        return resolve(self.rules.trust, "key", "", "", "", "")
+        return self.rules.trust.rule_for(Layers("key"))
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:

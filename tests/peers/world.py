@@ -12,13 +12,14 @@ from uuid import UUID
 
 import orjson
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.processor import StageProcessor
-from trustfold.projections.session.state import ActivePattern, SessionState
+from trustfold.projections.session.records import ActivePattern
+from trustfold.projections.session.state import SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
+from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US
-from trustfold.schemas.rules import Rules
 from trustfold.schemas.vocabulary import TrustState
-from trustfold.streams.embedded.topology import LocalTopology
 
 START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
 SEVERITIES = (None, "minor", "moderate", "severe")

@@ -1,4 +1,4 @@
-"""Confidence: signals, their combination, synthesis, and the flag for review (seed 5 §10.1)."""
+"""Confidence: signals, their combination, synthesis, and the flag for review (docs/design/semantics.md#confidence)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from story import Story
 from trustfold.projections import confidence as of
 from trustfold.projections.confidence import Result, combine, synthesize
-from trustfold.schemas.rules import ConfidenceRules, Rules
+from trustfold.rules.rules import ConfidenceRules, Rules
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
 WEIGHTED, CONSENSUS, DIVERSE = SynthesisStrategy.WEIGHTED, SynthesisStrategy.CONSENSUS, SynthesisStrategy.DIVERSE

@@ -12,10 +12,9 @@ from scenarios import ALL
 from story import Story
 from trustfold.projections.emit import Output
 from trustfold.projections.local import LocalTopology
-from trustfold.schemas.dead_letter import DeadLetterRepublished
-from trustfold.schemas.decision_base import DecisionBase
-from trustfold.schemas.decisions import Decision, DegradationPlan, Lease, StateUpdated
-from trustfold.schemas.rules import Rules, TrustRules
+from trustfold.rules.rules import Rules, TrustRules
+from trustfold.schemas.decisions import DeadLetterRepublished, Decision, DegradationPlan, Lease, StateUpdated
+from trustfold.schemas.public_state import DecisionBase
 from trustfold.schemas.vocabulary import RecoveryMode, StateKind
 
 ENVELOPE = frozenset(DecisionBase.__struct_fields__)
@@ -169,7 +168,7 @@ NOT_OF_FOLDS = {StateUpdated, DeadLetterRepublished}
 
 @pytest.mark.parametrize("kind", [kind for kind in get_args(Decision) if kind not in NOT_OF_FOLDS])
 def test_every_field_of_a_decision_is_filled(kind: type[msgspec.Struct], filled: dict[str, set[str]]) -> None:
-    """By a scenario of the seeds, or by one of those above."""
+    """By a scenario of the use cases, or by one of those above."""
     tag = str(kind.__struct_config__.tag)
     wanted = fields_of(kind) - (ENVELOPE if issubclass(kind, DecisionBase) else set())
     assert wanted - filled[tag] == UNFILLED.get(tag, set())

@@ -1,4 +1,7 @@
-"""The fold contract, over every stage: deterministic, deaf to repeats, resumable anywhere, bounded (design 6)."""
+"""The fold contract, over every stage: deterministic, deaf to repeats, resumable anywhere, bounded.
+
+See docs/design/quality.md#tests.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, ORDERS, event_lines, events_and_orders
+from trustfold.errors import StateIncompatible
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.tool.state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGES
-from trustfold.schemas.errors import StateIncompatible
+from trustfold.rules.rules import BehaviourRules, Ladder, Policy, Rules
 from trustfold.schemas.outcomes import US
-from trustfold.schemas.rules import BehaviourRules, Ladder, Policy, Rules
-from trustfold.streams.embedded.topology import LocalTopology
 
 RULES = Rules(
     policies={"look first": Policy(requires="read_file", before=("edit_*", "bash"), within_turns=1)},

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, START, events_and_orders
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import IdleRules, Rules
 from trustfold.schemas.outcomes import US
-from trustfold.schemas.rules import IdleRules, Rules
-from trustfold.streams.embedded.topology import LocalTopology
 
 HOUR = timedelta(hours=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

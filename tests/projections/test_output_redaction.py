@@ -14,10 +14,10 @@ from secret_kinds import KINDS
 from trustfold.projections import output_redaction
 from trustfold.projections.emit import Output
 from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.schemas.examples import EXAMPLES
-from trustfold.schemas.redaction import redact_text
-from trustfold.schemas.rules import Rules
-from trustfold.schemas.secret_patterns import STRUCTURES, TOKENS, Shape
+from trustfold.security.redaction import redact_text
+from trustfold.security.secret_patterns import STRUCTURES, TOKENS, Shape
 
 
 def outputs_of(lines: list[bytes]) -> list[Output]:

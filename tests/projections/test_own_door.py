@@ -1,4 +1,7 @@
-"""What trustfold writes itself passes its own door, whatever the door has let in (design 2, Bad input, always)."""
+"""What trustfold writes itself passes its own door, whatever the door has let in.
+
+See docs/design/contracts.md#bad-input.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from hypothesis import strategies as st
 from trustfold.projections.emit import Output
 from trustfold.projections.local import LocalTopology, LogRecord
 from trustfold.projections.topology import STAGES, make_processor
+from trustfold.rules.rules import BehaviourRules, BreakerRules, EscalationPatch, GuaranteeRules, Rules, TrustRules
 from trustfold.schemas.codec import EARLIEST, LATEST, decode_command, decode_decision, decode_event
 from trustfold.schemas.fields import LARGEST_COUNT, MAX_NAME, MAX_SPAN_MS
-from trustfold.schemas.rules import BehaviourRules, BreakerRules, EscalationPatch, GuaranteeRules, Rules, TrustRules
 
 FAR_MS = int(datetime(2300, 1, 1, tzinfo=UTC).timestamp() * 1000)
 """When everything that can fall due has fallen due."""

@@ -1,4 +1,4 @@
-"""Ranking tools for a scenario by similarity, past failures and quality (seed 4)."""
+"""Ranking tools for a scenario by similarity, past failures and quality (docs/design/semantics.md#tool-quality)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.ranking import EmbeddingSimilarity, LexicalSimilarity, rank_tools
+from trustfold.rules.rules import QualityRules, RegisteredTool
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.decisions import StateUpdated
-from trustfold.schemas.rules import QualityRules, RegisteredTool
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WISH = "translate english to french"
@@ -53,7 +53,7 @@ def test_what_a_tool_is_for_decides_first() -> None:
 
 
 def test_the_rank_is_similarity_less_demotion_times_quality() -> None:
-    """The seed's formula, with every part reported."""
+    """The formula, with every part reported."""
     tools = {"offline_translator": WISH}
     [one] = rank_tools(WISH, tools, [state("offline_translator", 0.8, failed={WISH: 0})], NOW, QualityRules())
     assert (one.similarity, one.demotion, one.quality, one.failed_at) == (1.0, 0.3, 0.8, WISH)
@@ -61,7 +61,7 @@ def test_the_rank_is_similarity_less_demotion_times_quality() -> None:
 
 
 def test_a_tool_that_failed_here_comes_after_one_that_did_not() -> None:
-    """The seed's lesson: the offline translator is learned to be the best."""
+    """The offline translator is learned to be the best."""
     failed = {WISH: 0.0}
     learned = order(state("nmt_translator", 0.8, failed=failed), state("google_translate", 0.89, failed=failed))
     assert learned[0] == "offline_translator"

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import event_lines
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, RuleSource
 from trustfold.projections.topology import STAGES
-from trustfold.schemas.older_shapes import Misfit
-from trustfold.schemas.rules import Rules
+from trustfold.rules.older_shapes import Misfit
+from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
-from trustfold.streams.embedded.topology import LocalTopology
 
 
 def loops(story: Story, times: int = 3) -> Story:

@@ -1,4 +1,4 @@
-"""The use cases of seeds 1 and 2 and the four-turn announce scenario, as docs/seeds.md corrects them."""
+"""The use cases that trustfold was built from, as docs/seeds.md corrects them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_dying_mcp_server_escalates_alone() -> None:
 
 
 def test_announcing_without_acting_is_nudged_harder_each_turn() -> None:
-    """Seed 2's scenario: nothing, gentle, direct, and a pause in the fourth turn although it announces nothing."""
+    """Four turns of announcements: nothing, gentle, direct, and a pause in the fourth although it announces nothing."""
     story = announce_without_action()
     announced = story.all("pattern.detected", pattern="announce_no_action")
     assert [(one["severity"], one["repetitions"]) for one in announced] == [

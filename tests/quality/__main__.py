@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 from trustfold.config import load_rules
 from trustfold.errors import ConfigError
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 SHIPPED = "shipped"
 BEHAVIOUR, CHECKS, OUTAGES = MEASURES = ("behaviour", "checks", "outages")

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import orjson
 from quality_sessions import Source
+from trustfold.cli.checks import CHECKS, Check, Checker, Verdict, check_of
 from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import DEFAULT_WORKSPACE
-from trustfold.schemas.rules import Rules
-from trustfold.surfaces.checks import CHECKS, Check, Checker, Verdict, check_of
 
 KEYS_SHOWN = 5
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 from quality_sessions import Ending, Source
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 
 
 @dataclass(slots=True)

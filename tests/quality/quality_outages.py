@@ -16,15 +16,15 @@ from typing import Any
 import quality_plants as plants
 from quality_plants import KINDS, Plant, Scope, Start, Trace
 from quality_sessions import Source
+from trustfold.cli.checks import Check, Checker, Verdict
 from trustfold.guard.breaker import standing_in
 from trustfold.guard.permission import is_refused
-from trustfold.guard.view import Trust
+from trustfold.guard.state_cache import Trust
 from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import ToolCallStarted, epoch_ms
-from trustfold.schemas.rules import Rules
 from trustfold.schemas.vocabulary import TrustState
-from trustfold.surfaces.checks import Check, Checker, Verdict
 
 BEFORE_MS, BEFORE_EVENTS = 3_600_000, 1500
 """What is folded before the outage: the window of the default rule, and no more events than this."""

@@ -18,7 +18,7 @@ from quality_outages import Back, Outage
 from quality_plants import Plant, Scope, Trace
 from quality_sessions import Source
 from story import Story
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 
 
 def source_of(story: Story, folder: Path, name: str = "toy") -> Source:

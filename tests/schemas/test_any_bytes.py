@@ -7,8 +7,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.errors import EventRejected
 from trustfold.schemas.codec import decode_command, decode_decision, decode_event, decode_settings, encode
-from trustfold.schemas.errors import EventRejected
 from trustfold.schemas.events import epoch_ms, json_of
 from trustfold.schemas.examples import EXAMPLES
 

@@ -1,11 +1,14 @@
-"""Bad input on `events`: every kind of it has its own stable reason code and the path of the fault (design 2)."""
+"""Bad input on `events`: every kind of it has its own stable reason code and the path of the fault.
+
+See docs/design/contracts.md#bad-input.
+"""
 
 import json
 from typing import Any
 
 import pytest
+from trustfold.errors import EventRejected, RejectReason
 from trustfold.schemas.codec import MAX_BYTES, MAX_DEPTH, decode_event
-from trustfold.schemas.errors import EventRejected, RejectReason
 
 GOOD: dict[str, Any] = {
     "schema_version": "1.0",

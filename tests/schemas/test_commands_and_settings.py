@@ -4,9 +4,9 @@ import json
 from typing import Any, get_args
 
 import pytest
+from trustfold.errors import EventRejected, RejectReason
 from trustfold.schemas import commands, decisions
 from trustfold.schemas.codec import decode_command, decode_decision, decode_settings, encode
-from trustfold.schemas.errors import EventRejected, RejectReason
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.vocabulary import NudgeLevel, QualitySeverity
 

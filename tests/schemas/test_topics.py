@@ -3,8 +3,8 @@
 from typing import get_args
 
 import pytest
+from trustfold.errors import ConfigError
 from trustfold.schemas import commands, decisions, events
-from trustfold.schemas.errors import ConfigError
 from trustfold.schemas.topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX, TOPICS, Role, full_name
 
 DAY_MS = 86_400_000

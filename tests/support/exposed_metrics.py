@@ -1,4 +1,4 @@
-"""What guards and workers expose to Prometheus, what the rules record, and what queries ask for that is neither."""
+"""What guards, workers and recorders expose to Prometheus, what rules record, and what queries ask for beyond that."""
 
 import re
 import shutil
@@ -6,10 +6,15 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
 from trustfold.guard.metrics import FAMILIES
+from trustfold.history.recorder import Recorder
+from trustfold.recording.health import STATES as RECORDING_STATES
+from trustfold.recording.health import RecordingStatus
+from trustfold.recording.metrics import RecordingCollector
 from trustfold.schemas.tool_envelopes import ResultStatus
 from trustfold.schemas.vocabulary import BreakerState
 from trustfold.streams.kafka.engine import Engine
@@ -30,8 +35,8 @@ VALUES = {
     "age": {"fresh", "stale"},
     "effect": {"read", "write"},
     "result": {"published", "refused", "dropped", "failed", "undelivered"},
-    "job": {"trustfold-workers", "trustfold-guards"},
-    "state": {*BreakerState, *STATES},
+    "job": {"trustfold-workers", "trustfold-recorders", "trustfold-guards"},
+    "state": {*BreakerState, *STATES, *RECORDING_STATES},
 }
 """Labels whose values are known beforehand."""
 
@@ -42,15 +47,20 @@ _GROUPED = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 
 @cache
 def samples() -> dict[str, set[str]]:
-    """Names of all samples of guards and workers, and of recorded ratios, with the labels that each has."""
+    """Names of all samples of guards, workers and recorders, and of recorded ratios, with the labels that each has."""
     found = dict(OF_PROMETHEUS)
     for family in FAMILIES:
         base = family.name.removesuffix("_total")
         found |= _with_suffixes(base, family.kind, set(family.labels))
     engine = Engine(KafkaSettings(), None, Topology((), lambda *_: None), LaneMetrics())
     engine.watch.answered_at, engine.metrics.rules = 1.0, "fingerprint"  # families that are left out while unknown
-    for metric in WorkerCollector(engine).collect():
-        found |= _with_suffixes(metric.name, metric.type, set(metric._labelnames))
+    with TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder))
+        recorded = RecordingStatus(recorder)
+        recorded.watch = engine.watch
+        for metric in (*WorkerCollector(engine).collect(), *RecordingCollector(recorded).collect()):
+            found |= _with_suffixes(metric.name, metric.type, set(metric._labelnames))
+        recorder.close()
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     return found | {rule["record"]: {"tool"} for rule in rules if "record" in rule}
 

@@ -15,8 +15,8 @@ from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.recorder import Recorder
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
 TRACE_NAMES = (

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from trustfold.cli.checks import Checker
+from trustfold.cli.whatif import warm_up
 from trustfold.history.catalogue import connect
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.inputs import lined_up
 from trustfold.history.whatif.compare import Compared, compare, decisions_of
+from trustfold.history.whatif.decision_filters import passing
 from trustfold.history.whatif.grid import alarm_of, patterns_of
-from trustfold.history.whatif.passing import passing
+from trustfold.history.whatif.labels import Truth
 from trustfold.history.whatif.replay import Present, recorded_rules
 from trustfold.history.whatif.search import Found, Judged, Wanted, judged, search
-from trustfold.history.whatif.truth import Truth
-from trustfold.schemas.rules import EscalationPatch, Ladder, Rules
-from trustfold.surfaces.checks import Checker
-from trustfold.surfaces.whatif import warm_up
+from trustfold.rules.rules import EscalationPatch, Ladder, Rules
 
 
 def compared(

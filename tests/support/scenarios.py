@@ -1,4 +1,4 @@
-"""The seeds' scenarios as stories, for the folds and for both engines."""
+"""The use cases as stories, for the folds and for both engines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _DATA = {"url": "https://api.example.com/data"}
 
 
 def http_service_degradation() -> Story:
-    """Seed 1 use case 1: an API answers 503 four times, and works again half an hour later."""
+    """Use case 1: an API answers 503 four times, and works again half an hour later."""
     story = Story(session="degradation")
     story.fails("http_request", _DATA, http_status=503, message="Service Unavailable", times=4)
     story.after(minutes=31)
@@ -16,7 +16,7 @@ def http_service_degradation() -> Story:
 
 
 def cli_command_failures() -> Story:
-    """Seed 1 use case 2: permission errors, then a dangerous command."""
+    """Use case 2: permission errors, then a dangerous command."""
     story = Story(session="cli")
     for command in ("rm /protected/file", "cat /protected/secrets", "sudo rm -rf /"):
         story.fails("bash", {"command": command}, with_="", message="Permission denied")
@@ -24,7 +24,7 @@ def cli_command_failures() -> Story:
 
 
 def mcp_server_dies() -> Story:
-    """Seed 1 use case 3: two tools of one MCP server time out while another server works."""
+    """Use case 3: two tools of one MCP server time out while another server works."""
     story = Story(session="mcp")
     story.fails("mcp_atlassian_search", {"jql": "project = PROJ"}, with_="", status="timeout", message="timeout")
     story.works("mcp_github_list_issues", {"repo": "a/b"})
@@ -33,7 +33,7 @@ def mcp_server_dies() -> Story:
 
 
 def announce_without_action() -> Story:
-    """Seed 2: three turns announce work and only list tools; the fourth does not even announce."""
+    """Three turns announce work and only list tools; the fourth does not even announce."""
     story = Story(session="announce")
     texts = (
         "I'll restore the file from backup. Proceeding now.",
@@ -51,7 +51,7 @@ def announce_without_action() -> Story:
 
 
 def fails_everywhere() -> Story:
-    """Seed 2, Promotion: a tool fails in three workspaces of a user, works again in one, and fails on a day later."""
+    """Promotion: a tool fails in three workspaces of a user, works again in one, and fails on a day later."""
     story = Story(session="everywhere", user="ada", model="large-1")
     for workspace in ("shop", "blog", "w1"):
         story.moved(workspace=workspace).event("turn.started")

@@ -15,9 +15,9 @@ from uuid import UUID
 
 import orjson
 from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
 from trustfold.projections.rule_source import RuleSource
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.rules.rules import Rules
 
 START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import orjson
 from hypothesis import strategies as st
+from trustfold.rules.rules import EscalationPatch, FleetRules, Rules, TrustRules
 from trustfold.schemas.envelope import output_id
-from trustfold.schemas.rules import EscalationPatch, FleetRules, Rules, TrustRules
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 

@@ -1,30 +1,38 @@
 """Answers out of the recorded history for pages: found in threads, never on the event loop.
 
-Theory of operation. A query over a long history takes longer than a page may. So an answer is kept, and asked for
-again it is given at once; when it is older than the recorder's own delay it is found anew in the background, and the
-page says as of when it is. Queries run two at a time, one that takes too long is cancelled, and pages that ask for the
-same wait for one query. Each thread has a catalogue; filters stand in its lowest views, which are made anew for others.
+Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that questions
+need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is too long for
+it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is older than the
+recorder's own delay it is found anew in the background, and the page says as of when it is. Queries run two at a time,
+one that takes too long is cancelled, and pages that ask for the same wait for one query. Each thread has its catalogues;
+filters stand in their lowest views, which are made anew for others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock, Timer, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...errors import ConfigError, TrustfoldError
 from ...history.filters import EVERYTHING, Filters
-from ...history.questions import Answer, Question
-from ...schemas.errors import ConfigError, TrustfoldError
+from ...history.reports import Answer, Question
 
 if TYPE_CHECKING:
     import duckdb
 
+    from ...history.memory import Memory
+
+log = logging.getLogger(__name__)
 
 LIMIT_S = 30.0
 """Seconds after which a query is cancelled."""
@@ -44,6 +52,13 @@ KEPT, KEPT_ROWS = 256, 200_000
 
 MEMORY = "1GB"
 """Memory of a query, at most."""
+
+
+LOOK_S = 1.0
+"""Seconds between two looks for what was recorded since."""
+
+LITTLE = 200_000
+"""Records that whoever asks waits for to be loaded, about a second; more are loaded in the background."""
 
 
 class Unanswered(TrustfoldError):
@@ -73,25 +88,38 @@ class _Key(NamedTuple):
     arguments: tuple[tuple[str, Any], ...]
 
 
-class _Catalogue(local):
-    """The catalogue of a thread.
+@dataclass
+class _Catalogue:
+    """A catalogue of a thread.
 
     Attributes:
-        connection: with all views; None before the first query.
+        connection: with all views.
         filters: that stand in its views; None while they are made.
         topics: names of the directories that they read.
     """
 
-    connection: duckdb.DuckDBPyConnection | None = None
-    filters: Filters | None = EVERYTHING
-    topics: frozenset[str] = frozenset()
+    connection: duckdb.DuckDBPyConnection
+    filters: Filters | None
+    topics: frozenset[str]
+
+
+class _Catalogues(local):
+    """The catalogues of a thread: over the files, and over the tables in memory; None before the first query."""
+
+    of_files: _Catalogue | None = None
+    of_memory: _Catalogue | None = None
 
 
 class Archive:
     """The recorded history of a source, asked by pages; for one event loop."""
 
     def __init__(
-        self, root: Path | None = None, *, limit_s: float = LIMIT_S, clock: Callable[[], float] = time.monotonic
+        self,
+        root: Path | None = None,
+        *,
+        limit_s: float = LIMIT_S,
+        clock: Callable[[], float] = time.monotonic,
+        refusal: Callable[[], str] = lambda: "",
     ) -> None:
         """Read the history in a directory, whether or not there is one yet.
 
@@ -99,14 +127,20 @@ class Archive:
             root: directory of Parquet files; None where the source has none.
             limit_s: seconds after which a query is cancelled.
             clock: monotonic seconds.
+            refusal: why the directory must not be read; empty while it may be.
         """
         self.root = root
+        self._refusal = refusal
         self._limit_s = limit_s
         self._clock = clock
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trustfold-history")
         self._kept: OrderedDict[_Key, tuple[Found, float]] = OrderedDict()
         self._asked: dict[_Key, asyncio.Task[Found]] = {}
-        self._catalogue = _Catalogue()
+        self._memory: Memory | None = None
+        self._looked = float("-inf")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-history-memory")
+        self._loading: Future[None] | None = None
+        self._catalogues = _Catalogues()
         self._made: list[duckdb.DuckDBPyConnection] = []
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = Lock()
@@ -126,6 +160,8 @@ class Archive:
         """
         if self.root is None:
             raise Unanswered("this server knows of no history", recorded=False)
+        if refused := self._refusal():
+            raise Unanswered(refused, recorded=False)
         key = _Key(filters, question, limit, tuple(sorted(arguments.items())))
         kept = self._kept.get(key)
         age = self._clock() - kept[1] if kept is not None else STALE_S
@@ -151,10 +187,15 @@ class Archive:
         with self._lock:
             for connection in self._running:
                 connection.interrupt()
+            if self._memory is not None:
+                self._memory.interrupt()
         self._threads.shutdown(cancel_futures=True)
-        self._catalogue = _Catalogue()
+        self._loader.shutdown(cancel_futures=True)
+        self._catalogues = _Catalogues()
         for connection in self._made:
             connection.close()
+        if self._memory is not None:
+            self._memory.close()
 
     async def _find(self, key: _Key) -> Found:
         try:
@@ -175,30 +216,45 @@ class Archive:
         try:
             import duckdb  # noqa: PLC0415 - the history is an extra
 
-            from ...history.asking import ask  # noqa: PLC0415
+            from ...history.queries import ask  # noqa: PLC0415
         except ImportError as missing:
             raise Unanswered(
                 f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False
             ) from missing
         connection = self._narrowed(key.filters)
-        cancelled = Timer(self._limit_s, connection.interrupt)
-        cancelled.daemon = True
-        cancelled.start()
         with self._lock:
             self._running.add(connection)
         try:
-            return ask(connection, key.question, key.limit, dict(key.arguments))
-        except (TrustfoldError, duckdb.Error) as error:
-            if isinstance(error, duckdb.InterruptException) or isinstance(error.__cause__, duckdb.InterruptException):
-                raise Unanswered(
-                    f"the answer took more than {self._limit_s:g} s and was given up; choose a shorter time, or one "
-                    "tool, model or workspace"
-                ) from error
-            raise
+            with limited(connection, self._limit_s):
+                return ask(connection, key.question, key.limit, dict(key.arguments))
         finally:
-            cancelled.cancel()
             with self._lock:
                 self._running.discard(connection)
+
+    def _up_to_date(self) -> Memory | None:
+        """The columns in memory with all that is recorded; None where they are being loaded, or not kept."""
+        from ...history.memory import Memory  # noqa: PLC0415 - the history is an extra
+
+        assert self.root is not None  # noqa: S101 - refused before
+        with self._lock:
+            if self._memory is None:
+                self._memory = Memory(self.root)
+            due = self._clock() - self._looked >= LOOK_S
+            if due:
+                self._looked = self._clock()
+            free = self._loading is None or self._loading.done()
+            if due and free and self._memory.waiting() > LITTLE:
+                self._loading = self._loader.submit(self._load, self._memory)
+                free = False
+        if due and free:
+            self._load(self._memory)
+        return self._memory if self._memory.ready else None
+
+    def _load(self, memory: Memory) -> None:
+        try:
+            memory.refresh()
+        except TrustfoldError as error:
+            log.warning("the history is read from its files: %s", error)
 
     def _narrowed(self, filters: Filters) -> duckdb.DuckDBPyConnection:
         """The catalogue of this thread with these filters in its views.
@@ -210,24 +266,57 @@ class Archive:
         from ...history.catalogue import connect, narrow  # noqa: PLC0415 - the history is an extra
 
         assert self.root is not None  # noqa: S101 - refused before
-        own = self._catalogue
         try:
             topics = frozenset(one.name for one in self.root.iterdir()) if self.root.is_dir() else frozenset()
-            if own.connection is None:
-                made = connect(self.root, filters=filters, threads=2)
-                made.execute(f"SET memory_limit = '{MEMORY}'")
-                made.execute("SET parquet_metadata_cache = true")  # files are never written again
-                own.connection = made
+            memory = self._up_to_date()
+            own = self._catalogues.of_files if memory is None else self._catalogues.of_memory
+            if own is None:
+                if memory is not None:
+                    made = memory.connection(filters)
+                else:
+                    made = connect(self.root, filters=filters, threads=2)
+                    made.execute(f"SET memory_limit = '{MEMORY}'")
+                    made.execute("SET parquet_metadata_cache = true")  # files are never written again
+                own = _Catalogue(made, filters, topics)
                 self._made.append(made)
+                if memory is None:
+                    self._catalogues.of_files = own
+                else:
+                    self._catalogues.of_memory = own
             elif (filters, topics) != (own.filters, own.topics):
                 own.filters = None  # until all views are made: a failure in between leaves some with the old ones
-                narrow(own.connection, self.root, filters=filters)
+                narrow(own.connection, self.root, filters=filters, rows=memory.rows if memory is not None else None)
+                own.filters, own.topics = filters, topics
         except ConfigError as nothing:
             raise Unanswered(str(nothing), recorded=False) from nothing
         except OSError as error:
             raise Unanswered(f"{self.root}: cannot be read ({error.strerror})", recorded=False) from error
-        own.filters, own.topics = filters, topics
         return own.connection
+
+
+@contextmanager
+def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> Iterator[None]:
+    """Give up what a connection does within, after so many seconds.
+
+    Raises:
+        Unanswered: it took longer.
+    """
+    import duckdb  # noqa: PLC0415 - the history is an extra
+
+    cancelled = Timer(limit_s, connection.interrupt)
+    cancelled.daemon = True
+    cancelled.start()
+    try:
+        yield
+    except (TrustfoldError, duckdb.Error) as error:
+        if isinstance(error, duckdb.InterruptException) or isinstance(error.__cause__, duckdb.InterruptException):
+            raise Unanswered(
+                f"the answer took more than {limit_s:g} s and was given up; choose a shorter time, or one "
+                "tool, model or workspace"
+            ) from error
+        raise
+    finally:
+        cancelled.cancel()
 
 
 def _heard(task: asyncio.Task[Found]) -> None:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ...history.sessions.evidence import Behind, behind, wanted_of
 from ...history.sessions.timeline import millis
-from ...schemas.decision_words import Line, line_of
+from ...schemas.decision_text import Line, line_of
 from .now import key_url
 from .render import Site, segment
 from .session import WORDS, session_url

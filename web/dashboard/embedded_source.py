@@ -9,14 +9,14 @@ from pathlib import Path
 
 import orjson
 
+from ...errors import TrustfoldError
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...projections.emit import Output
 from ...projections.session.state import SessionState
+from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
-from ...schemas.errors import TrustfoldError
 from ...schemas.events import Event
-from ...schemas.rules import Rules
 from ...schemas.topics import TOPICS
 from ...streams.embedded.engine import Request
 from ...streams.embedded.lookups import StoredDecision, StoredEvent

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import TrustfoldError
+from ...history.charts import picture
 from ...history.filters import Filters
 from ...history.findings import finding
 from ...history.page import figure, table
-from ...history.pictures import picture
 from ...history.plots import Window
-from ...history.questions import BY_NAME, Answer, Question, against_before
-from ...history.values import plain
-from ...schemas.errors import TrustfoldError
+from ...history.queries import plain
+from ...history.reports import BY_NAME, Answer, Question, against_before
 from .archive import Archive, Found, Unanswered
 from .narrowing import NAMES, PRESETS, Narrowing
 from .render import Site, link, segment

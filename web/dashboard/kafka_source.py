@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -14,14 +15,15 @@ import msgspec
 import orjson
 from aiokafka.errors import KafkaError
 
+from ...errors import TrustfoldError
+from ...history.files import kafka_source, source_of
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...history.sessions.timeline import millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
+from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
-from ...schemas.errors import TrustfoldError
 from ...schemas.events import Event
-from ...schemas.rules import Rules
 from ...schemas.topics import TOPICS
 from ...streams.kafka.access import LACKING, lacking
 from ...streams.kafka.feed import ALL, Feed, Followed
@@ -55,13 +57,27 @@ PATIENCE_S = 10.0
 _COMMANDS = TOPICS["commands"].types
 
 
+class _Told(msgspec.Struct, frozen=True):
+    """What the list of sessions takes from a decision; empty where it does not say."""
+
+    id: str = ""
+    session_id: str | None = None
+    type: str = ""
+    pattern: str | None = None
+    severity: str | None = None
+    workspace_id: str | None = None
+    user_id: str | None = None
+    model: str | None = None
+
+
 class _Kept(NamedTuple):
-    """A decision in memory, with what it is looked for by."""
+    """A decision in memory, with what it is looked for by; decoded once, when it comes."""
 
     place: int
     id: str
     session: str
     value: bytes
+    told: _Told
 
 
 class KafkaSource:
@@ -90,6 +106,23 @@ class KafkaSource:
         """Whether the states that stood in the topics at the start are on the board."""
         return self._feed.complete
 
+    @property
+    def foreign(self) -> str:
+        """Why the history is not that of these topics; empty while it is, and before a broker has answered."""
+        if self.history is None or not self._feed.cluster_id:
+            return ""
+        known, ours = source_of(self.history), kafka_source(self._feed.cluster_id, self._settings.topic_prefix)
+        if known in {"", ours}:
+            return ""
+        return (
+            f"{self.history} holds the history of {known}, this is {ours}; name the directory of this one (--history)"
+        )
+
+    @property
+    def _past(self) -> Recorded | None:
+        """The recorded history, if there is one of these topics."""
+        return None if self.foreign else self._recorded
+
     async def run(self) -> None:
         """Follow until cancelled."""
         measuring = asyncio.create_task(self._measure())
@@ -109,11 +142,12 @@ class KafkaSource:
             fault = f"stale since {datetime.fromtimestamp(feed.lost_since, UTC):%H:%M:%S} UTC: {fault}"
         elif not fault and behind and standing is not None and standing.members == 0:
             fault = f"no worker runs in group {self._settings.app_id}; {behind:,} records wait"
-        return Freshness(self._newest_ms, behind, fault)
+        return Freshness(self._newest_ms, behind, fault, self.foreign or None)
 
     async def sessions(self) -> list[SessionSummary]:
         """Sessions that decisions in memory name, and those of the last days of the history, which has their calls."""
-        found = {} if self._recorded is None else {one.session_id: one for one in await self._recorded.sessions()}
+        past = self._past
+        found = {} if past is None else {one.session_id: one for one in await past.sessions()}
         told: dict[str, list[_Kept]] = {}
         for one in self._kept:
             if one.session:
@@ -140,7 +174,8 @@ class KafkaSource:
         for one in reversed(self._kept):
             if one.id == decision_id:
                 return _placed(one)
-        recorded = await self._recorded.decision(decision_id) if self._recorded is not None else None
+        past = self._past
+        recorded = await past.decision(decision_id) if past is not None else None
         return Placed(0, recorded) if recorded is not None else None
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
@@ -166,8 +201,8 @@ class KafkaSource:
             for one in await self._latest("events", session)
             if one.key == session and (before is None or one.offset < before)
         }
-        if len(found) < limit and self._recorded is not None:
-            found = {one.offset: one for one in await self._recorded.events(session, before, limit)} | found
+        if len(found) < limit and (past := self._past) is not None:
+            found = {one.offset: one for one in await past.events(session, before, limit)} | found
         return [found[offset] for offset in sorted(found)][-limit:]
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
@@ -177,9 +212,9 @@ class KafkaSource:
             for one in await self._latest(topic, session if topic == "events" else ""):
                 if (about := _about(one.value)).id in ids:
                     found.setdefault(about.id, Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp))
-        if len(found) < len(ids) and self._recorded is not None:
+        if len(found) < len(ids) and (past := self._past) is not None:
             missing = [name for name in ids if name not in found]
-            found = {str(one.record["id"]): one for one in await self._recorded.events_of(missing)} | found
+            found = {str(one.record["id"]): one for one in await past.events_of(missing)} | found
         return sorted(found.values(), key=lambda one: (str(one.record.get("time", "")), one.offset))
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
@@ -210,10 +245,10 @@ class KafkaSource:
             if one.topic == "state":
                 changes.append(Change(one.topic, one.key, one.value))
             elif one.value is not None:
-                place, about = _place_of(one), _about(one.value)
+                told = _told(one.value)
                 changes.append(Change(one.topic, one.key, one.value))
-                self._kept.append(_Kept(place, about.id, about.session_id, one.value))
-        self._kept.sort()  # what comes is in order of time nearly always, which costs little
+                self._kept.append(_Kept(_place_of(one), told.id, told.session_id or "", one.value, told))
+        self._kept.sort(key=_PLACE)  # what comes is in order of time nearly always, which costs little
         del self._kept[:-MAX_DECISIONS]
         self._seen(max(one.timestamp for one in records))
         self.board.apply(changes)
@@ -234,7 +269,11 @@ class KafkaSource:
         events = self._settings.topic("events")
         topics = list(map(self._settings.topic, STAGE_OF_TOPIC))
         written: int | None = None
+        failed = foreign = False
         while True:
+            if self.foreign and not foreign:
+                log.warning("%s", self.foreign)
+            foreign = bool(self.foreign)
             try:
                 if self._feed.lost_since is not None:
                     raise TimeoutError  # noqa: TRY301 - handled as an answer that does not come
@@ -246,6 +285,10 @@ class KafkaSource:
             except (KafkaError, OSError, TimeoutError, TrustfoldError) as error:
                 log.debug("how far the workers are is not known: %r", error)
                 self._standing = None
+            except Exception:
+                if not failed:
+                    log.exception("how far the workers are cannot be found out; it is tried again")
+                failed, self._standing = True, None
             else:
                 if written is not None and self._standing.ends[events] > written:
                     self._seen(time.time_ns() // 1_000_000)
@@ -280,15 +323,13 @@ def _summary(
     session: str, told: Sequence[_Kept], stuck: Sequence[Record], recorded: SessionSummary | None
 ) -> SessionSummary:
     """What the list says of a session: its calls as recorded, the rest as decisions tell it."""
-    records = [orjson.loads(one.value) for one in told]
-    patterns = {(one["pattern"], one["severity"]) for one in records if one["type"] == "pattern.detected"}
-    # not every decision says whose session it is
-    last = {name: value for one in records for name, value in one.items() if value}
+    found = [one.told for one in told]
+    patterns = {(one.pattern, one.severity) for one in found if one.type == "pattern.detected"}
     known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, (), 0, 0, 0, turn_open=False)
     return known._replace(
-        workspace=str(last.get("workspace_id") or known.workspace),
-        user=str(last.get("user_id") or known.user),
-        model=str(last.get("model") or known.model),
+        workspace=_last([one.workspace_id for one in found]) or known.workspace,
+        user=_last([one.user_id for one in found]) or known.user,
+        model=_last([one.model for one in found]) or known.model,
         stuck=tuple(
             Stuck(
                 str(one["pattern"]),
@@ -304,6 +345,11 @@ def _summary(
     )
 
 
+def _last(values: Sequence[str | None]) -> str:
+    """The last value that is there: not every decision says whose session it is."""
+    return next((value for value in reversed(values) if value), "")
+
+
 def _recorded(history: Path) -> Recorded:
     from .recorded import Recorded  # noqa: PLC0415 - an extra
 
@@ -316,6 +362,8 @@ class _About(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_About)
+_told_decoder = msgspec.json.Decoder(_Told)
+_PLACE = attrgetter("place")
 
 
 def _about(value: bytes | None) -> _About:
@@ -324,6 +372,15 @@ def _about(value: bytes | None) -> _About:
         return _decoder.decode(value or b"{}")
     except msgspec.MsgspecError:
         return _About()
+
+
+def _told(value: bytes) -> _Told:
+    """What a decision says of its session; nothing where it is not one of ours."""
+    try:
+        return _told_decoder.decode(value)
+    except msgspec.MsgspecError:
+        about = _about(value)
+        return _Told(about.id, about.session_id)
 
 
 def _topic_of(place: int) -> str:

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import TrustfoldError
+from ...history.charts import objects
 from ...history.findings import finding, ratio
-from ...history.pictures import objects
 from ...history.plots import FEW, share_text
-from ...history.questions import BY_NAME, Answer, Question
-from ...history.shares import Z_95
-from ...projections.tool.wilson import wilson_bounds
-from ...schemas.errors import TrustfoldError
+from ...history.reports import BY_NAME, Answer, Question
+from ...history.summary import Z_95
+from ...projections.tool.models import wilson_bounds
 from .history import shown_figure, unanswered
 from .narrowing import NAMES, PRESETS, Narrowing
 from .render import Site, link

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from starlette.datastructures import QueryParams
 
+from ...errors import ConfigError
 from ...history.filters import Filters, moment_of, span_of
-from ...schemas.errors import ConfigError
 
 DEFAULT_SPAN = "7d"
 EVERYTHING = "all"

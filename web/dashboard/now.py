@@ -15,8 +15,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...history.sessions.timeline import millis
-from ...schemas.decision_words import Line, counted, line_of, plain, times
-from ...schemas.state_words import circuit_next, circuit_state_reason, failures_words, recovery_words
+from ...schemas.decision_text import (
+    Line,
+    circuit_next,
+    circuit_state_reason,
+    counted,
+    failures_words,
+    line_of,
+    plain,
+    recovery_words,
+    times,
+)
 from .board import Board
 from .order_words import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranking

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import TrustfoldError
 from ...projections.calls.keys import has_scope
 from ...projections.orders import held, is_meant, trust_subjects
 from ...schemas.commands import (
@@ -27,8 +28,7 @@ from ...schemas.commands import (
     TrustRecover,
     TrustReset,
 )
-from ...schemas.decision_words import Line, Tone, line_of
-from ...schemas.errors import TrustfoldError
+from ...schemas.decision_text import Line, Tone, line_of
 from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
 from ...streams.embedded.sign_in import Role

@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import local
 from typing import Any
 
 import duckdb
 import orjson
 
+from ...errors import TrustfoldError
 from ...history.catalogue import connect
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...projections.topology import DECISION_TOPICS
-from ...schemas.errors import TrustfoldError
+from .archive import Unanswered, limited
 from .source import Placed
 
 log = logging.getLogger(__name__)
 
 MAX_SESSIONS = 2_000
 """Sessions that are listed."""
+
+FRESH_S = 30.0
+"""Seconds for which the list of sessions counts as new: recorders write as often."""
+
+STALE_S = 600.0
+"""Seconds after which it is too old to be given: who asks waits for a new one."""
+
+
+LIMIT_S = 10.0
+"""Seconds after which a query is given up: pages show what the topics have, and wait for no more."""
+
+AT_ONCE = 2
+"""Queries under way; one that takes long holds up no other."""
+
+
+class _Catalogue(local):
+    """The catalogue of a thread; None before its first query."""
+
+    connection: duckdb.DuckDBPyConnection | None = None
 
 
 class Recorded:
@@ -31,14 +54,43 @@ class Recorded:
     Offsets are those of the topics' partitions.
     """
 
-    def __init__(self, root: Path) -> None:
-        """Look there when somebody asks."""
+    def __init__(self, root: Path, *, limit_s: float = LIMIT_S) -> None:
+        """Look there when somebody asks.
+
+        Args:
+            root: directory of Parquet files.
+            limit_s: seconds after which a query is given up.
+        """
         self._root = root
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-recorded")
-        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._listed: list[SessionSummary] = []
+        self._listed_at = -math.inf
+        self._listing: asyncio.Task[None] | None = None
+        self._limit_s = limit_s
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trustfold-recorded")
+        self._catalogue = _Catalogue()
+        self._running: set[duckdb.DuckDBPyConnection] = set()
 
     async def sessions(self) -> list[SessionSummary]:
-        """Latest sessions, those of the last days that are recorded."""
+        """Latest sessions, those of the last days that are recorded, as of `FRESH_S` ago at the most.
+
+        A list that is older is given once more while it is made anew: pages ask for it again with every change, and
+        the questions would wait for each other.
+        """
+        age = time.monotonic() - self._listed_at
+        if self._listing is None and age >= FRESH_S:
+            self._listing = asyncio.create_task(self._list())
+        if self._listing is not None and age >= STALE_S:
+            await asyncio.shield(self._listing)
+        return self._listed
+
+    async def _list(self) -> None:
+        try:
+            self._listed = await self._latest()
+            self._listed_at = time.monotonic()
+        finally:
+            self._listing = None
+
+    async def _latest(self) -> list[SessionSummary]:
         rows = await self._ask(
             "SELECT session_id, workspace, user_id, model, calls, failures, patterns, epoch_ms(ended) "
             "FROM sessions, recorded_until WHERE ended > until - INTERVAL 3 DAY ORDER BY ended DESC LIMIT ?",
@@ -93,22 +145,32 @@ class Recorded:
         return orjson.loads(rows[0][0]) if rows else None
 
     def close(self) -> None:
-        """End; a query under way is left to itself."""
-        if self._connection is not None:
-            self._connection.interrupt()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End; queries under way are given up."""
+        for connection in list(self._running):
+            connection.interrupt()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _ask(self, question: str, values: Sequence[Any]) -> list[Any]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._rows, question, values)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._rows, question, values)
 
     def _rows(self, question: str, values: Sequence[Any]) -> list[Any]:
+        own = self._catalogue
         try:
-            if self._connection is None:
+            if own.connection is None:
                 if not source_of(self._root).startswith("kafka "):
                     return []
-                self._connection = connect(self._root, threads=1)
-            return self._connection.execute(question, values).fetchall()
+                own.connection = connect(self._root, threads=1)
+                own.connection.execute("SET parquet_metadata_cache = true")  # files are never written again
+            self._running.add(own.connection)
+            try:
+                with limited(own.connection, self._limit_s):
+                    return own.connection.execute(question, values).fetchall()
+            finally:
+                self._running.discard(own.connection)
+        except Unanswered as slow:
+            log.warning("the history was left out of a page: %s", slow)
+            return []
         except (duckdb.Error, TrustfoldError) as error:
             log.debug("the history was not read: %s", error)
-            self._connection = None
+            own.connection = None
             return []

@@ -23,8 +23,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...history.page import style
-from ...schemas.decision_words import counted, plain
-from ...schemas.visible import visible
+from ...schemas.decision_text import counted, plain
+from ...security.untrusted import visible
 from ...streams.embedded.sign_in import Role, SignIns, cookie_name
 from .archive import Archive
 from .live import Hub

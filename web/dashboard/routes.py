@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, request_response
 
-from ...schemas.errors import ConfigError, TrustfoldError
+from ...errors import ConfigError, TrustfoldError
 from . import decision, history, models, now, orders, session, sessions, sign_in, tool
 from .live import live
 from .render import Guarded, Site, static_file

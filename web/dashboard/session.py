@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Lock
+from asyncio import Lock, Semaphore
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import ConfigError
 from ...history.sessions.calls import Call, Verdict
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
@@ -30,9 +31,9 @@ from ...history.sessions.timeline import (
     millis,
     timeline,
 )
-from ...schemas.decision_words import Line, line_of
-from ...schemas.errors import ConfigError
-from ...schemas.rules import Rules
+from ...rules.rules import Rules
+from ...schemas.decision_text import Line, line_of
+from .archive import limited
 from .render import Site, segment
 from .source import Placed, Source
 
@@ -46,6 +47,9 @@ MAX_DECISIONS = 10_000
 
 KEPT = 8
 """Sessions whose timelines are kept until something new happens in them: pages of one are turned, and fetched live."""
+
+AT_ONCE = 2
+"""Sessions that are looked for in the recorded history at a time; others go on meanwhile."""
 
 PAYLOAD_CHARS = 4096
 """Characters of arguments and of a result that are shown unless all are asked for."""
@@ -155,6 +159,7 @@ class _Kept:
 
     def __init__(self, session_id: str, rules: Rules) -> None:
         self.rules = rules
+        self.reading = Lock()
         self.telling = Telling(session_id, rules)
         self.last = -1
         self.left_out = False
@@ -169,17 +174,22 @@ class Shelf:
         """Of sessions of this source."""
         self._source = source
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._reading = Lock()
+        self._of_history = Semaphore(AT_ONCE)
 
     async def timeline(self, session_id: str) -> Timeline:
-        """The timeline of a session as of now; without items where nothing is kept of it."""
-        async with self._reading:
-            kept = self._kept.get(session_id)
-            if kept is None or kept.rules is not self._source.rules:
-                kept = self._kept[session_id] = _Kept(session_id, self._source.rules)
-            self._kept.move_to_end(session_id)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+        """The timeline of a session as of now; without items where nothing is kept of it.
+
+        Raises:
+            Unanswered: looking for it in the recorded history took too long.
+            HistoryError: the recorded history cannot be read.
+        """
+        kept = self._kept.get(session_id)
+        if kept is None or kept.rules is not self._source.rules:
+            kept = self._kept[session_id] = _Kept(session_id, self._source.rules)
+        self._kept.move_to_end(session_id)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        async with kept.reading:
             return await self._up_to_date(session_id, kept)
 
     async def _up_to_date(self, session_id: str, kept: _Kept) -> Timeline:
@@ -189,7 +199,8 @@ class Shelf:
             events = await self._source.events(session=session_id, limit=MAX_EVENTS)
             kept.left_out = len(events) >= MAX_EVENTS
         if not events and self._source.history is not None:
-            return await run_in_threadpool(_from_history, self._source.history, session_id, kept.rules)
+            async with self._of_history:
+                return await run_in_threadpool(_from_history, self._source.history, session_id, kept.rules)
         decided = await self._source.decisions(session=session_id, limit=1)
         stand = places[-1:], [one.offset for one in decided], len(events) - len(places)
         if kept.told is not None and kept.stand == stand:
@@ -218,7 +229,7 @@ def _from_history(root: Path, session_id: str, rules: Rules) -> Timeline:
     from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
 
     try:
-        with connect(root, threads=1) as connection:
+        with connect(root, threads=1) as connection, limited(connection):
             return recorded_session(connection, session_id, rules)
     except ConfigError:
         return timeline(session_id, (), rules=rules)  # nothing is recorded yet

@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
-from ...projections.tool.wilson import wilson_bounds
-from ...schemas.decision_words import plain
-from ...schemas.visible import visible
+from ...projections.tool.models import wilson_bounds
+from ...schemas.decision_text import plain
+from ...security.untrusted import visible
 from .render import Site, segment
 from .source import Placed
 

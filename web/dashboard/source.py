@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...history.sessions.ranking import SessionSummary
+from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import Event
-from ...schemas.rules import Rules
 from .board import Board
 
 Record = dict[str, Any]
@@ -38,11 +38,13 @@ class Freshness(NamedTuple):
         newest_ms: wall clock at which the newest record arrived, milliseconds since 1970; None before the first one.
         behind: records that wait to be folded; None where that is not known.
         fault: why nothing new arrives, in words; None when all is well.
+        past: why the history is not read, in words; None where it is.
     """
 
     newest_ms: int | None
     behind: int | None = None
     fault: str | None = None
+    past: str | None = None
 
 
 class Source(Protocol):

@@ -12,15 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...errors import TrustfoldError
+from ...history.charts import objects
 from ...history.filters import EVERYTHING
 from ...history.findings import counted, ratio
 from ...history.page import figure, table
-from ...history.pictures import objects
 from ...history.plots import FEW, Rate, Window, rates, share_text
-from ...history.questions import Answer, Plot, Question
-from ...history.shares import Share
+from ...history.reports import Answer, Plot, Question
+from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
-from ...schemas.errors import TrustfoldError
 from .archive import Archive
 from .board import Board
 from .history import shown_figure, unanswered, window_of

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import msgspec
 
+from ....rules.rules import Rules
 from ....schemas.events import ModelText, ToolCallFinished
-from ....schemas.rules import Rules
 from ....schemas.vocabulary import Pattern, PatternSeverity
 from ..calls import Args
 from ..context import Context
@@ -20,7 +20,7 @@ Texts = tuple[str, str, str]
 """Texts of a nudge: minor, moderate, severe."""
 
 
-class Finished(msgspec.Struct):
+class Finished(msgspec.Struct, gc=False):
     """A call that has finished, and that says something.
 
     Attributes:
@@ -35,7 +35,7 @@ class Finished(msgspec.Struct):
     news: bool
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, gc=False):
     """A text of the model.
 
     Attributes:
@@ -106,8 +106,11 @@ class Detector(msgspec.Struct, array_like=True):
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """A call has finished."""
 
+    def on_failure(self, done: Finished, ctx: Context) -> None:
+        """A call has failed; told after `on_finish`."""
+
     def on_step(self, ctx: Context) -> None:
-        """The last call of a step has finished; told after `on_finish`."""
+        """The last call of a step has finished; told after `on_finish` and `on_failure`."""
 
     def on_message(self, message: Message, ctx: Context) -> None:
         """The model has said something to somebody."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ....schemas.rules import BehaviourRules, Ladder
+from ....rules.rules import BehaviourRules, Ladder
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emit import MAX_CAUSES
 from ..context import Context, Sighting

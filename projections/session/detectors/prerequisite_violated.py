@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import msgspec
 
-from ....schemas.nudge_templates import filled
-from ....schemas.rules import Policy, Rules
+from ....rules.behaviour import filled
+from ....rules.rules import Policy, Rules
 from ....schemas.vocabulary import Pattern, PatternSeverity
 from ...calls.fingerprints import digest
 from ...emit import MAX_CAUSES

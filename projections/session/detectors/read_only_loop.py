@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....schemas.rules import BehaviourRules
+from ....rules.rules import BehaviourRules
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emit import MAX_CAUSES
 from ..context import Context, Sighting

@@ -29,9 +29,7 @@ from .unknown_tool import UnknownTool
 class Detectors(msgspec.Struct):
     """The detectors of one agent, and those of its session, with all that they have counted.
 
-    One nudge at a time: where one event raises several patterns, the first of these is nudged. The order is design 3's;
-    the patterns it does not place stand where their nudge says more than those after them: an operator's rule and a
-    tool that does not exist name the one thing to do; the same error with other arguments is the weaker form of the
+    One nudge at a time: where one event raises several patterns, the first of these is nudged. X that does not exist name the one thing to do; the same error with other arguments is the weaker form of the
     same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing about why, so
     they come last.
 
@@ -84,6 +82,7 @@ ON_CALL = _interested_in("on_call")
 ON_SUCCESS = _interested_in("on_success")
 ON_PROGRESS = _interested_in("on_progress")
 ON_FINISH = _interested_in("on_finish")
+ON_FAILURE = _interested_in("on_failure")
 ON_STEP = _interested_in("on_step")
 ON_MESSAGE = _interested_in("on_message")
 ON_TEXT = _interested_in("on_text")

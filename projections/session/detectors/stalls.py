@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
-from ....schemas.rules import BehaviourRules
 from ....schemas.vocabulary import Pattern, Status
 from ...calls.errors import neutral_reason
 from ..appended import is_our_finish
@@ -74,9 +74,9 @@ class StalledCall(Detector, array_like=True):
         del ctx
         return all(late.fingerprint != active.fingerprint for late in self.overdue)
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_failure(self, done: Finished, ctx: Context) -> None:
         """A call that was closed at its deadline is overdue."""
-        if done.verdict.failed and is_our_finish(done.event):
+        if is_our_finish(done.event):
             self.on_overdue(done.call, ctx)
 
     def on_overdue(self, call: OpenCall, ctx: Context) -> None:
@@ -108,10 +108,10 @@ class StalledCall(Detector, array_like=True):
 
     def due(self, ctx: Context) -> int:
         """At the next multiple of a deadline."""
-        due = 0
-        for late in self.overdue:
-            due = earlier(due, _call_due(late, ctx.rules.behaviour))
-        return due
+        if not self.overdue:
+            return 0
+        rules = ctx.rules.behaviour
+        return min((due for late in self.overdue if (due := _call_due(late, rules))), default=0)
 
     def on_due(self, ctx: Context) -> None:
         """Report the calls that have reached a further multiple of their deadlines."""
@@ -179,12 +179,11 @@ class StalledTurn(Detector, array_like=True):
         del ctx
         return not (self.silence_told if active.fingerprint == _SILENCE else self.duration_told)
 
-    def signed(self, event: ev.Event, ctx: Context) -> None:
-        """The conversation goes on: from now on the model owes another sign of life, or somebody else does."""
+    def signed(self, event: ev.Event, ctx: Context, *, waits: bool) -> None:
+        """The conversation goes on, and the model owes another sign of life, unless it `waits` for a call or a person."""
         self.last_sign = event.id
-        state = ctx.state
-        waits = state.open_calls or state.asked or state.detector(StalledCall).overdue
-        owes = state.turn.open and state.turn.ends_published and not waits
+        turn = ctx.state.turn
+        owes = turn.open and turn.ends_published and not waits
         if owes and isinstance(event, ev.ToolCallFinished):
             owes = _was_answered(event)
         elif owes and isinstance(event, ev.PermissionResolved):
@@ -194,10 +193,11 @@ class StalledTurn(Detector, array_like=True):
     def due(self, ctx: Context) -> int:
         """At the next multiple of the longest silence, or of the longest turn."""
         rules = ctx.rules.behaviour
-        due = self._silence_due(rules)
-        if rules.max_turn_duration_seconds is not None:
-            due = earlier(due, self._duration_due(ctx.state.turn.since_ms, rules))
-        return due
+        silence = self._silence_due(rules) if self.silent_since else 0
+        if rules.max_turn_duration_seconds is None:
+            return silence
+        duration = self._duration_due(ctx.state.turn.since_ms, rules)
+        return min(silence, duration) if silence and duration else silence or duration
 
     def on_due(self, ctx: Context) -> None:
         """Report a silence, and a turn, that have reached a further multiple."""
@@ -242,11 +242,6 @@ class StalledTurn(Detector, array_like=True):
                 [begun, ctx.emit.cause], "go on, or end the turn", since_ms=since,
             )  # fmt: skip
             ctx.sightings.append(seen)
-
-
-def earlier(one: int, other: int) -> int:
-    """The earlier of two times; 0 is none."""
-    return min(one, other) if one and other else one or other
 
 
 def _was_answered(event: ev.ToolCallFinished) -> bool:

@@ -46,10 +46,10 @@ class UnknownTool(Detector, array_like=True):
         del active, ctx
         return not self.calls
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
+    def on_failure(self, done: Finished, ctx: Context) -> None:
         """Count a call that failed because there is no such tool; the session forgets the tool."""
         call = done.call
-        if not done.verdict.failed or not _is_unknown(done.event, call.tool_name):
+        if not _is_unknown(done.event, call.tool_name):
             return
         ctx.state.tools.pop(call.tool_name, None)
         rules = ctx.rules.behaviour

@@ -12,8 +12,8 @@ from story import Story
 from trustfold.projections.calls import keys
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
-from trustfold.schemas.rules import Rules
-from trustfold.schemas.rules_calls import CallRules, ToolRules
+from trustfold.rules.calls import CallRules, ToolRules
+from trustfold.rules.rules import Rules
 
 
 def severity_of(failure: Failure, **more: Any) -> str:

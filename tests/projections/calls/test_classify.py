@@ -1,4 +1,4 @@
-"""Failure classification, class of tools, dangerous commands (design 3)."""
+"""Failure classification, class of tools, dangerous commands (docs/design/semantics.md#failure-classification)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Failure keys: what accumulates together, and what must never stand in a key (design 3, Keys)."""
+"""Failure keys: what accumulates together, and what must never stand in a key.
+
+See docs/design/semantics.md#failure-keys.
+"""
 
 from __future__ import annotations
 

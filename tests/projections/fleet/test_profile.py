@@ -1,4 +1,4 @@
-"""Behavioural profiles of models, as sessions tell them (seed 2, Model Behavioral Profiles; design 3, Models)."""
+"""Behavioural profiles of models, as sessions tell them (docs/design/semantics.md#models)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from story import Story
 from trustfold.projections.fleet.profile import count, is_worth_telling, most_common_pattern, nudge_effectiveness
 from trustfold.projections.fleet.state import ModelProfile
-from trustfold.schemas.rules import BehaviourRules, Rules
+from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.standings import ModelBehaved
 
 READ = ("read_file", {"path": "/src/a.py"})

@@ -1,4 +1,4 @@
-"""Promotion: a tool that fails in several workspaces of one user, as told by calls (seed 2; design 3, Trust)."""
+"""Promotion: a tool that fails in several workspaces of one user, as told by calls (docs/design/semantics.md#trust)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from story import Story
 from trustfold.projections.fleet.promotion import STATES, TRANSITIONS, Move, hear, judge, mean_rate, move
 from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
-from trustfold.schemas.rules import FleetRules, Rules
+from trustfold.rules.rules import FleetRules, Rules
 from trustfold.schemas.standings import ToolStanding
 from trustfold.schemas.vocabulary import TrustState
 

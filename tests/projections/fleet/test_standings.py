@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from story import Story
-from trustfold.projections.tool.standing_state import MAX_USERS
+from trustfold.projections.tool.state import MAX_USERS
 from trustfold.schemas.standings import ToolStanding, decode_standing
 
 

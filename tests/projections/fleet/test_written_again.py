@@ -12,9 +12,9 @@ from streams_of_events import NERVOUS, events_and_orders
 from trustfold.projections.emit import Output
 from trustfold.projections.fleet.stage import FleetStage
 from trustfold.projections.fleet.state import FleetState
+from trustfold.projections.local import LocalTopology, LogRecord
 from trustfold.projections.topology import make_processor
 from trustfold.schemas.standings import decode_standing
-from trustfold.streams.embedded.topology import LocalTopology, LogRecord
 
 CONTRACT = settings(max_examples=60, deadline=None)
 Records = list[tuple[str, bytes]]

@@ -1,4 +1,4 @@
-"""Behaviour detectors: what is a loop, and what is work (design 3, Behaviour)."""
+"""Behaviour detectors: what is a loop, and what is work (docs/design/semantics.md#behaviour)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
 

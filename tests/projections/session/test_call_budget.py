@@ -1,9 +1,9 @@
-"""Calls in one turn (design 3, call_budget)."""
+"""Calls in one turn (docs/detection.md)."""
 
 from __future__ import annotations
 
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 SMALL = Rules(behaviour=BehaviourRules(call_budget=Ladder(minor=4, moderate=6, severe=8)))
 
@@ -62,4 +62,4 @@ def test_what_is_remembered_of_tools_is_bounded() -> None:
     for number in range(1000):
         story.works(f"tool_{number}", {"q": number}, result=str(number))
     assert len(story.state().tools) == 64
-    assert story.state().turn_calls == 1000
+    assert story.state().detectors.call_budget.calls == 1000

@@ -1,4 +1,4 @@
-"""The same error with other arguments, and tools that do not exist (design 3, same_error_loop and unknown_tool)."""
+"""The same error with other arguments, and tools that do not exist (docs/detection.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hard boundaries of an execution: warnings, violations, plans, overrides (seed 5 §10.2)."""
+"""Hard boundaries of an execution: warnings, violations, plans, overrides (docs/design/semantics.md#guarantees)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
-from trustfold.projections.session.guarantee_state import MAX_OVERRIDES, GuaranteeRecord
 from trustfold.projections.session.guarantees import is_beyond, limits_of, spent_by
+from trustfold.projections.session.records import MAX_OVERRIDES, GuaranteeRecord
 from trustfold.projections.session.state import SessionState
-from trustfold.schemas.rules import GuaranteeRules, Rules
+from trustfold.rules.rules import GuaranteeRules, Rules
 
 TOOL = "llm_query"
 WARNED, VIOLATED = "guarantee.warned", "guarantee.violated"

@@ -6,7 +6,7 @@ import msgspec
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import CallRules, Rules
+from trustfold.rules.rules import CallRules, Rules
 
 TOOL = "deploy"
 

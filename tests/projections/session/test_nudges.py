@@ -1,10 +1,13 @@
-"""Nudges: when a pattern is told to the model, how strongly, and whether it helped (design 3, Nudges)."""
+"""Nudges: when a pattern is told to the model, how strongly, and whether it helped.
+
+See docs/design/semantics.md#nudges.
+"""
 
 from __future__ import annotations
 
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
 

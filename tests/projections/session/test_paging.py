@@ -1,4 +1,4 @@
-"""Paging and planning: calls that differ each time and still lead nowhere (design 3)."""
+"""Paging and planning: calls that differ each time and still lead nowhere (docs/detection.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pairing of starts and finishes: late, lone, repeated, reused and missing (design 2, Time and order)."""
+"""Pairing of starts and finishes: late, lone, repeated, reused and missing.
+
+See docs/design/contracts.md#time-and-order.
+"""
 
 from __future__ import annotations
 

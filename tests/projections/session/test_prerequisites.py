@@ -1,11 +1,11 @@
-"""Tools that come too early, and tools that are named and not called (design 3)."""
+"""Tools that come too early, and tools that are named and not called (docs/detection.md)."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 from story import Story
-from trustfold.schemas.rules import Policy, Rules
+from trustfold.rules.rules import Policy, Rules
 
 TEMPLATES = Policy(requires="list_templates", before=("write_file", "multi_*"), within_turns=2)
 

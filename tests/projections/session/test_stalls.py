@@ -1,11 +1,11 @@
-"""Silence, overdue calls and endless turns: what time alone brings about (design 3; design 2, Time and order)."""
+"""Silence, overdue calls and endless turns: what time alone brings about (docs/design/contracts.md#time-and-order)."""
 
 from __future__ import annotations
 
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/a"})
 

@@ -8,10 +8,10 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
-from trustfold.guard.view import StateView
+from trustfold.guard.state_cache import StateView
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import EscalationPatch, Rules, TrustRules
-from trustfold.schemas.rules_calls import ToolRules
+from trustfold.rules.calls import ToolRules
+from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
 from trustfold.schemas.vocabulary import TrustState
 
 RM, GIT = ({"command": f"{word} x"} for word in ("rm", "git"))

@@ -1,4 +1,4 @@
-"""Circuit breaker: opening, probes, back-off, leases, commands (design 3, Circuit breaker)."""
+"""Circuit breaker: opening, probes, back-off, leases, commands (docs/design/semantics.md#circuit-breaker)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from story import Story
 from trustfold.projections.tool import breaker
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.schemas.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
 from trustfold.schemas.vocabulary import BreakerState
 
 KEY = "tool:search_api"
@@ -278,6 +278,6 @@ def test_a_circuit_that_never_closes_keeps_its_longest_opening() -> None:
     breaker.move(record, breaker.Move.CONSECUTIVE, TOOL_POLICY, 1000)
     for _ in range(2000):
         at = record.open_until
-        assert breaker.next_by_time(record, TOOL_POLICY, at)
+        assert breaker.move_by_time(record, TOOL_POLICY, at)
         breaker.move(record, breaker.Move.PROBE_FAILED, TOOL_POLICY, at)
     assert record.open_until - record.opened_at == longest

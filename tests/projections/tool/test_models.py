@@ -1,4 +1,4 @@
-"""Models on failure keys: profiles, blame, suggestions (seed 2; design 3, Models)."""
+"""Models on failure keys: profiles, blame, suggestions (docs/design/semantics.md#models)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
-from trustfold.projections.tool.model_state import MAX_KEYS, MAX_MODELS, ModelProfile
 from trustfold.projections.tool.models import better_model, standing
-from trustfold.projections.tool.state import ToolState
-from trustfold.schemas.rules import ModelRules, Rules
+from trustfold.projections.tool.state import MAX_MODEL_KEYS, MAX_MODELS, ModelProfile, ToolState
+from trustfold.rules.rules import ModelRules, Rules
 from trustfold.schemas.vocabulary import ModelSwitchStrategy, Severity
 
 TOOL = "http_request"
@@ -38,7 +37,7 @@ def compared(
 
 
 def test_a_better_model_is_suggested_for_slips_of_its_own() -> None:
-    """Five of five against none of three: the user is told, with both rates, in the seed's words."""
+    """Five of five against none of three: the user is told, with both rates."""
     told = compared(3).decided("model_switch.suggested")
     assert (told["current_model"], told["suggested_model"], told["failure_key"]) == (BAD, GOOD, KEY)
     assert (told["current_success_rate"], told["suggested_success_rate"]) == (0.0, 1.0)
@@ -285,7 +284,7 @@ def test_a_suggestion_is_never_a_worse_model(mine: tuple[int, ...], other: tuple
 def test_profiles_are_bounded() -> None:
     """Hundreds of keys and models later a tool remembers no more than it may; the newest model is among them."""
     story = Story()
-    for number in range(MAX_KEYS * 3):
+    for number in range(MAX_MODEL_KEYS * 3):
         story.works("bash", {"command": f"cmd{number} x"}, model=GOOD)
     for number in range(MAX_MODELS * 3):
         story.fails("bash", {"command": "cmd0 x"}, model=f"m{number}", **SLIP)
@@ -293,8 +292,8 @@ def test_profiles_are_bounded() -> None:
     assert story._topology is not None
     state = story._topology.processors["tool"].state("w1\x1ftool:bash")
     assert isinstance(state, ToolState)
-    assert len(state.models) == MAX_KEYS + 1
-    assert state.models["bash"][GOOD].attempts == MAX_KEYS * 2
+    assert len(state.models) == MAX_MODEL_KEYS + 1
+    assert state.models["bash"][GOOD].attempts == MAX_MODEL_KEYS * 2
     assert len(state.models["bash|command=cmd0"]) == MAX_MODELS
     assert f"m{MAX_MODELS * 3 - 1}" in state.models["bash|command=cmd0"]
     assert story.state_of("model", "bash|command=cmd0", model="m0") is None, "what is forgotten is withdrawn"

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 from story import Story
-from trustfold.schemas.rules import EscalationPatch, Rules, ToolRules, TrustRules
+from trustfold.rules.rules import EscalationPatch, Rules, ToolRules, TrustRules
 from trustfold.schemas.vocabulary import Severity
 
 KEY = "deploy"

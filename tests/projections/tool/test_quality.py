@@ -1,4 +1,4 @@
-"""Tool quality: cost, earning back, tags, failed scenarios, orders (seed 4; design 3, Tool quality)."""
+"""Tool quality: cost, earning back, tags, failed scenarios, orders (docs/design/semantics.md#tool-quality)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.scenario import content_words, name_words
 from trustfold.projections.tool import quality
-from trustfold.projections.tool.quality_state import MAX_SCENARIOS, MAX_WORDS
-from trustfold.projections.tool.state import ToolState
+from trustfold.projections.tool.state import MAX_SCENARIOS, MAX_WORDS, ToolState
+from trustfold.rules.rules import QualityRules, RegisteredTool, Rules
 from trustfold.schemas.codec import rfc3339
-from trustfold.schemas.rules import QualityRules, RegisteredTool, Rules
 from trustfold.schemas.vocabulary import QualitySeverity, Severity
 
 TOOL = "python_code_analyzer"
@@ -27,7 +26,7 @@ def story_of(score: float = 0.9, **rules: Any) -> Story:
 
 
 def marked(story: Story, times: int = 1, **fields: Any) -> Story:
-    """The tool is marked as failed at the scenario, with the seed's words unless others are given."""
+    """The tool is marked as failed at the scenario, with the usual words unless others are given."""
     fields = {"scenario": SCENARIO, "error_message": "UnsupportedLanguageError", "severity": "high", **fields}
     for _ in range(times):
         story.quality_command("quality.mark", TOOL, **fields)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from story import Story
-from trustfold.projections.tool.layers import resolve
-from trustfold.schemas.rules import EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
+from trustfold.rules.trust import Layers
 
 RM, GIT, LS, MAKE = ({"command": f"{word} x"} for word in ("rm", "git", "ls", "make"))
 API = {"url": "https://api.example.com/v1/users"}
@@ -180,7 +180,7 @@ def test_rules_judge_their_own_scope() -> None:
     )
 
     def of(scope: str) -> tuple[Any, ...]:
-        rule = resolve(rules, scope, "t", "", "jira", "p")
+        rule = rules.rule_for(Layers(scope, tool="t", service="jira", plugin="p"))
         return (
             rule.cooldown_seconds, rule.rate_min_calls, rule.window_seconds, rule.escalation_duration_seconds,
             rule.block_after,

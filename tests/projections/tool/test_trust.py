@@ -1,4 +1,4 @@
-"""Trust: thresholds, recovery, relapse, blocking, commands (design 3, Trust)."""
+"""Trust: thresholds, recovery, relapse, blocking, commands (docs/design/semantics.md#trust)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from story import Story
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
-from trustfold.schemas.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 KEY = "deploy"

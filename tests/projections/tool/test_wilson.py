@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.projections.tool.wilson import wilson_bounds
+from trustfold.projections.tool.models import wilson_bounds
 
 
 @given(st.integers(0, 10_000).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))

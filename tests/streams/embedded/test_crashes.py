@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from scenarios import ALL
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 from trustfold.streams.embedded.errors import StoreError
 

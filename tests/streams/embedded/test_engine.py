@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from scenarios import ALL, cli_command_failures
 from story import Story
 from streams_of_events import event_lines
+from trustfold.errors import ConfigError
 from trustfold.projections.emit import Output
-from trustfold.schemas.errors import ConfigError
-from trustfold.schemas.rules import Rules, TrustRules
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules, TrustRules
 from trustfold.streams.embedded import engine as engine_module
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, Request
 from trustfold.streams.embedded.replay import Replay
-from trustfold.streams.embedded.topology import LocalTopology
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[3] / ".." / "shared" / "traces"))
 RULES = Rules()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from story import Story
 from streams_of_events import START, event_lines
 from trustfold.projections.emit import Output
-from trustfold.schemas.rules import IdleRules, Rules
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import IdleRules, Rules
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine
-from trustfold.streams.embedded.topology import LocalTopology
 
 RULES = Rules(idle=IdleRules(session_idle_hours=1, key_idle_hours=1, fleet_idle_hours=1))
 GAPS = [0, 0, 0, 5, 3599, 3600, 7300, 20_000]

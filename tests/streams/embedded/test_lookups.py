@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 from trustfold.streams.embedded.lookups import BLOCK_BITS, StoredDecision, StoredEvent
 from trustfold.streams.embedded.views import Views

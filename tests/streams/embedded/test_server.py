@@ -16,8 +16,8 @@ import orjson
 import pytest
 from command_line import Up, up
 from scenarios import announce_without_action, cli_command_failures, mcp_server_dies
-from trustfold.schemas.rules import Rules
-from trustfold.streams.embedded.topology import LocalTopology
+from trustfold.projections.local import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.views import Views
 from waiting import wait_until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 from story import Story
-from trustfold.schemas.levels import Level, set_by
-from trustfold.schemas.rules import NudgeRules, Policy, Rules
+from trustfold.rules.levels import Level, set_by
+from trustfold.rules.rules import NudgeRules, Policy, Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request, source_in_force

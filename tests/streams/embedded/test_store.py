@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from scenarios import cli_command_failures
-from trustfold.schemas.errors import StateIncompatible
-from trustfold.schemas.rules import Rules
+from trustfold.errors import StateIncompatible
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.errors import StoreError, StoreLocked
 from trustfold.streams.embedded.views import Views

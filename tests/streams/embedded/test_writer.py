@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from scenarios import cli_command_failures
 from story import Story
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded import writer as writer_module
 from trustfold.streams.embedded.engine import EmbeddedEngine, Receipt, Request
 from trustfold.streams.embedded.errors import StoreError

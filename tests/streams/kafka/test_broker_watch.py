@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from aiokafka import errors
-from trustfold.schemas.errors import ConfigError
-from trustfold.streams.kafka.broker_watch import READ, WRITE, BrokerWatch, Found
+from trustfold.errors import ConfigError
+from trustfold.streams.kafka.broker_watch import READ, WRITE, BrokerWatch
 from trustfold.streams.kafka.faults import describe, is_expected, passes
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.topic_metadata import Found
 
 NAME = "trustfold.events"
 ALL = 1 << READ | 1 << WRITE

@@ -22,7 +22,7 @@ from local_kafka_cluster import LocalCluster
 from local_kafka_jars import Installation
 from local_kafka_node import LocalKafka as Node
 from local_kafka_probe import free_port
-from outage_kit import status
+from probing import status
 from slow_network import SlowNetwork
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from undisturbed import assert_as_undisturbed
 

@@ -19,10 +19,19 @@ class Cluster:
 
     def __init__(self, **topics: list[list[bytes]]) -> None:
         self.topics = {f"trustfold.{name}": parts for name, parts in topics.items()}
+        self.ids: dict[str, bytes | None] = {name: name.encode() for name in self.topics}
 
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """As aiokafka's metadata says it."""
-        return set(range(len(self.topics[topic]))) if topic in self.topics else None
+    def partitions_of(self, topic: str) -> list[dict[str, int]]:
+        """As a broker describes them."""
+        return [{"partition": number, "leader": 1} for number in range(len(self.topics.get(topic, [])))]
+
+    def to_object(self) -> dict[str, Any]:
+        """The answer of a broker about its topics."""
+        topics = [
+            {"topic": name, "error_code": 0, "topic_id": self.ids[name], "partitions": self.partitions_of(name)}
+            for name in self.topics
+        ]
+        return {"cluster_id": "here", "brokers": [], "topics": topics}
 
     def client(self, **_arguments: Any) -> Client:
         """A consumer of it."""
@@ -34,7 +43,7 @@ class Client:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._client = SimpleNamespace(fetch_all_metadata=self._metadata)
+        self._client = SimpleNamespace(send=self._answer, get_random_node=lambda: 1)
         self._at: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
@@ -43,7 +52,7 @@ class Client:
     async def stop(self) -> None:
         """Disconnect."""
 
-    async def _metadata(self) -> Cluster:
+    async def _answer(self, _node: int, _question: object) -> Cluster:
         return self._cluster
 
     async def beginning_offsets(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -52,7 +61,7 @@ class Client:
 
     async def end_offsets(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Of a partition that does not exist no broker tells the end, however long it is waited for."""
-        if any(one.partition not in (self._cluster.partitions_for_topic(one.topic) or ()) for one in places):
+        if any(one.partition >= len(self._cluster.topics.get(one.topic, ())) for one in places):
             raise TimeoutError
         return {one: len(self._cluster.topics[one.topic][one.partition]) for one in places}
 
@@ -84,24 +93,32 @@ class Client:
 
 
 @pytest.mark.parametrize(
-    ("changed", "forgets", "tells"),
+    ("changed", "topic_id", "forgets"),
     [
-        pytest.param([[b"new"], [], []], ["state"], [b"new"], id="shorter"),
-        pytest.param([[b"new", b"newer"]], ["state"], [b"new", b"newer"], id="fewer partitions"),
-        pytest.param([[b"old", b"older"], [b"old"], [b"old"], [b"new"]], [], [b"new"], id="more partitions"),
+        pytest.param([[b"new"], [], []], b"new", ["state"], id="shorter"),
+        pytest.param([[b"new", b"newer"]], b"new", ["state"], id="fewer partitions"),
+        pytest.param([[b"new"] * 3, [b"new"], [b"new"]], b"new", ["state"], id="longer"),
+        pytest.param([[b"new"], [], []], None, ["state"], id="shorter, of brokers without ids"),
+        pytest.param([[b"old", b"older"], [b"old"], [b"old"], [b"new"]], b"id", [], id="more partitions"),
     ],
 )
 def test_a_topic_that_changes_while_it_is_followed(
-    changed: list[list[bytes]], forgets: list[str], tells: list[bytes], monkeypatch: pytest.MonkeyPatch
+    changed: list[list[bytes]], topic_id: bytes | None, forgets: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made anew it is forgotten and read anew, added partitions are read too; other topics go on where they were."""
     cluster = Cluster(state=[[b"old", b"older"], [b"old"], [b"old"]], nudges=[[b"nudge"]])
+    cluster.ids["trustfold.state"] = b"id" if topic_id is not None else None
     monkeypatch.setattr(feed, "AIOKafkaConsumer", cluster.client)
     for name in ("WATCH_S", "FIRST_PAUSE_S", "LAST_PAUSE_S"):
         monkeypatch.setattr(feed, name, 0.001)
     told: list[tuple[str, bytes | None]] = []
     forgotten: list[str] = []
     settings = KafkaSettings()
+    known = sorted([("nudges", b"nudge"), *(("state", value) for part in changed for value in part)])
+
+    def forget(topic: str) -> None:
+        forgotten.append(topic)
+        told[:] = [one for one in told if one[0] != topic]
 
     async def until(done: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -113,18 +130,48 @@ def test_a_topic_that_changes_while_it_is_followed(
             settings,
             {"state": ALL, "nudges": 10},
             lambda records: told.extend((one.topic, one.value) for one in records),
-            forgotten.append,
+            forget,
             lambda: None,
         )
         following = asyncio.create_task(followed.run())
         try:
             await until(lambda: followed.complete and len(told) == 5)
-            cluster.topics["trustfold.state"] = changed
-            await until(lambda: ("state", b"new") in told and not followed.fault)
+            cluster.topics["trustfold.state"], cluster.ids["trustfold.state"] = changed, topic_id
+            await until(lambda: forgotten == forgets and not followed.fault and sorted(told) == known)
         finally:
             following.cancel()
             await asyncio.wait([following])
 
     asyncio.run(follow())
-    assert forgotten == forgets
-    assert sorted(told[5:]) == [("state", value) for value in tells]
+
+
+def test_a_fault_of_ours_shows_and_reading_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever takes the records fails once: the fault is on the page, then reading goes on."""
+    cluster = Cluster(state=[[b"old"]])
+    monkeypatch.setattr(feed, "AIOKafkaConsumer", cluster.client)
+    monkeypatch.setattr(feed, "FIRST_PAUSE_S", 0.001)
+    faults: list[str] = []
+
+    def fail_once(_records: object) -> None:
+        if not faults:
+            raise ValueError("a fault of ours")
+
+    async def follow() -> None:
+        followed = Feed(
+            KafkaSettings(), {"state": ALL}, fail_once, lambda _: None, lambda: faults.append(followed.fault)
+        )
+        following = asyncio.create_task(followed.run())
+        try:
+            async with asyncio.timeout(5):
+                while not followed.complete:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.001)
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    asyncio.run(follow())
+    assert "a fault of ours" in faults[0]
+    assert faults[-1] == ""
+    assert "they are tried again" in caplog.text

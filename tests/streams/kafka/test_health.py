@@ -4,9 +4,7 @@ import asyncio
 import http.client
 import json
 import logging
-import shutil
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -16,22 +14,23 @@ from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from crowd import await_end, held
 from lane_harness import LaneHarness, event, events
-from outage_kit import free_port, get, status
-from prometheus_client.parser import text_string_to_metric_families
-from trustfold.schemas.errors import ConfigError
+from probing import check_with_promtool, free_port, get, samples, status
+from trustfold.errors import ConfigError
+from trustfold.streams import probe_server
 from trustfold.streams.kafka import health
 from trustfold.streams.kafka.app import make_app
+from trustfold.streams.kafka.backpressure import Tenure
 from trustfold.streams.kafka.engine import Engine, _reason
-from trustfold.streams.kafka.gate import Tenure
-from trustfold.streams.kafka.health import STUCK_S, HealthServer, alive, ready
+from trustfold.streams.kafka.health import STUCK_S, alive, probe_of, ready
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import Histogram, LaneMetrics
 from trustfold.streams.kafka.monitor import Monitor
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.probe_server import ProbeServer
 from waiting import wait_until
 
 
@@ -88,10 +87,10 @@ def test_a_probe_before_the_start_does_not_make_what_the_start_makes() -> None:
 def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None:
     """The worker does not start without the health that was asked for."""
     port = free_port()
-    server = HealthServer(engine, KafkaSettings(web_port=port))
+    server = ProbeServer(probe_of(engine), "127.0.0.1", port)
     try:
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
-            HealthServer(engine, KafkaSettings(web_port=port))
+            ProbeServer(probe_of(engine), "127.0.0.1", port)
         assert status(port, "/readyz") == (200, "ok")
         assert get(port, "/elsewhere")[0] == 404
     finally:
@@ -100,12 +99,12 @@ def test_a_port_that_is_taken_is_a_fault_of_the_settings(engine: Engine) -> None
 
 def test_half_requests_do_not_keep_a_probe_from_its_answer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 1,500 connections without a whole request few are kept, none for long, and no thread stays behind."""
-    monkeypatch.setattr(health, "REQUEST_S", 1.0)
+    monkeypatch.setattr(probe_server, "REQUEST_S", 1.0)
     threads, port = threading.active_count(), free_port()
-    server = HealthServer(engine, KafkaSettings(web_port=port))
+    server = ProbeServer(probe_of(engine), "127.0.0.1", port)
     try:
         with held(("127.0.0.1", port)) as connections:
-            assert threading.active_count() <= threads + 1 + 2 * health.MAX_OPEN
+            assert threading.active_count() <= threads + 1 + 2 * probe_server.MAX_OPEN
             assert status(port, "/healthz") == (200, "ok")
             await_end(connections)
         wait_until(lambda: threading.active_count() <= threads + 1, timeout=20, what="the threads of the connections")
@@ -115,9 +114,9 @@ def test_half_requests_do_not_keep_a_probe_from_its_answer(engine: Engine, monke
 
 def test_a_request_that_drips_is_cut(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then does not keep a connection."""
-    monkeypatch.setattr(health, "REQUEST_S", 1.0)
+    monkeypatch.setattr(probe_server, "REQUEST_S", 1.0)
     port = free_port()
-    server = HealthServer(engine, KafkaSettings(web_port=port))
+    server = ProbeServer(probe_of(engine), "127.0.0.1", port)
     try:
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.settimeout(0.2)
@@ -154,7 +153,7 @@ def test_pages_of_other_sites_read_nothing(
 ) -> None:
     """A local port answers requests to this machine's own names alone; no port answers pages of another site."""
     port = free_port()
-    server = HealthServer(engine, KafkaSettings(web_port=port, web_bind=bind))
+    server = ProbeServer(probe_of(engine), bind, port)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path, headers=headers)
@@ -274,21 +273,3 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     assert worker.stop() == 0
     assert all(json.loads(line)["level"] for line in worker.text().splitlines())
     check_with_promtool(text)
-
-
-def samples(port: int) -> dict[tuple[str, ...], float]:
-    """Every sample of a worker's metrics, by name and values of its labels in the order of their names."""
-    return {
-        (sample.name, *[sample.labels[name] for name in sorted(sample.labels)]): sample.value
-        for family in text_string_to_metric_families(get(port, "/metrics")[1])
-        for sample in family.samples
-    }
-
-
-def check_with_promtool(text: str) -> None:
-    """The words of Prometheus' own linter."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("no promtool here to check the exposition with (Debian: apt-get install prometheus)")
-    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")

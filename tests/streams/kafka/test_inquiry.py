@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 from kafka_run import environment, settings_for
 from local_kafka import LocalKafka
 from local_kafka_jars import Installation
-from trustfold.cli import main
-from trustfold.streams.kafka.inquiry import OPERATIONS, clock_of, group_of, rights_on
+from trustfold.cli.main import main
+from trustfold.streams.kafka.broker_queries import OPERATIONS, clock_of, group_of, rights_on
 from trustfold.streams.kafka.topics import create_topics
 
 pytestmark = pytest.mark.durable_broker

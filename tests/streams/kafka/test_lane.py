@@ -9,10 +9,10 @@ import pytest
 from aiokafka import TopicPartition
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka.app import make_app
+from trustfold.streams.kafka.backpressure import POLLS, Batch, Gate, Poll, Tenure
 from trustfold.streams.kafka.engine import Engine, LostBatch
-from trustfold.streams.kafka.gate import POLLS, Batch, Gate, Poll, Tenure
 from trustfold.streams.kafka.lane import BatchConsumer, bounded
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.order import Order

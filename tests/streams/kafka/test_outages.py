@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from local_kafka import LocalKafka
 from local_kafka_jars import Installation
-from outage_kit import administer, deny, free_port, last_line, status
+from outage_kit import administer, deny, last_line
 from paused_broker import paused
+from probing import free_port, status
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until
 

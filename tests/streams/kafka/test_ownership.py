@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 from aiokafka import TopicPartition
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka.fencing import CLAIM_KEY, Fenced, epoch_headers
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.ownership import Changelogs

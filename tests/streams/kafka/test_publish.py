@@ -5,10 +5,10 @@ from pathlib import Path
 
 import orjson
 import pytest
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from counting import TOPOLOGY
 from lane_harness import LaneHarness
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka.outputs import partition_of
 from trustfold.streams.kafka.publish import Progress, _key, publish, session_key
 from trustfold.streams.kafka.settings import KafkaSettings

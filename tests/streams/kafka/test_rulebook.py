@@ -10,7 +10,7 @@ from refolded import lenient
 from trustfold.projections.emit import Output
 from trustfold.projections.rule_source import RuleSource
 from trustfold.projections.topology import STAGES, make_processor
-from trustfold.schemas.rules import Rules
+from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.rulebook import RULES_KEY, Rulebook

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from command_line import environment
 from local_kafka_jars import Installation
 from secured_kafka import SecuredKafka, secured_kafka
-from trustfold.cli import main
+from trustfold.cli.main import main
 from trustfold.streams.kafka.acls import Principals, acls
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import faust
 import pytest
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.schemas.topics import DEFAULT_PARTITIONS, DEFAULT_PREFIX
 from trustfold.streams.kafka.security import Security
 from trustfold.streams.kafka.settings import ENVIRONMENT, KafkaSettings

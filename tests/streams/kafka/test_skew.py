@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.partitioner import DefaultPartitioner
 from broker_kit import Broker
 from lane_harness import LaneHarness, Worker, event, run, session_timeout
-from outage_kit import free_port, get
+from probing import free_port, get
 from prometheus_client.parser import text_string_to_metric_families
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until

@@ -8,8 +8,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from trustfold.schemas.errors import ConfigError
-from trustfold.streams.kafka.gate import Batch
+from trustfold.errors import ConfigError
+from trustfold.streams.kafka.backpressure import Batch
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.spans import Spans
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka.store import TOMBSTONE_LIFE_S, MemoryStore, PartitionStore, RocksStore
 
 Make = Callable[[], PartitionStore]

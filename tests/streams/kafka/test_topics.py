@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from counting import TOPOLOGY
-from trustfold.schemas.errors import ConfigError
+from trustfold.errors import ConfigError
 from trustfold.schemas.topics import TOPICS
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from counting import ENCODE, State
 from lane_harness import LaneHarness, event, events, run, session_timeout
 from local_kafka import LocalKafka

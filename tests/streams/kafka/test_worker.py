@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import NodeNotReadyError
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from lane_harness import LaneHarness, event, events
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics

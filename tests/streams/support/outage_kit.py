@@ -1,11 +1,7 @@
-"""What the tests of outages share: pausing a broker, changing topics, asking a worker for its health."""
+"""What the tests of outages share: changing topics and rights, and the last words of a worker."""
 
 from __future__ import annotations
 
-import json
-import socket
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,30 +15,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from lane_harness import LaneHarness, Worker, run
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of a worker's endpoint; 0 while nothing listens."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
-
-
-def status(port: int, path: str) -> tuple[int, str]:
-    """Status code and the word for it."""
-    code, body = get(port, path)
-    return code, json.loads(body)["status"] if body else ""
 
 
 def last_line(worker: Worker) -> str:

@@ -1,6 +1,6 @@
-"""A Kafka broker for tests: which kind there is here, topics to test with, and the fixtures (plugin.py).
+"""A Kafka broker for tests (tests/brokers/README.md).
 
-Tests use the fixtures `broker`, `own_kafka` and `topic_prefix`; a program that is no test calls
+Tests use the fixtures `broker`, `own_kafka` and `topic_prefix` (plugin.py); a program that is no test calls
 `open_broker()`.
 """
 
@@ -12,21 +12,6 @@ _SCRIPTS = str(Path(__file__).resolve().parents[3] / "ops" / "kafka")
 if _SCRIPTS not in sys.path:
     sys.path.append(_SCRIPTS)
 
-from .choice import Broker, NoBroker, Unavailable, Way, choose, outlook, required  # noqa: E402 - after the path
-from .topics import create_topics, delete_topics, new_prefix  # noqa: E402
-from .ways import all_ways, open_broker  # noqa: E402
+from .ways import Broker, NoBroker, delete_topics, open_broker  # noqa: E402 - after the path
 
-__all__ = [
-    "Broker",
-    "NoBroker",
-    "Unavailable",
-    "Way",
-    "all_ways",
-    "choose",
-    "create_topics",
-    "delete_topics",
-    "new_prefix",
-    "open_broker",
-    "outlook",
-    "required",
-]
+__all__ = ["Broker", "NoBroker", "delete_topics", "open_broker"]

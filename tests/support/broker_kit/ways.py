@@ -1,99 +1,193 @@
-"""The four ways to a broker, in the order they are tried (tests/brokers/README.md)."""
+"""The four ways to a broker, in the order in which they are tried: the first that works here is taken."""
 
+import contextlib
+import dataclasses
 import os
-import shutil
+import socket
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
 
+from aiokafka.admin import AIOKafkaAdminClient
 from local_kafka import KafkaUnavailable, LocalKafka
-from local_kafka_jars import home, installed, pinned_version
+from local_kafka_jars import pinned_version
+from local_kafka_node import SETTINGS
 from local_kafka_probe import answers
 
-from .choice import Broker, NoBroker, Unavailable, Way, choose, required
-from .container import Container
-from .mock import Mock
+from .mock import start_mock
 
 GIVEN_VARIABLE = "TRUSTFOLD_TEST_BROKER"
+REQUIRE_VARIABLE = "TRUSTFOLD_REQUIRE_BROKER"
 GIVEN_PATIENCE = 15.0  # seconds; the broker may have been started a moment ago
+DOCKER_PATIENCE = 2.0  # seconds for Docker to say that it is there; testcontainers tries many times over
+CONTAINER_PATIENCE = 90.0  # seconds from the container's start to the broker's first answer
+PORT = 9092
+
+# The broker must tell its clients an address that they can reach, and that is known only once the container
+# runs: it waits for a script that sets it, then starts as the image would.
+SCRIPT = "/tmp/advertise.sh"  # inside the container
+COMMAND = ["sh", "-c", f"while [ ! -s {SCRIPT} ]; do sleep 0.1; done; . {SCRIPT}; exec /etc/kafka/docker/run"]
+LISTENERS = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.quorum.voters": "1@localhost:29093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": f"PLAINTEXT://:{PORT},CONTROLLER://:29093",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+}
+
+Say = Callable[[str], None]
 
 
-class Given:
-    """A broker that somebody runs and names in TRUSTFOLD_TEST_BROKER; if it is silent, the search ends."""
-
-    kind = "given"
-    durable = True
-
-    def __init__(self, environment: Mapping[str, str], patience: float = GIVEN_PATIENCE) -> None:
-        self._bootstrap = environment.get(GIVEN_VARIABLE, "").strip()
-        self._patience = patience
-
-    def missing(self) -> str | None:
-        """Look at the variable."""
-        return None if self._bootstrap else f"{GIVEN_VARIABLE} is not set"
-
-    def open(self) -> Broker:
-        """Wait until it answers, and take it as it is."""
-        addresses = [_address(part.strip()) for part in self._bootstrap.split(",")]
-        deadline = time.monotonic() + self._patience
-        while not any(answers(host, port) for host, port in addresses):
-            if time.monotonic() > deadline:
-                raise NoBroker(
-                    f"{GIVEN_VARIABLE}={self._bootstrap}, and no Kafka answers there after {self._patience:g}"
-                    " s: start it, correct the address, or unset the variable"
-                )
-            time.sleep(0.1)
-        return Broker(self._bootstrap, self.kind, f"the broker at {self._bootstrap} ({GIVEN_VARIABLE})")
+class Unavailable(Exception):
+    """This way gives no broker here; the message says why. The next way is tried."""
 
 
-class Local:
-    """A real Kafka run from its jars on this machine's Java (ops/kafka)."""
+class NoBroker(Exception):
+    """No way gives a broker, or the one asked for by name does not answer; the message says what to do."""
 
-    kind = "local"
-    durable = True
 
-    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        self._say = say
+@dataclasses.dataclass
+class Broker:
+    """A broker to test with."""
 
-    def missing(self) -> str | None:
-        """Look for Java, and for the jars or a Maven that gets them."""
-        java_home = os.environ.get("JAVA_HOME")
-        if shutil.which("java", path=os.path.join(java_home, "bin") if java_home else None) is None:  # noqa: PTH118
-            return "no Java here (Debian and Ubuntu: apt-get install openjdk-17-jre-headless)"
-        try:
-            if installed(home()) is None and shutil.which("mvn") is None:
-                return "no Maven here to fetch Kafka with (Debian and Ubuntu: apt-get install maven)"
-        except KafkaUnavailable as error:
-            return str(error)
-        return None
+    bootstrap: str
+    """Where clients connect: `host:port`, or several with commas."""
+    kind: str
+    """`given`, `container`, `local` or `mock`."""
+    description: str
+    """For people, e.g. "Apache Kafka 4.3.1 from its jars at 127.0.0.1:25001"."""
+    durable: bool = True
+    """Whether it is a real Kafka that keeps its log; the mock is none and keeps nothing."""
+    close: Callable[[], None] = lambda: None
+    """End it, if it is ours. May be called twice."""
+    passed_over: list[str] = dataclasses.field(default_factory=list)
+    """Why each way that comes before this one was not taken."""
 
-    def open(self) -> Broker:
-        """Start one, fetching its jars first if need be."""
-        kafka = LocalKafka(say=self._say)
-        try:
-            kafka.start()
-        except KafkaUnavailable as error:
-            kafka.close()
-            raise Unavailable(str(error)) from error
-        return Broker(
-            kafka.bootstrap,
-            self.kind,
-            f"Apache Kafka {kafka.version} from its jars at {kafka.bootstrap}, up in {kafka.seconds_to_start:.1f} s",
-            close=kafka.close,
+
+def given(_say: Say) -> Broker:
+    """The broker named in TRUSTFOLD_TEST_BROKER; if it is silent, the search ends."""
+    bootstrap = os.environ.get(GIVEN_VARIABLE, "").strip()
+    if not bootstrap:
+        raise Unavailable(f"{GIVEN_VARIABLE} is not set")
+    addresses = [part.strip().rpartition(":") for part in bootstrap.split(",")]
+    if wrong := [host + colon + port for host, colon, port in addresses if not host or not port.isdigit()]:
+        raise NoBroker(f"{GIVEN_VARIABLE} holds {wrong[0]!r}, which is no HOST:PORT: correct it, e.g. localhost:9092")
+    if not _answers_within(GIVEN_PATIENCE, [(host.strip("[]"), int(port)) for host, _, port in addresses]):
+        raise NoBroker(
+            f"{GIVEN_VARIABLE}={bootstrap}, and no Kafka answers there after {GIVEN_PATIENCE:g} s: start it,"
+            " correct the address, or unset the variable"
         )
+    return Broker(bootstrap, "given", f"the broker at {bootstrap} ({GIVEN_VARIABLE})")
 
 
-def all_ways(environment: Mapping[str, str], say: Callable[[str], None] = lambda _: None) -> list[Way]:
-    """Give the ways in their order: named by the environment, a container, the jars, librdkafka's mock."""
-    return [Given(environment), Container(environment, pinned_version()), Local(say), Mock()]
+def container(_say: Say) -> Broker:
+    """The official image of the version that ops/kafka/pom.xml names, by testcontainers."""
+    _ask_docker(os.environ.get("DOCKER_HOST", "").strip() or "unix:///var/run/docker.sock")
+    image = f"apache/kafka:{pinned_version()}"
+    settings = {
+        "KAFKA_" + name.upper().replace(".", "_"): value for name, value in (LISTENERS | dict(SETTINGS)).items()
+    }
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.simplefilter("ignore")  # theirs are not ours to fix, and ours are errors
+        try:
+            from testcontainers.core.container import DockerContainer  # slow, and seldom needed
+
+            made: Any = DockerContainer(image).with_exposed_ports(PORT).with_command(COMMAND).with_envs(**settings)
+            stack.callback(made.stop)
+            made.start()
+            host, port = made.get_container_host_ip(), int(made.get_exposed_port(PORT))
+            advertise = f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://{host}:{port}\n"
+            made.copy_into_container(advertise.encode(), SCRIPT, 0o644)
+        except Exception as error:  # Docker's client has dozens: no package, image, network, rights or space
+            raise Unavailable(f"Docker runs, but {image} does not start: {error}") from error
+        if not _answers_within(CONTAINER_PATIENCE, [(host, port)]):
+            said = b"".join(made.get_logs()).decode(errors="replace")[-1000:]
+            raise Unavailable(f"{image} does not answer within {CONTAINER_PATIENCE:g} s. Its last words: {said}")
+        close = stack.pop_all().close
+    return Broker(f"{host}:{port}", "container", f"container {image} at {host}:{port}", close=close)
 
 
-def open_broker(say: Callable[[str], None] = lambda _: None) -> Broker:
-    """Get a broker as the tests do, for a program that is no test; close() it in the end. Raises NoBroker."""
-    return choose(all_ways(os.environ, say), require=required(os.environ))
+def local(say: Say) -> Broker:
+    """A real Kafka run from its jars on this machine's Java (ops/kafka)."""
+    kafka = LocalKafka(say=say)
+    try:
+        kafka.start()
+    except KafkaUnavailable as error:
+        kafka.close()
+        raise Unavailable(str(error)) from error
+    told = f"Apache Kafka {kafka.version} from its jars at {kafka.bootstrap}, up in {kafka.seconds_to_start:.1f} s"
+    return Broker(kafka.bootstrap, "local", told, close=kafka.close)
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise NoBroker(f"{GIVEN_VARIABLE} holds {text!r}, which is no HOST:PORT: correct it, e.g. localhost:9092")
-    return host.strip("[]"), int(port)
+def mock(_say: Say) -> Broker:
+    """A mock cluster of librdkafka in this process: Kafka's protocol with nothing behind it."""
+    try:
+        bootstrap, close = start_mock()
+    except (ImportError, StopIteration, OSError, AttributeError, RuntimeError) as error:
+        raise Unavailable(f"no librdkafka with a mock cluster ({error!r}): pip install -U confluent-kafka") from error
+    told = f"librdkafka's mock at {bootstrap}: keeps nothing, tests marked durable_broker are skipped"
+    return Broker(bootstrap, "mock", told, durable=False, close=close)
+
+
+def required() -> bool:
+    """Whether a real broker must be there: TRUSTFOLD_REQUIRE_BROKER is set, and not to 0, no or false."""
+    return os.environ.get(REQUIRE_VARIABLE, "").strip().lower() not in {"", "0", "no", "false"}
+
+
+def open_broker(say: Say = lambda _: None, *, durable: bool = False) -> Broker:
+    """Open the first way that works; with `durable`, or where a real broker is required, the mock does not count.
+
+    Close it in the end. Raises NoBroker with the reason of every way.
+    """
+    must = durable or required()
+    reasons: list[str] = []
+    for way in (given, container, local) if must else (given, container, local, mock):
+        try:
+            return dataclasses.replace(way(say), passed_over=reasons)
+        except Unavailable as reason:
+            reasons.append(f"{way.__name__}: {reason}")
+    what = f"no broker that keeps its log ({REQUIRE_VARIABLE})" if must else "no broker"
+    raise NoBroker("\n  ".join([f"{what} can be had here. Remove one of these obstacles:", *reasons]))
+
+
+async def delete_topics(broker: Broker, prefix: str) -> None:
+    """Delete every topic whose name begins with this prefix; the mock keeps them until it ends."""
+    if not broker.durable:
+        return
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    try:
+        if names := [name for name in await admin.list_topics() if name.startswith(prefix)]:
+            await admin.delete_topics(names)
+    finally:
+        await admin.close()
+
+
+def _answers_within(seconds: float, addresses: list[tuple[str, int]]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not any(answers(host, port) for host, port in addresses):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _ask_docker(where: str) -> None:
+    """Ask Docker whether it is there, where it listens on a socket; else its client finds out. Raises Unavailable."""
+    url = urlsplit(where)
+    if url.scheme != "unix":
+        return
+    with socket.socket(socket.AF_UNIX) as docker:
+        docker.settimeout(DOCKER_PATIENCE)
+        try:
+            docker.connect(url.path)
+            docker.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            reply = docker.recv(64)
+        except OSError as error:
+            raise Unavailable(f"Docker is not running at {where} ({error.strerror or error})") from error
+    if b" 200 " not in reply:
+        raise Unavailable(f"what listens on {where} does not answer as Docker does")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from dashboard_kit import dashboard, failures
 from starlette.testclient import TestClient
-from trustfold.schemas.errors import TrustfoldError
+from trustfold.errors import TrustfoldError
 from trustfold.streams.embedded.sign_in import SIGNED_IN_S, Role, Roles, SignIns
 from trustfold.web.dashboard.render import CSP, segment
 

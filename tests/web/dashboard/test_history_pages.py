@@ -21,9 +21,10 @@ from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 from story import Story
+from trustfold.errors import TrustfoldError
 from trustfold.history.filters import Filters
 from trustfold.history.page import style
-from trustfold.history.questions import BY_NAME, QUESTIONS, Answer, Question
+from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard.archive import Archive, Found, Unanswered
@@ -372,3 +373,41 @@ def test_no_page_asks_for_more_than_a_server_can_keep(query: str) -> None:
     """However far somebody leafs."""
     asked = Asked.of(QueryParams(query), NOW)
     assert asked.page * asked.rows <= 50_000
+
+
+async def test_answers_from_memory_are_those_from_the_files(tmp_path: Path) -> None:
+    """A short history is in memory for the first question; what is recorded later is in the answers after it."""
+    records = [*two_days()]
+    record(tmp_path, records[:300], live=True)
+    clock = [0.0]
+    archive = Archive(tmp_path, clock=lambda: clock[0])
+    try:
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == 300
+        assert archive._memory is not None
+        assert archive._memory.ready
+        record(tmp_path, records[:400], live=True)
+        clock[0] = 10_000
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == 400
+    finally:
+        archive.close()
+
+
+async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -> None:
+    """What was taken into memory before it is not given as if it were all."""
+    record(tmp_path, [*two_days()][:300], live=True)
+    clock = [0.0]
+    archive = Archive(tmp_path, clock=lambda: clock[0])
+    try:
+        first = (await archive.ask(BY_NAME["overview"])).answer
+        record(tmp_path, [*two_days()][:400], live=True)
+        file = max((tmp_path / "events").rglob("*.parquet"), key=lambda one: int(one.stem.rpartition("-")[2]))
+        whole = file.read_bytes()
+        file.write_bytes(b"PAR1 and no more")
+        clock[0] = 10_000
+        with pytest.raises(TrustfoldError, match=file.name):
+            await archive.ask(BY_NAME["overview"])
+        file.write_bytes(whole)
+        clock[0] = 20_000
+        assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == first.rows[0][0] + 100
+    finally:
+        archive.close()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from trustfold.schemas.rules import Rules
+from trustfold.history.reports import BY_NAME
+from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.standing import Standing
 from trustfold.web.dashboard import kafka_source
+from trustfold.web.dashboard.archive import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
+from trustfold.web.dashboard.recorded import FRESH_S, Recorded
 
 NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
@@ -21,7 +26,7 @@ NOON = 1_767_268_800_000
 class Topics:
     """Topics that a source follows, without a broker behind them."""
 
-    complete, fault, lost_since = True, "", None
+    complete, fault, lost_since, cluster_id = True, "", None, "here"
 
     def __init__(self, *given: Any) -> None:
         self.forget: Callable[[str], None] = given[3]
@@ -92,3 +97,113 @@ def test_a_topic_made_anew_takes_only_its_own_decisions_with_it(followed: tuple[
     topics.forget("nudges")
     assert [one.record["type"] for one in asyncio.run(source.decisions())] == ["breaker.changed"]
     assert source.board.open_patterns() == []
+
+
+def test_a_list_of_sessions_decodes_no_decision_again(
+    followed: tuple[KafkaSource, Topics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of up to 20,000 decisions in memory each is decoded once, when it comes."""
+    source, topics = followed
+    topics.pattern("s1", 1, workspace_id="acme")
+    topics.pattern("s1", 2, workspace_id=None, model="large-2")
+    topics.write("nudges", 3, "s1", session_id="s1", type="nudge.issued", workspace_id=["no name"])
+    monkeypatch.setattr(kafka_source, "orjson", None)
+    (one,) = asyncio.run(source.sessions())
+    assert (one.workspace, one.model) == ("acme", "large-2")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "why"),
+    [
+        ("kafka here trustfold.*", ""),
+        ("", ""),
+        ("kafka elsewhere trustfold.*", "holds the history of kafka elsewhere trustfold.*"),
+        ("kafka here other.*", "holds the history of kafka here other.*"),
+        ("store 1234", "holds the history of store 1234"),
+    ],
+)
+def test_a_history_of_something_else_is_not_read_and_said(
+    recorded: str, why: str, followed: tuple[KafkaSource, Topics], tmp_path: Path
+) -> None:
+    """Its offsets, sessions and decisions would be taken for those of these topics."""
+    if recorded:
+        (tmp_path / ".source").write_text(recorded)
+    source = KafkaSource(KafkaSettings(), tmp_path)
+    assert why in source.foreign
+    assert bool(source.foreign) == bool(why)
+    assert (source.freshness().past or "") == source.foreign
+
+    async def ask() -> str:
+        archive = Archive(tmp_path, refusal=lambda: source.foreign)
+        try:
+            with pytest.raises(Unanswered) as refused:
+                await archive.ask(BY_NAME["overview"])
+            return str(refused.value)
+        finally:
+            archive.close()
+
+    told = asyncio.run(ask())
+    assert why in told if why else "holds the history of" not in told
+
+
+def test_a_fault_while_measuring_is_logged_once_and_measuring_goes_on(
+    followed: tuple[KafkaSource, Topics], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong there, the pages know how far the workers are as soon as it is over."""
+    source, _ = followed
+    asked = 0
+
+    async def standing_of(*_: object) -> Standing:
+        nonlocal asked
+        asked += 1
+        if asked < 4:
+            raise ValueError("a fault of ours")
+        return Standing(7, 1, {"trustfold.events": 7})
+
+    async def read(*_: object, **_more: object) -> tuple[list[Any], int]:
+        return [], 0
+
+    monkeypatch.setattr(kafka_source, "standing_of", standing_of)
+    monkeypatch.setattr(kafka_source, "read", read)
+    monkeypatch.setattr(kafka_source, "LOOK_S", 0.001)
+
+    async def measure() -> None:
+        measuring = asyncio.create_task(source._measure())
+        async with asyncio.timeout(5):
+            while source.freshness().behind != 7:  # noqa: ASYNC110 - the source rings no bell
+                await asyncio.sleep(0.001)
+        measuring.cancel()
+        await asyncio.wait([measuring])
+
+    asyncio.run(measure())
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "how far the workers are cannot be found out; it is tried again"
+    ]
+
+
+def test_requests_for_the_list_of_sessions_share_one_look_into_the_history(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A page asks again with every change; questions of seconds would wait for each other for minutes."""
+    recorded = Recorded(tmp_path)
+    asked = 0
+
+    def rows(_question: str, _values: object) -> list[Any]:
+        nonlocal asked
+        asked += 1
+        return [(f"s{asked}", None, None, None, 3, 1, 0, 5)]
+
+    monkeypatch.setattr(recorded, "_rows", rows)
+
+    async def list_them() -> None:
+        first = await asyncio.gather(*[recorded.sessions() for _ in range(20)])
+        assert {one[0].session_id for one in first} == {"s1"}
+        recorded._listed_at -= FRESH_S
+        assert (await recorded.sessions())[0].session_id == "s1"  # at once, while it is made anew
+        assert recorded._listing is not None
+        await recorded._listing
+        assert (await recorded.sessions())[0].session_id == "s2"
+
+    asyncio.run(list_them())
+    recorded.close()
+    assert asked == 2

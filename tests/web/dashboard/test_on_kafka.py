@@ -20,8 +20,8 @@ from broker_kit import Broker
 from command_line import COMMAND, Up, environment, serving, trustfold
 from dashboard_kit import failures
 from local_kafka import LocalKafka
+from trustfold.errors import TrustfoldError
 from trustfold.schemas.commands import TrustReset
-from trustfold.schemas.errors import TrustfoldError
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dashboard_kit import before, dashboard, failures
 from starlette.testclient import TestClient
-from trustfold.schemas.errors import TrustfoldError
+from trustfold.errors import TrustfoldError
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.dashboard.order_words import ORDERS, orders_for
 from trustfold.web.dashboard.orders import Given, records_for

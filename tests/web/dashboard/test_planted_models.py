@@ -11,12 +11,12 @@ import pytest
 from recorded import rows, told
 from story import Story
 from trustfold.history import catalogue
-from trustfold.history.asking import ask
 from trustfold.history.catalogue import connect
+from trustfold.history.charts import objects
 from trustfold.history.errors import HistoryError
 from trustfold.history.filters import EVERYTHING, Filters
-from trustfold.history.pictures import objects
-from trustfold.history.questions import BY_NAME
+from trustfold.history.queries import ask
+from trustfold.history.reports import BY_NAME
 from trustfold.web.dashboard.archive import Archive
 from trustfold.web.dashboard.models import _MODELS
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import unquote
 
 from dashboard_kit import dashboard
 from starlette.testclient import TestClient
 from story import Story
+from trustfold.rules.rules import Rules
+from trustfold.web.dashboard.session import Shelf
+from trustfold.web.dashboard.source import Placed
 
 LINES = {"content-type": "application/x-ndjson"}
 PAGE_BYTES = 200_000
@@ -187,3 +192,34 @@ def test_programs_get_the_timeline_as_one_document(tmp_path: Path) -> None:
     assert document["session_id"] == "a/b"
     assert document["loops"][0]["wasted_calls"] == 3
     assert {one["kind"] for one in document["items"]} >= {"calls", "patterns", "nudges"}
+
+
+async def test_a_session_that_takes_long_to_find_holds_up_no_other() -> None:
+    """Each is read for itself."""
+
+    class Slow:
+        """A source in which one session is looked for until somebody lets it end."""
+
+        rules, history = Rules(), None
+
+        def __init__(self) -> None:
+            self.found = asyncio.Event()
+
+        async def events(self, *, session: str, limit: int) -> list[Placed]:
+            """None; those of the slow one late."""
+            if session == "slow":
+                await self.found.wait()
+            return []
+
+        async def decisions(self, **_: Any) -> list[Placed]:
+            """None."""
+            return []
+
+    source = Slow()
+    shelf = Shelf(cast("Any", source))
+    slow = asyncio.create_task(shelf.timeline("slow"))
+    await asyncio.sleep(0)
+    assert (await asyncio.wait_for(shelf.timeline("quick"), 10)).session_id == "quick"
+    assert not slow.done()
+    source.found.set()
+    assert (await slow).session_id == "slow"

@@ -1,0 +1,193 @@
+"""Checks of a replay: what a guard would have done with each recorded call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from ..errors import EventRejected
+from ..guard.policy import Decision, check_recorded
+from ..guard.request import Call, recorded_call
+from ..guard.state_cache import StateView
+from ..history.whatif.guards import Held
+from ..projections.emit import Output
+from ..projections.local import LocalTopology
+from ..projections.processor import CLOCK_TOLERANCE_MS
+from ..projections.session.calls import args_of
+from ..projections.session.records import OpenCall
+from ..schemas.codec import decode_event, encode, rfc3339
+from ..schemas.decision_text import counted
+from ..schemas.events import ToolCallStarted, epoch_ms
+from ..schemas.outcomes import DEFAULT_WORKSPACE
+
+CHECKS = "checks"
+"""Topic name of the outputs that are checks; no broker has it."""
+
+MAX_JUMP_MS = 30 * 86_400_000
+"""A session whose clock is further ahead of all others is not believed before another one has come as far."""
+
+
+class Verdict(StrEnum):
+    """What a guard does with a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+    CIRCUIT_OPEN = "circuit_open"
+
+
+class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="check"):
+    """Decision that a guard would have taken about one call.
+
+    Attributes:
+        key: the trust key or circuit that decided; of a call that is allowed, its own key.
+        reason: why, in words; empty where it is allowed.
+        time: when the call started.
+    """
+
+    session_id: str
+    call_id: str
+    tool_name: str
+    decision: Verdict
+    key: str
+    reason: str
+    time: str
+
+
+def verdict_of(decision: Decision) -> Verdict:
+    """The word for a guard's decision."""
+    if decision.ask:
+        return Verdict.ASK
+    if decision.allowed:
+        return Verdict.ALLOW
+    return Verdict.CIRCUIT_OPEN if decision.code == "circuit_open" else Verdict.DENY
+
+
+class Checker:
+    """Feeds a topology, follows its states as a guard would, and checks each call before its start is folded.
+
+    Attributes:
+        view: what a guard would know by now.
+    """
+
+    def __init__(self, topology: LocalTopology) -> None:
+        """Check the calls of everything that is fed through here."""
+        self.view = StateView()
+        self._topology = topology
+        self._reached = 0
+        self._ahead = ""
+
+    def feed(self, topic: str, values: Iterable[bytes], *, timestamp: int = -1) -> list[Output]:
+        """Fold records as `LocalTopology.feed` does, with a check before the decisions of each call's start."""
+        left: list[Output] = []
+        for value in values:
+            started = _started(value) if topic == "events" and b'"tool_call.started"' in value else None
+            if started is None:
+                left += self.follow(self._topology.feed(topic, (value,), timestamp=timestamp))
+                continue
+            at = epoch_ms(started.time)
+            if timestamp > 0:
+                at = min(at, timestamp + CLOCK_TOLERANCE_MS)
+            left += self.catch_up(at, started.session_id)
+            check, known = self.check(started, at), self._is_latest(started)
+            caused = self.follow(self._topology.feed(topic, (value,), timestamp=timestamp))
+            if self._is_latest(started) and not known:
+                output = Output(CHECKS, started.session_id, encode(check), "", "check", at)
+                left.append(output)
+            left += caused
+        return left
+
+    def catch_up(self, at: int, session: str) -> list[Output]:
+        """Apply what is due before a time of a session's clock; what else it causes."""
+        if self._reached and at > self._reached + MAX_JUMP_MS and self._ahead in {"", session}:
+            self._ahead = session
+            return []
+        self._ahead = ""
+        self._reached = max(self._reached, at)
+        due = self._topology.next_due()
+        return self.follow(self._topology.tick(at)) if due is not None and due <= at else []
+
+    def check(self, event: ToolCallStarted, at: int | None = None) -> Check:
+        """Decide about the call that an event starts as a guard would; `at` is the event's effective time."""
+        at = epoch_ms(event.time) if at is None else at
+        decision, key = check_recorded(self.view, self.call_of(event), at)
+        return Check(
+            session_id=event.session_id,
+            call_id=event.call_id,
+            tool_name=event.tool_name,
+            decision=verdict_of(decision),
+            key=key,
+            reason=decision.message,
+            time=rfc3339(at),
+        )
+
+    def held(self, event: ToolCallStarted, at: int) -> Held | None:
+        """What would have held up the call that an event starts; None: it would have passed unasked."""
+        call = self.call_of(event)
+        decision, key = check_recorded(self.view, call, at)
+        verdict = verdict_of(decision)
+        if verdict is Verdict.ALLOW:
+            return None
+        return Held(
+            event_id=event.id,
+            session=event.session_id,
+            call_id=event.call_id,
+            tool=event.tool_name,
+            workspace=call.workspace_id,
+            user=call.user_id or "",
+            refused=verdict is not Verdict.ASK,
+            circuit=verdict is Verdict.CIRCUIT_OPEN,
+            key=key,
+            time_ms=at,
+        )
+
+    @property
+    def untroubled(self) -> bool:
+        """Whether nothing is held against anything, so that every call would pass."""
+        return self.view.untroubled
+
+    def call_of(self, event: ToolCallStarted) -> Call:
+        """The call that an event starts; workspace and user are its session's where it names none."""
+        state = self._topology.processors["session"].state(event.session_id)
+        workspace = event.workspace_id or getattr(state, "workspace_id", "") or DEFAULT_WORKSPACE
+        user = event.user_id or getattr(state, "user_id", "") or None
+        return recorded_call(event, args_of(event), workspace, user)
+
+    def follow(self, outputs: list[Output]) -> list[Output]:
+        """Take up the states among outputs; gives the outputs back."""
+        for output in outputs:
+            if output.topic == "state":
+                self.view.apply(output.key, output.value)
+        return outputs
+
+    def _is_latest(self, event: ToolCallStarted) -> bool:
+        """Whether the call that the fold opened last in the session is that of the event."""
+        state = self._topology.processors["session"].state(event.session_id)
+        calls: Sequence[OpenCall] = getattr(state, "open_calls", ())
+        return bool(calls) and calls[-1].event_id == event.id
+
+
+def check_of(output: Output) -> Check:
+    """The check that an output holds."""
+    return msgspec.json.decode(output.value or b"{}", type=Check)
+
+
+def summary(verdicts: Counter[Verdict]) -> str:
+    """Checks in one line: calls, and what would have become of them."""
+    calls, asked = verdicts.total(), verdicts[Verdict.ASK]
+    share = f" ({asked / calls:.2%})".replace("%", " %") if asked else ""
+    return (
+        f"checks: {counted(calls, 'call')}, {asked:,} asked{share}, {verdicts[Verdict.DENY]:,} refused, "
+        f"{verdicts[Verdict.CIRCUIT_OPEN]:,} circuit open"
+    )
+
+
+def _started(value: bytes) -> ToolCallStarted | None:
+    try:
+        event = decode_event(value)
+    except EventRejected:  # the fold says what is wrong with it
+        return None
+    return event if isinstance(event, ToolCallStarted) else None

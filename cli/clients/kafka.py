@@ -1,0 +1,104 @@
+"""Kafka as a target: the `state` topic is read whole, orders go to `commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from ...errors import TrustfoldError
+from ...projections.local import LogRecord
+from ...projections.rule_source import RuleSource
+from ...rules.levels import set_by
+from ...schemas.codec import encode
+from ...schemas.commands import Command
+from ...schemas.events import SessionSettingsChanged
+from ...schemas.settings import SettingsChanged
+from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who
+from .kafka_dead_letters import LetterBox
+from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
+
+
+class KafkaTarget:
+    """One cluster, under one topic prefix."""
+
+    def __init__(self, bootstrap: str | None = None) -> None:
+        """Talk to the given brokers, else to those of the environment.
+
+        Raises:
+            ConfigError: the environment's Kafka settings make no sense.
+        """
+        self.kafka = KafkaSettings.from_env(bootstrap=bootstrap)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.kafka.bootstrap
+
+    def session(self, session_id: str) -> Record | None:
+        """Refuse: the events of one session stand among those of all others."""
+        raise TrustfoldError(
+            f"the log at {self.name} is not read through for one session; record it (`trustfold record`) and name the "
+            f"directory: `trustfold story {session_id} --history DIR`"
+        )
+
+    def overview(self) -> Overview:
+        """Latest record of every key of the `state` topic."""
+        latest: dict[str, bytes | None] = {}
+        for record in self._read("state"):
+            latest[record.key] = record.value
+        return Overview([orjson.loads(value) for _, value in sorted(latest.items()) if value is not None], None)
+
+    def history(self, limit: int) -> list[Record]:
+        """Latest decisions about tools, oldest first."""
+        records = [record for topic in ("escalations", "breakers") for record in self._read(topic)]
+        decisions = [orjson.loads(record.value) for record in records if record.value]
+        return sorted(decisions, key=lambda decision: str(decision["time"]))[-limit:]
+
+    def order(self, commands: Sequence[Command]) -> None:
+        """Write commands; the workers apply them as they read them."""
+        topic = self.kafka.topic("commands")
+        self._write([Sent(topic, command_key(command).encode(), encode(command)) for command in commands])
+
+    def settings(self, who: Who) -> Known:
+        """What the scopes of somebody set, by the `settings` topic."""
+        source = RuleSource()
+        for record in self._read("settings"):
+            source.fold(LogRecord(record.key.encode(), record.value, 0), 0)
+        here = "what the workers' own rules file and environment, and the session, set is not known over Kafka"
+        return Known(source.base, source.levels(who.workspace, who.user), here)
+
+    def save(self, changes: Sequence[SettingsChanged]) -> None:
+        """Write settings, a tombstone for a scope that overrides nothing; the workers apply them as they read them."""
+        topic = self.kafka.topic("settings")
+        self._write(
+            [Sent(topic, one.scope.encode(), encode(one) if set_by(one.overrides) else None) for one in changes]
+        )
+
+    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+        """Write events of sessions."""
+        topic = self.kafka.topic("events")
+        self._write([Sent(topic, event.session_id.encode(), encode(event)) for event in events])
+
+    def reload(self) -> Reloaded:
+        """Refuse: workers have files of their own.
+
+        Raises:
+            TrustfoldError: always.
+        """
+        raise TrustfoldError("each worker reads its own files by itself, about a second after they change")
+
+    def dead_letters(self, *, everything: bool) -> list[Letter]:
+        """Dead letters that the topic still holds, each once, with what its marks say became of it."""
+        return run(self.kafka, LetterBox(self.kafka).letters(everything=everything))
+
+    def republish(self, letters: Sequence[Letter]) -> Republished:
+        """Write the records behind dead letters to their topics again, each once, whoever else is at it."""
+        return run(self.kafka, LetterBox(self.kafka).republish(letters))
+
+    def _read(self, topic: str) -> list[Stored]:
+        records, _ = run(self.kafka, read(self.kafka, self.kafka.topic(topic)))
+        return records
+
+    def _write(self, records: Sequence[Sent]) -> None:
+        run(self.kafka, write(self.kafka, records))

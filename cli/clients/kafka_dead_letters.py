@@ -1,0 +1,200 @@
+"""Dead letters on Kafka: which are open, and publishing their records again, each at most once.
+
+Kafka keeps no note beside a record, so the notes are records: a mark says on `dead-letters`, under the id of its
+letter, that somebody wants to publish it again (`claimed`), and another that it was (`sent`). All marks of a letter
+stand in one partition, so everybody reads them in the same order and agrees on whose claim holds: the first one, until
+it is CLAIM_S old. Whoever claims reads the log before it sends, and sends only what it holds.
+
+A process that ends between claim and mark leaves open whether it sent. The record itself tells: what is published
+again carries the id of its letter as a header, and the next attempt looks for it first.
+(docs/decisions/0044-dead-letters-are-marked-where-they-lie.md)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+import orjson
+
+from ...errors import TrustfoldError
+from ...schemas.codec import encode, rfc3339
+from ...schemas.decisions import DeadLetterRepublished
+from ...schemas.envelope import output_id
+from ...streams.dead_letters import original
+from .base import Letter, LetterState, Republished
+from .kafka_log import KafkaSettings, Sent, Stored, places_at, read, write
+
+TOPIC = "dead-letters"
+TYPE = "dead_letter.republished"
+
+LETTER_HEADER = "trustfold-dead-letter"
+"""Header of a record that was published again: the id of its dead letter."""
+
+CLAIM_S = 180.0
+"""Seconds that a claim holds: several times as long as its holder waits for anything before it gives up."""
+
+SEND_WITHIN_S = 60.0
+"""Seconds after its claim in which a process may still send; one that was stopped in between gives up."""
+
+CHUNK = 500
+"""Letters claimed, sent and marked together."""
+
+SKEW_S = 60.0
+"""How far the clocks of brokers may lie apart, when a record is looked for by time."""
+
+
+class Mark(NamedTuple):
+    """Last valid mark of a letter: whose, since when (milliseconds), and whether it was sent."""
+
+    attempt: str
+    since_ms: int
+    sent: bool
+
+
+class LetterBox:
+    """The dead letters of one deployment."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        """Use the deployment of the settings."""
+        self._settings = settings
+        self._topic = settings.topic(TOPIC)
+
+    async def letters(self, *, everything: bool) -> list[Letter]:
+        """Dead letters, oldest first, each once; those published again only with `everything`."""
+        records, _ = await read(self._settings, self._topic)
+        letters = _letters(records, time.time_ns() // 1_000_000)
+        return [one for one in letters if everything or one.state is not LetterState.REPUBLISHED]
+
+    async def republish(self, letters: Sequence[Letter]) -> Republished:
+        """Publish the records behind dead letters again, unless that was done before, by whomever.
+
+        Raises:
+            TrustfoldError: this process was held up too long to know that its claims still hold.
+            TimeoutError: the brokers did not acknowledge; what was sent is found by the next attempt.
+        """
+        total = Republished(0)
+        for begin in range(0, len(letters), CHUNK):
+            done = await self._republish(letters[begin : begin + CHUNK])
+            total = Republished(total.sent + done.sent, None, total.before + done.before, total.claimed + done.claimed)
+        return total
+
+    async def _republish(self, letters: Sequence[Letter]) -> Republished:
+        attempt = uuid4().hex
+        records, ends = await read(self._settings, self._topic)
+        wanted = {str(one.body["id"]): one for one in letters}
+        known = {str(one.body["id"]): one for one in _letters(records, _now()) if str(one.body["id"]) in wanted}
+        free = [one for one in known.values() if one.state in {LetterState.OPEN, LetterState.INTERRUPTED}]
+        interrupted = [one for one in free if one.state is LetterState.INTERRUPTED]
+        found = await self._sent_before(interrupted, _marks(records))
+        await self._mark(found, attempt, "sent")
+        claimed_at = time.monotonic()
+        chosen = [one for one in free if one not in found]
+        await self._mark(chosen, attempt, "claimed")
+        after, _ = await read(self._settings, self._topic, ends)
+        held = _marks([*records, *after])
+        ours = [one for one in chosen if _is_held(held.get(str(one.body["id"])), attempt)]
+        if time.monotonic() - claimed_at > SEND_WITHIN_S:
+            raise TrustfoldError(
+                f"this process was held up for {time.monotonic() - claimed_at:.0f} s after it claimed dead letters; "
+                f"nothing was sent for them, run it again in {CLAIM_S:.0f} s"
+            )
+        await write(self._settings, [self._record(one) for one in ours])
+        await self._mark(ours, attempt, "sent")
+        before = len(found) + sum(one.state is LetterState.REPUBLISHED for one in known.values())
+        return Republished(len(ours), None, before, len(wanted) - len(ours) - before)
+
+    async def _sent_before(self, letters: Sequence[Letter], marks: dict[str, Mark]) -> list[Letter]:
+        """Of letters whose republishing was interrupted, those whose record did reach its topic."""
+        ids: dict[str, set[str]] = {}
+        for one in letters:
+            ids.setdefault(one.body["topic"], set()).add(one.body["id"])
+        found: set[str] = set()
+        for topic, wanted in ids.items():
+            real = self._settings.topic(topic)
+            since = min(marks[one].since_ms for one in wanted) - int(SKEW_S * 1000)
+            records, _ = await read(self._settings, real, await places_at(self._settings, real, since))
+            found |= {
+                value.decode(errors="replace")
+                for record in records
+                for name, value in record.headers
+                if name == LETTER_HEADER
+            } & wanted
+        return [one for one in letters if one.body["id"] in found]
+
+    async def _mark(self, letters: Iterable[Letter], attempt: str, state: str) -> None:
+        await write(self._settings, [self._mark_of(str(one.body["id"]), attempt, state) for one in letters])
+
+    def _mark_of(self, letter: str, attempt: str, state: str) -> Sent:
+        mark = DeadLetterRepublished(
+            schema_version="1.0",
+            id=output_id(f"{letter}/{attempt}/{state}", TYPE, 0),
+            dead_letter_id=letter,
+            attempt_id=attempt,
+            state="sent" if state == "sent" else "claimed",
+            time=rfc3339(_now()),
+        )
+        return Sent(self._topic, letter.encode(), encode(mark))
+
+    def _record(self, letter: Letter) -> Sent:
+        body = letter.body
+        headers = [(LETTER_HEADER, str(body["id"]).encode())]
+        return Sent(self._settings.topic(body["topic"]), original(body, "key"), original(body, "value"), headers)
+
+
+def _letters(records: Sequence[Stored], now_ms: int) -> list[Letter]:
+    """Every letter once, oldest first; several workers may have told of one record."""
+    marks = _marks(records)
+    letters: dict[str, Letter] = {}
+    for record, body in _bodies(records):
+        if body["type"] != TYPE:
+            letters[str(body["id"])] = Letter(record.ref, body, _state(marks.get(str(body["id"])), now_ms))
+    return list(letters.values())
+
+
+def _state(mark: Mark | None, now_ms: int) -> LetterState:
+    if mark is None:
+        return LetterState.OPEN
+    if mark.sent:
+        return LetterState.REPUBLISHED
+    return LetterState.CLAIMED if now_ms - mark.since_ms < CLAIM_S * 1000 else LetterState.INTERRUPTED
+
+
+def _marks(records: Iterable[Stored]) -> dict[str, Mark]:
+    """The mark in force of each letter that has one; by the log alone, so the same for everybody who reads it."""
+    found: dict[str, Mark] = {}
+    for record, body in _bodies(sorted(records, key=lambda one: (one.partition, one.offset))):
+        if body["type"] != TYPE:
+            continue
+        try:
+            mark = msgspec.convert(body, DeadLetterRepublished)
+        except msgspec.ValidationError:
+            continue
+        held = found.get(mark.dead_letter_id)
+        if mark.state == "sent":
+            found[mark.dead_letter_id] = Mark(mark.attempt_id, record.timestamp, sent=True)
+        elif held is None or (not held.sent and record.timestamp - held.since_ms >= CLAIM_S * 1000):
+            found[mark.dead_letter_id] = Mark(mark.attempt_id, record.timestamp, sent=False)
+    return found
+
+
+def _is_held(mark: Mark | None, attempt: str) -> bool:
+    return mark is not None and not mark.sent and mark.attempt == attempt
+
+
+def _bodies(records: Iterable[Stored]) -> Iterator[tuple[Stored, dict[str, Any]]]:
+    """Records of this topic's own types, parsed; what somebody else wrote there is passed over."""
+    for record in records:
+        try:
+            body = orjson.loads(record.value or b"")
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(body, dict) and body.get("type") in {"dead_letter", TYPE} and "id" in body:
+            yield record, body
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,69 @@
+"""Kafka from a command: what is read and written there, with errors in our words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ...errors import ConfigError, TrustfoldError
+from ..render import TookTooLong, Unreachable
+
+try:
+    from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+
+    from ...streams.kafka.access import LACKING, Denied, lacking, run_client, unreachable
+    from ...streams.kafka.records import TIMEOUT_S, Sent, Stored, command_key, places_at, read, write
+    from ...streams.kafka.settings import KafkaSettings
+except ImportError as missing:
+    raise ConfigError(
+        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
+    ) from missing
+
+__all__ = [
+    "TIMEOUT_S",
+    "KafkaSettings",
+    "Sent",
+    "Stored",
+    "command_key",
+    "places_at",
+    "read",
+    "run",
+    "write",
+]
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
+    """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused. Outside of event loops."""
+    quiet = logging.getLogger("aiokafka")
+    if not logging.getLogger().handlers:
+        quiet.setLevel(logging.CRITICAL)  # what it logs is what we raise
+    try:
+        yield
+    except Denied:
+        raise
+    except ConfigError as error:
+        if isinstance(error.__cause__, KafkaConnectionError):
+            raise Unreachable(str(error)) from error
+        raise
+    except (TimeoutError, KafkaTimeoutError) as error:
+        raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
+    except KafkaConnectionError as error:
+        told = run_client(unreachable(settings))
+        if isinstance(told, Denied):
+            raise told from error
+        raise Unreachable(str(told)) from error
+    except LACKING as error:
+        raise lacking(settings, error) from error
+    except KafkaError as error:
+        raise TrustfoldError(f"Kafka refused: {error}") from error
+
+
+def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that speaks to Kafka to its end, with errors in our words."""
+    with _reaching_kafka(settings):
+        return run_client(work)

@@ -1,0 +1,166 @@
+"""The store of the embedded engine as a target: read beside a running engine, written when none runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import orjson
+
+from ...errors import TrustfoldError
+from ...schemas.codec import encode
+from ...schemas.commands import Command
+from ...schemas.events import SessionSettingsChanged
+from ...schemas.settings import SettingsChanged
+from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
+from ...streams.embedded.errors import StoreLocked
+from ...streams.embedded.views import DEAD_LETTERS, MAX_PAGE, Views
+from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
+from .http import HttpTarget
+
+TOOL_TOPICS = ("escalations", "breakers")
+"""Decisions about tools."""
+
+
+MAX_EVENTS = 50_000
+"""Latest events of a session that are read."""
+
+
+class StoreTarget:
+    """One store; where an engine runs over it, orders go to that engine's address."""
+
+    def __init__(self, path: Path, token: str = "", operator_token: str = "") -> None:
+        """Use the store at `path`; the tokens are for an engine that runs over it."""
+        self._path = path
+        self._token = token
+        self._operator_token = operator_token
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return str(self._path)
+
+    def overview(self) -> Overview:
+        """Public state of every key away from its default."""
+        with closing(Views.open(self._path)) as views:
+            mode = source_in_force(views).rules.trust.recovery_mode
+            return Overview([orjson.loads(value) for value in views.states().values()], str(mode), _fault(views))
+
+    def history(self, limit: int) -> list[Record]:
+        """Latest decisions about tools, oldest first."""
+        found: list[Record] = []
+        with closing(Views.open(self._path)) as views:
+            after = 0
+            while page := views.decisions(TOOL_TOPICS, after=after, limit=MAX_PAGE):
+                after = page[-1].offset
+                found = [*found, *(orjson.loads(one.output.value or b"{}") for one in page)][-limit:]
+        return found
+
+    def session(self, session_id: str) -> Record | None:
+        """The timeline of a session."""
+        from ...history.sessions.json_view import timeline_document
+        from ...history.sessions.timeline import Decided, millis, timeline
+
+        with closing(Views.open(self._path)) as views:
+            stored = [*views.session_events(session_id, limit=MAX_EVENTS), *views.appended_events(session_id)]
+            events = [orjson.loads(one.value) for one in stored]
+            if not events:
+                return None
+            times = [millis(one["time"]) for one in events]
+            decisions = [*views.session_decisions(session_id), *views.circuit_changes(min(times), max(times))]
+            told = timeline(
+                session_id,
+                events,
+                [Decided(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
+                rules=source_in_force(views).rules,
+                left_out=len(stored) >= MAX_EVENTS,
+            )
+        return timeline_document(told)
+
+    def order(self, commands: Sequence[Command]) -> list[Record]:
+        """Fold commands into the store, or hand them to the engine that runs over it."""
+        try:
+            with EmbeddedEngine.open(self._path) as engine:
+                request = Request("commands", [encode(command) for command in commands])
+                (receipt,) = engine.submit([request], arrived_ms=_now())
+        except StoreLocked as taken:
+            return self._engine_of(taken).order(commands)
+        self._check_taken(receipt)
+        return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
+
+    def settings(self, who: Who) -> Known:
+        """What each level sets for somebody, as the store was last folded."""
+        with closing(Views.open(self._path)) as views:
+            source = source_in_force(views)
+            levels = source.levels(who.workspace, who.user, views.session(who.session))
+            return Known(source.base, levels, fault=_fault(views))
+
+    def save(self, changes: Sequence[SettingsChanged]) -> None:
+        """Fold settings into the store, or hand them to the engine that runs over it."""
+        self._submit("settings", changes)
+
+    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+        """Fold settings of sessions into the store, or hand them to the engine that runs over it."""
+        self._submit("events", events)
+
+    def reload(self) -> Reloaded:
+        """Have the engine that runs over the store read its files again.
+
+        Raises:
+            TrustfoldError: none runs.
+        """
+        try:
+            EmbeddedEngine.open(self._path).close()
+        except StoreLocked as taken:
+            return self._engine_of(taken).reload()
+        raise TrustfoldError(f"nothing runs over {self.name}; `trustfold up` reads the files when it starts")
+
+    def _submit(self, topic: str, records: Sequence[SettingsChanged | SessionSettingsChanged]) -> None:
+        values = [encode(record) for record in records]
+        try:
+            with EmbeddedEngine.open(self._path) as engine:
+                (receipt,) = engine.submit([Request(topic, values)], arrived_ms=_now())
+        except StoreLocked as taken:
+            self._engine_of(taken).hand_in(topic, values)
+            return
+        self._check_taken(receipt)
+
+    def _check_taken(self, receipt: Receipt) -> None:
+        faults = [orjson.loads(out.value or b"{}") for out in receipt.outputs if out.topic == DEAD_LETTERS]
+        if faults:
+            raise TrustfoldError(f"{self.name} did not take it: {faults[0]['path']}: {faults[0]['message']}")
+
+    def dead_letters(self, *, everything: bool) -> list[Letter]:
+        """Dead letters, oldest first."""
+        letters: list[Letter] = []
+        with closing(Views.open(self._path)) as views:
+            after = 0
+            while page := views.dead_letters(after=after, limit=MAX_PAGE, republished=everything):
+                after = page[-1].offset
+                letters += [Letter(str(one.offset), orjson.loads(one.output.value or b"{}")) for one in page]
+        return with_states(letters, self.dead_letters(everything=False)) if everything else letters
+
+    def republish(self, letters: Sequence[Letter]) -> Republished:
+        """Fold the records behind dead letters again."""
+        try:
+            with EmbeddedEngine.open(self._path) as engine:
+                outputs = engine.republish([int(letter.ref) for letter in letters], arrived_ms=_now())
+        except StoreLocked as taken:
+            return self._engine_of(taken).republish(letters)
+        return Republished(len(letters), sum(output.topic == DEAD_LETTERS for output in outputs))
+
+    def _engine_of(self, taken: StoreLocked) -> HttpTarget:
+        if not taken.address:
+            raise taken
+        return HttpTarget(taken.address, self._token, self._operator_token)
+
+
+def _fault(views: Views) -> str | None:
+    found = views.noted("rules_fault")
+    return str(found) if found is not None else None
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

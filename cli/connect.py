@@ -1,0 +1,275 @@
+"""`trustfold connect`: the hooks of a coding agent lead to this user's `trustfold up`, and back again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import ConfigError
+from ..integrations.agent_config import (
+    AGENTS,
+    Link,
+    connected,
+    disconnected,
+    handlers,
+    is_connected,
+    mcp_places,
+    place_of,
+    switched_off,
+)
+from ..security.private_files import FILE_MODE, locked, replace_file
+from .render import echo, note
+from .service import UserService
+
+NEXT_STEP = {
+    "codex": "Codex asks once before it runs new hooks: start `codex`, type /hooks and trust them "
+    "(`codex exec` skips them until then)",
+    "gemini": "in a project's own settings hooks run only where the folder is trusted",
+    "copilot": "in a project's own folder hooks run only where the folder is trusted",
+}
+"""What is left to the user, by agent."""
+
+BACKUP = ".before-trustfold"
+
+
+@click.command()
+@click.argument("agent", type=click.Choice(AGENTS))
+@click.option("--project", metavar="DIR", type=click.Path(path_type=Path), help="Only for the project in this folder.")
+@click.option("--user", is_flag=True, help="For all projects of this user; the default.")
+@click.option("--remove", is_flag=True, help="Take the hooks out again.")
+@click.option("--print", "show", is_flag=True, help="Only show what the file would be; nothing is written or started.")
+@click.option("--shadow", is_flag=True, help="Observe, and say nothing: `trustfold status` shows what would be said.")
+def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show: bool, shadow: bool) -> None:
+    """Connect a coding agent: its hooks report every call, and bring back what it should know.
+
+    Writes the agent's own configuration, with one backup beside it, and starts `trustfold up` in the background if it
+    does not run. An agent goes on as without hooks whenever trustfold does not answer.
+    """
+    if user and project is not None:
+        raise click.UsageError("--user and --project name different places; give one of them")
+    if project is not None and not project.is_dir():
+        raise ConfigError(f"{project} is no folder; name the root of a project")
+    service = UserService()
+    file = Path(os.path.realpath(place_of(agent, project, os.environ, Path.home())))
+    connections = Connections(service.home)
+    if remove:
+        gone = connections.remove(agent, file)
+        note(f"{file}: trustfold's hooks are out" if gone else f"{file}: holds no hooks of trustfold")
+        return
+    shared = project is not None and agent != "claude"
+    if show:
+        link = _link(service, shadow=shadow, token="TOKEN")  # noqa: S106 - stands for it
+        echo(connected(agent, disconnected(agent, _read(file)), link, shared=shared), nl=False)
+        return
+    connected(agent, _read(file), _link(service, shadow=shadow), shared=shared)  # else nothing would be started
+    how = service.start()
+    changed = connections.write(agent, file, _link(service, shadow=shadow), shared=shared)
+    note(f"{file}: {'connected' if changed else 'connected already; nothing was changed'}")
+    note(f"trustfold up: {how}")
+    if agent in NEXT_STEP and (agent == "codex" or project is not None):
+        note(NEXT_STEP[agent])
+    if twice := counted_twice(agent):
+        note(twice)
+    note("`trustfold status` shows what is not trusted, `trustfold doctor` whether hooks arrive")
+
+
+def counted_twice(agent: str) -> str:
+    """What is to be said where a connected agent runs an MCP server behind `trustfold mcp-proxy`, too; else nothing."""
+    for file in mcp_places(agent, Path.cwd(), os.environ, Path.home()):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if "mcp-proxy" in text and "trustfold" in text:
+            return (
+                f"{agent} runs an MCP server behind `trustfold mcp-proxy` ({file}) and reports its calls by hooks as "
+                "well: they count twice; take one of the two out"
+            )
+    return ""
+
+
+class Connections:
+    """What was written into which file, so that taking it out leaves the file as it was."""
+
+    def __init__(self, home: Path) -> None:
+        """Remember in a folder."""
+        self._file = home / "connections.json"
+
+    def known(self) -> dict[str, dict[str, Any]]:
+        """Connections by file: `agent`, digest of what was `written`, whether the file `existed`, folders `made`."""
+        try:
+            found = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write(self, agent: str, file: Path, link: Link, *, shared: bool) -> bool:
+        """Put the hooks into a file; whether that changed it.
+
+        Raises:
+            ConfigError: the file is no configuration, or cannot be written.
+        """
+        text, record = _read(file), self.known().get(str(file), {})
+        if file.exists() and connected(agent, text, link, shared=shared) == text:
+            return False
+        untouched = record.get("written") == _digest(text)
+        existed = (
+            record.get("existed", False)
+            if untouched
+            else file.exists() and (not text or bool(disconnected(agent, text)))
+        )
+        base = _read(_backup(file)) if untouched else disconnected(agent, text)
+        new = connected(agent, base, link, shared=shared)
+        try:
+            made = record.get("made", []) if untouched else _make_folders(file.parent)
+            mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+            if existed and not untouched:
+                replace_file(_backup(file), base, mode)
+            replace_file(file, new, FILE_MODE if link.token in new else mode)
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written ({error.strerror})") from error
+        self._remember(file, {"agent": agent, "written": _digest(new), "existed": existed, "made": made})
+        return True
+
+    def remove(self, agent: str, file: Path) -> bool:
+        """Take the hooks out of a file; whether there were any.
+
+        Raises:
+            ConfigError: the file is no configuration, or cannot be written.
+        """
+        text, record = _read(file), self.known().get(str(file), {})
+        if not file.exists() or not _is_connected(agent, text):
+            self._remember(file, None)
+            return False
+        try:
+            if record.get("written") == _digest(text) and record["existed"]:
+                _backup(file).replace(file)
+            else:
+                left = disconnected(agent, text)
+                if left.strip() and (record.get("existed", True) or not _says_nothing(left)):
+                    replace_file(file, left, file.stat().st_mode & 0o777)
+                else:
+                    file.unlink()
+                _backup(file).unlink(missing_ok=True)
+            for folder in record.get("made", []):
+                _remove_empty(Path(folder))
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written ({error.strerror})") from error
+        self._remember(file, None)
+        return True
+
+    def faults(self, endpoint: tuple[str, str]) -> list[tuple[str, str, str]]:
+        """Each connection: agent, file, and what keeps its hooks from arriving; empty where nothing does.
+
+        Args:
+            endpoint: address and token of the server, as hooks have to know them.
+        """
+        return [
+            (str(one.get("agent")), path, _fault(str(one.get("agent")), Path(path), endpoint))
+            for path, one in self.known().items()
+        ]
+
+    def _remember(self, file: Path, record: dict[str, Any] | None) -> None:
+        if record is None and str(file) not in self.known():
+            return
+        with locked(self._file.parent):
+            known = self.known()
+            known.pop(str(file), None)
+            if record is not None:
+                known[str(file)] = record
+            replace_file(self._file, json.dumps(known, indent=2) + "\n")
+
+
+def _link(service: UserService, *, shadow: bool, token: str = "") -> Link:
+    return Link(service.address or "127.0.0.1:8321", token or service.token, service.home, sys.executable, shadow)
+
+
+def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
+    try:
+        text = _read(file)
+    except ConfigError as error:
+        return str(error)
+    if not _is_connected(agent, text):
+        return "our entries are gone"
+    if agent == "codex" and _codex_is_off(file.with_name("config.toml")):
+        return "`hooks = false` in config.toml switches hooks off"
+    if off := switched_off(agent, text):
+        return f"`{off}` switches hooks off"
+    return next((astray for one in handlers(text) if (astray := _astray(one, endpoint))), "")
+
+
+def _astray(handler: dict[str, Any], endpoint: tuple[str, str]) -> str:
+    """Why a handler of ours does not reach the server: it is of an earlier address, token or installation."""
+    url = handler.get("url")
+    if url:
+        address, token = endpoint
+        known = f"http://{address}/" in f"{url}/" and handler["headers"].get("Authorization") == f"Bearer {token}"
+        return "" if known else f"our entries lead to another server or token ({url})"
+    words = shlex.split(handler.get("command") or handler.get("bash") or "")
+    gone = [word for word in words[:1] + words[3:4] if not Path(word).exists()]
+    return f"our entries run what is not there any more ({gone[0]})" if gone else ""
+
+
+def _codex_is_off(config: Path) -> bool:
+    try:
+        features = tomllib.loads(config.read_text(encoding="utf-8")).get("features", {})
+    except (OSError, ValueError):
+        return False
+    return isinstance(features, dict) and features.get("hooks") is False
+
+
+def _is_connected(agent: str, text: str) -> bool:
+    try:
+        return is_connected(agent, text)
+    except ValueError:
+        return False
+
+
+def _says_nothing(text: str) -> bool:
+    try:
+        return json.loads(text) in ({}, {"version": 1})
+    except ValueError:
+        return False
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read ({error}); correct it first") from error
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _backup(file: Path) -> Path:
+    return file.with_name(file.name + BACKUP)
+
+
+def _make_folders(folder: Path) -> list[str]:
+    """Make a folder and those above it; returns those that were made, innermost first."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir()
+    return [str(one) for one in missing]
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:  # somebody else's file is in it
+        return

@@ -1,0 +1,155 @@
+"""`trustfold dead-letters`: what could not be processed, why, and once more."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import click
+import orjson
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import ConfigError
+from ..schemas.decision_text import counted
+from .clients.base import Letter, LetterState, Republished
+from .clients.selection import target_of, target_options
+from .render import ExitCode, console, data, note
+from .terminal import BAD, QUIET
+
+EXCERPT = 60
+"""Characters of a record shown in the list; --json has all of it."""
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """List what could not be processed, and publish it again after a fix."""
+
+
+_reason = click.option("--reason", metavar="CODE", help="Only those with this reason code.")
+_limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many, the oldest first.")
+
+
+@dead_letters.command("list")
+@target_options
+@_reason
+@_limit
+@click.option("--all", "everything", is_flag=True, help="Also those that were published again.")
+@click.option("--json", "as_json", is_flag=True, help="One dead letter a line, with `ref` and `state`.")
+def list_letters(
+    *,
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    reason: str | None,
+    limit: int | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """List dead letters, oldest first: what was wrong, where, and what to do about it.
+
+    Those that were published again are left out, unless --all is given.
+    """
+    letters = _of_reason(target_of(store, url, bootstrap).dead_letters(everything=everything), reason)
+    shown = letters[:limit]
+    if as_json:
+        for letter in shown:
+            known = {"ref": letter.ref, "state": letter.state, **letter.body}
+            data().write(orjson.dumps(known, option=orjson.OPT_APPEND_NEWLINE))
+        return
+    if not letters:
+        note("no dead letters")
+        return
+    console().print(_table(shown, with_state=any(one.state is not LetterState.OPEN for one in shown)))
+    reasons = Counter(str(letter.body["reason"]) for letter in letters)
+    listed = ", ".join(f"{name} {count:,}" for name, count in reasons.most_common())
+    part = f"{len(shown):,} of " if len(shown) < len(letters) else ""
+    note(f"{part}{counted(len(letters), 'dead letter')}: {listed}")
+
+
+@dead_letters.command()
+@click.argument("refs", nargs=-1, metavar="[REF]...")
+@target_options
+@click.option("--all", "everything", is_flag=True, help="Every dead letter that was not published again yet.")
+@click.option("--reason", metavar="CODE", help="Every one with this reason code.")
+@_limit
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def republish(
+    *,
+    refs: tuple[str, ...],
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    everything: bool,
+    reason: str | None,
+    limit: int | None,
+    yes: bool,
+) -> None:
+    """Publish the records behind dead letters again, byte for byte, to the topics they came from.
+
+    REF is what `dead-letters list` shows. Useful after an upgrade or a change of limits: a record that is wrong in
+    itself fails again, as a new dead letter. What was published again once is not sent a second time.
+    """
+    if not (refs or everything or reason):
+        raise ConfigError("name dead letters (REF), or --reason CODE, or --all")
+    target = target_of(store, url, bootstrap)
+    letters = _of_reason(target.dead_letters(everything=bool(refs)), reason)
+    if refs:
+        letters = _named(letters, refs)
+    chosen = [letter for letter in letters if letter.state is not LetterState.REPUBLISHED]
+    before = len(letters) - len(chosen)
+    chosen = chosen[:limit]
+    if not chosen:
+        note("no dead letters to publish again" + (f"; {before:,} were already" if before else ""))
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError(f"this publishes {len(chosen)} records again; add --yes to do it without being asked")
+        click.confirm(f"Publish {len(chosen)} records again at {target.name}?", abort=True, err=True)
+    done = target.republish(chosen)
+    note(", ".join(_told(done._replace(before=done.before + before))))
+    if done.failed:
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+def _told(done: Republished) -> Iterator[str]:
+    yield f"{done.sent:,} published again"
+    if done.failed:
+        yield f"{done.failed:,} failed again"
+    if done.before:
+        yield f"{done.before:,} were already"
+    if done.claimed:
+        yield f"{done.claimed:,} left to another process that is at it; if it ended, run this again in some minutes"
+
+
+def _of_reason(letters: Sequence[Letter], reason: str | None) -> list[Letter]:
+    return [letter for letter in letters if reason in {None, letter.body["reason"]}]
+
+
+def _named(letters: Sequence[Letter], refs: Sequence[str]) -> list[Letter]:
+    known = {str(letter.body.get("id")): letter for letter in letters} | {letter.ref: letter for letter in letters}
+    missing = [ref for ref in refs if ref not in known]
+    if missing:
+        raise ConfigError(f"there is no dead letter {missing[0]}; `trustfold dead-letters list` shows them")
+    return list({known[ref].ref: known[ref] for ref in refs}.values())
+
+
+def _table(letters: Sequence[Letter], *, with_state: bool) -> Table:
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    table.add_column("Ref", no_wrap=True)
+    if with_state:
+        table.add_column("State", no_wrap=True)
+    table.add_column("Reason", style=BAD, no_wrap=True)
+    table.add_column("Where", no_wrap=True)
+    table.add_column("What is wrong", overflow="fold", ratio=3)
+    table.add_column("Record", overflow="fold", ratio=2, style=QUIET)
+    for letter in letters:
+        body = letter.body
+        record = str(body.get("value", body.get("value_base64", "")))
+        where = f"{body['topic']} {body['path']}"
+        excerpt = record if len(record) <= EXCERPT else f"{record[:EXCERPT]}…"
+        state = [str(letter.state)] if with_state else []
+        table.add_row(letter.ref, *state, str(body["reason"]), where, Text(str(body["message"])), Text(excerpt))
+    return table

@@ -1,0 +1,90 @@
+"""`trustfold doctor`: everything that trustfold needs here, one line each: ok, or what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+from rich.text import Text
+
+from ..config import Settings
+from ..errors import ConfigError
+from ..schemas.decision_text import counted
+from ..schemas.topics import Role
+from .doctor_machine import KNOWN_VARIABLES, Finding, Status, disk, examine_installation, examine_machine, is_for_kafka
+from .render import ExitCode, console, note, write_json
+from .terminal import BAD, GOOD, QUIET, WARN
+
+
+@click.command()
+@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; without: no Kafka]")
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    default=str(Role.WORKER),
+    show_default=True,
+    help="Whose rights on topics are looked for.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
+    """Check everything that trustfold needs here; each line is ok, or says what to do.
+
+    Nothing is changed: no topic, no group, no file. Exit code 0, or 1 where something has to be mended. Without
+    TRUSTFOLD_BROKER or --bootstrap only what `up` needs is checked.
+    """
+    findings: list[Finding] = []
+    for one in examine(bootstrap, Role(role)):
+        findings.append(one)
+        if not as_json:
+            _show(one)
+    wrong = sum(one.status is Status.FIX for one in findings)
+    if as_json:
+        write_json({"ok": not wrong, "checks": [asdict(one) for one in findings]})
+    else:
+        note(f"{counted(wrong, 'thing')} to mend" if wrong else "nothing to mend")
+    if wrong:
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+def examine(bootstrap: str | None, role: Role) -> Iterator[Finding]:
+    """Everything there is to check, one after the other."""
+    yield from examine_installation()
+    try:
+        settings = Settings.from_env()
+    except ConfigError as error:
+        yield Finding("settings", Status.FIX, str(error), "correct that variable; the rest was not checked")
+        return
+    yield from examine_machine(settings)
+    yield from _kafka(bootstrap, settings, role)
+
+
+def _kafka(bootstrap: str | None, settings: Settings, role: Role) -> Iterator[Finding]:
+    if not bootstrap and not settings.broker:
+        set_ = sorted(name for name in os.environ if name in KNOWN_VARIABLES and is_for_kafka(name))
+        yield Finding(
+            "kafka",
+            Status.FIX if set_ else Status.SKIPPED,
+            f"no broker is named, but {', '.join(set_)} {'is' if len(set_) == 1 else 'are'} set"
+            if set_
+            else "no broker is named (TRUSTFOLD_BROKER, --bootstrap): only the embedded engine was checked",
+            "set TRUSTFOLD_BROKER to host:port" if set_ else "",
+        )
+        return
+    try:
+        from .doctor_kafka import examine_kafka
+    except ConfigError as error:
+        yield Finding("kafka", Status.FIX, str(error), "install it, or unset TRUSTFOLD_BROKER")
+        return
+    yield from examine_kafka(bootstrap, role, disk)
+
+
+_STYLES = {Status.OK: GOOD, Status.NOTE: WARN, Status.SKIPPED: QUIET, Status.FIX: BAD}
+
+
+def _show(one: Finding) -> None:
+    line = Text.assemble((f"{one.status:<8}", _STYLES[one.status]), (f"{one.check}: ", "bold"), one.found)
+    if one.advice:
+        line.append(f"; {one.advice}" if one.status is not Status.FIX else f"\n        → {one.advice}")
+    console(wide_in_pipes=True).print(line)

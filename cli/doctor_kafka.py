@@ -1,0 +1,324 @@
+"""What `trustfold doctor` looks at in Kafka: brokers, topics, rights, clock, groups, lag. Nothing is changed there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError, TrustfoldError
+from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
+from ..schemas.topics import TOPICS, Role
+from .clients.kafka_log import KafkaSettings, Stored, read
+from .doctor_machine import Finding, Status
+from .lag import group_lags
+
+try:
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.conn import create_conn
+    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+    from aiokafka.protocol.fetch import FetchRequest
+    from aiokafka.protocol.group import JoinGroupRequest
+    from aiokafka.protocol.produce import ProduceRequest
+
+    from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
+    from ..streams.kafka.broker_queries import clock_of, group_of, hidden, rights_on
+    from ..streams.kafka.topics import HIDDEN, find_differences, plan
+except ImportError as missing:
+    raise ConfigError(
+        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
+    ) from missing
+
+KAFKA_PORT = 9092
+MAX_SKEW_S = 5.0
+"""Clock difference to be mended; events are cut at one minute beyond their record's timestamp."""
+
+EXPIRES_SOON_S = 14 * 86_400
+SHOWN = 5
+
+_RULES = "workers' rules"
+
+_NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
+_REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
+"""Faults of a broker's refusal or silence; anything else is a fault of ours and may be seen."""
+
+
+def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path], Finding]) -> Iterator[Finding]:
+    """Everything about Kafka, one after the other."""
+    try:
+        settings = KafkaSettings.from_env(bootstrap=bootstrap)
+        settings.security.tls_context()
+    except ConfigError as error:
+        yield Finding("kafka settings", Status.FIX, str(error), "correct that variable; Kafka was not checked")
+        return
+    yield Finding("kafka settings", Status.OK, _security(settings))
+    if settings.store == "rocksdb":
+        yield disk("worker's data", settings.data_dir)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it logs is what we tell
+    yield from run_client(_all(settings, role))
+
+
+async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
+    found = [one async for one in _brokers(settings)]
+    if not any(one.status in {Status.OK, Status.NOTE} for one in found):
+        skipped = "topics, rights, clock, groups, lag and workers' rules"
+        return [*found, Finding("kafka", Status.SKIPPED, f"{skipped} were not checked: no broker can be used")]
+    admin = AIOKafkaAdminClient(**settings.client_arguments(), request_timeout_ms=int(PATIENCE_S * 1000))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await admin.start()
+        for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _rules):
+            found += [one async for one in check(settings, admin, role)]
+    except _REFUSED as error:
+        found.append(Finding("kafka", Status.FIX, _told(error), WANTS_SASL))
+    finally:
+        await admin.close()
+    return found
+
+
+def _security(settings: KafkaSettings) -> str:
+    security = settings.security
+    parts = [security.protocol]
+    if security.uses_sasl:
+        parts.append(f"{security.mechanism_used} as {security.username}")
+    if security.uses_tls:
+        parts.append(f"trusting {security.ca_location or 'the certificates of this system'}")
+        if security.certificate_location:
+            parts.append(f"with the certificate {security.certificate_location}")
+    return f"{settings.bootstrap}, {', '.join(parts)}; topics {settings.topic_prefix}*, group {settings.app_id}"
+
+
+async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
+    """Each named broker by itself: a client takes the first that answers, and hides the others."""
+    arguments = settings.client_arguments()
+    arguments.pop("bootstrap_servers")
+    for server in settings.servers:
+        host, port = _address(server)
+        check = f"broker {server}"
+        connection = None
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await create_conn(host, port, **arguments)
+            yield _spoken(check, connection)
+        except CONNECTION_FAULTS as error:
+            yield Finding(check, Status.FIX, *reason(error))
+        finally:
+            if connection is not None:
+                connection.close()
+
+
+def _spoken(check: str, connection: Any) -> Finding:
+    versions: dict[int, tuple[int, int]] = connection._versions  # noqa: SLF001 - aiokafka has no other door
+    for request in _NEEDED:
+        low, high = versions.get(request.API_KEY, (1, 0))
+        if not any(low <= one.API_VERSION <= high for one in request._CLASSES):  # noqa: SLF001 - as above
+            name = request.__name__.removesuffix("Request")
+            advice = "use a broker of Kafka 2.1 or newer, and the newest aiokafka"
+            return Finding(check, Status.FIX, f"it speaks {name} {low} to {high}, which this client does not", advice)
+    spoken = ", ".join(
+        f"{request.__name__.removesuffix('Request')} to version {versions[request.API_KEY][1]}" for request in _NEEDED
+    )
+    certificate = connection._writer.get_extra_info("peercert") if connection._writer else None  # noqa: SLF001 - as above
+    if certificate and "notAfter" in certificate:
+        left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
+        if left < EXPIRES_SOON_S:
+            told = f"its certificate ends on {certificate['notAfter']}"
+            return Finding(check, Status.NOTE, told, "renew it before clients are refused")
+    return Finding(check, Status.OK, f"answers; {spoken}")
+
+
+def _address(server: str) -> tuple[str, int]:
+    host, colon, port = server.rpartition(":")
+    if not colon or server.endswith("]") or (server.count(":") > 1 and "]" not in server):
+        return server.strip("[]"), KAFKA_PORT
+    return host.strip("[]"), int(port)
+
+
+async def _cluster(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    cluster = await admin.describe_cluster()
+    brokers = cluster["brokers"]
+    told = f"{len(brokers)} broker{'s' * (len(brokers) != 1)}, cluster {cluster.get('cluster_id')}"
+    copies = settings.replication or 3
+    if len(brokers) < copies:
+        advice = "fine for a trial; three brokers survive the loss of one"
+        yield Finding("cluster", Status.NOTE, f"{told}: topics have no {copies} copies", advice)
+    else:
+        yield Finding("cluster", Status.OK, told)
+
+
+async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    planned = {topic.name: topic for topic in plan(settings)}
+    described = [topic for topic in await admin.describe_topics() if topic["topic"] in planned]
+    async with asyncio.timeout(PATIENCE_S):
+        differences = [one for one in await find_differences(settings) if one.what != HIDDEN]  # rights are told below
+    missing = [one for one in differences if one.what == "missing"]
+    if missing:
+        some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
+        told = f"{len(missing)} of {len(planned)} do not exist: {some}"
+        advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
+        yield Finding("topics", Status.FIX, told, advice)
+    for one in differences:
+        if one.what != "missing":
+            told = f"{one.topic}: {one.what} is {one.found or 'unknown'}, should be {one.wanted}"
+            yield Finding("topics", Status.NOTE if one.chosen else Status.FIX, told, one.advice)
+    parts = [(topic["topic"], part) for topic in described for part in topic["partitions"]]
+    for what, bad, advice in (
+        ("without a leader", [p for p in parts if p[1]["leader"] < 0], "start the broker that has them"),
+        (
+            "with fewer copies in step than there should be",
+            [p for p in parts if len(p[1]["isr"]) < len(p[1]["replicas"])],
+            "look for a broker that is away or slow",
+        ),
+    ):
+        if bad:
+            some = ", ".join(f"{name} {part['partition']}" for name, part in bad[:SHOWN])
+            yield Finding("partitions", Status.FIX, f"{len(bad)} {what}: {some}", advice)
+            break
+    else:
+        yield Finding("partitions", Status.OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
+    if not [one for one in differences if not one.chosen]:
+        told = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} that may be seen"
+        yield Finding("topics", Status.OK, f"{told} fit")
+
+
+def _wanted_rights(settings: KafkaSettings, role: Role) -> dict[str, set[str]]:
+    wanted: dict[str, set[str]] = {}
+    for topic in TOPICS.values():
+        needs = {"Read"} if role in topic.readers else set()
+        needs |= {"Write"} if role in topic.writers else set()
+        if needs:
+            wanted[settings.topic(topic.name)] = needs
+    if role is Role.WORKER:
+        for planned in plan(settings):
+            if planned.name not in wanted and planned.essential:  # the changelogs
+                wanted[planned.name] = {"Read", "Write"}
+    return wanted
+
+
+async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncIterator[Finding]:
+    wanted = _wanted_rights(settings, role)
+    existing = set(await admin.list_topics())
+    check = f"rights as {role}"
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            client = admin._client  # noqa: SLF001 - aiokafka has no other door
+            unseen = await hidden(client, [name for name in wanted if name not in existing])
+            rights = await rights_on(admin, [name for name in wanted if name in existing.union(unseen)])
+    except (*_REFUSED, NotImplementedError) as error:
+        yield Finding(check, Status.SKIPPED, f"the brokers do not tell: {_told(error)}")
+        return
+    untold = [name for name, have in rights.items() if have is None]
+    lacking = {
+        name: sorted(wanted[name] - have) for name, have in rights.items() if have is not None and wanted[name] - have
+    }
+    for name, needs in lacking.items():
+        yield Finding(check, Status.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name))
+    if untold:
+        yield Finding(check, Status.SKIPPED, f"the brokers do not tell them for {len(untold)} topics")
+    elif not lacking and rights:
+        yield Finding(check, Status.OK, f"all that is needed on {len(rights)} topics")
+    elif not rights:
+        yield Finding(check, Status.SKIPPED, "there is no topic to have rights on")
+
+
+def _acl(settings: KafkaSettings, needs: list[str], topic: str) -> str:
+    user = settings.security.username or "…"
+    operations = " ".join(f"--operation {one}" for one in needs)
+    return f"kafka-acls --add --allow-principal User:{user} {operations} --topic {topic}"
+
+
+async def _clock(_settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            clock = await clock_of(admin)
+    except (*_REFUSED, NotImplementedError, IncompatibleBrokerVersion) as error:
+        reason = f"the brokers do not tell their time ({_told(error)}); it needs Describe on the cluster, and KRaft"
+        yield Finding("clock", Status.SKIPPED, reason)
+        return
+    side = "ahead of" if clock.ahead_s > 0 else "behind"
+    told = f"the controller's is {abs(clock.ahead_s):.2f} s {side} ours, give or take {clock.uncertain_s:.2f}"
+    if abs(clock.ahead_s) - clock.uncertain_s > MAX_SKEW_S:
+        yield Finding("clock", Status.FIX, told, "have both synchronised (NTP): windows and deadlines go by them")
+    else:
+        yield Finding("clock", Status.OK, told)
+
+
+async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncIterator[Finding]:
+    groups = {settings.app_id: "worker", f"{settings.app_id}-history": "recorder"}
+    for name, kind in groups.items():
+        check = f"group {name}"
+        needs_read = role is Role.WORKER if kind == "worker" else role is Role.RECORDER
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                group = await group_of(admin, name)
+        except (*_REFUSED, NotImplementedError) as error:
+            status = Status.FIX if needs_read else Status.SKIPPED
+            advice = "this user needs Describe on the group, the workers' own needs Read"
+            yield Finding(check, status, f"cannot be seen: {_told(error)}", advice)
+            continue
+        if needs_read and group.rights is not None and "Read" not in group.rights:
+            user = settings.security.username or "…"
+            advice = f"kafka-acls --add --allow-principal User:{user} --operation Read --group {name}"
+            yield Finding(check, Status.FIX, "no Read on the group", advice)
+        elif group.members:
+            hosts = ", ".join(sorted({host for _, host in group.members}))
+            yield Finding(check, Status.OK, f"{group.state}, {len(group.members)} {kind}s on {hosts}")
+        else:
+            status, advice = (Status.NOTE, "start `trustfold worker`") if kind == "worker" else (Status.SKIPPED, "")
+            yield Finding(check, status, f"no {kind} runs", advice)
+
+
+async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    try:
+        groups = await group_lags(settings)
+    except _REFUSED as error:
+        yield Finding("lag", Status.SKIPPED, _told(error))
+        return
+    for group in groups:
+        lost = sum(one.deleted for one in group.partitions)
+        told = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
+        if lost:
+            advice = "start more of them, or keep topics longer (retention.ms)"
+            yield Finding("lag", Status.FIX, f"{told}; {lost:,} were deleted before they were taken", advice)
+        else:
+            yield Finding("lag", Status.OK, told)
+
+
+async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    try:
+        records, _ = await read(settings, settings.topic(RULES_TOPIC))
+    except _REFUSED as error:
+        yield Finding(_RULES, Status.SKIPPED, f"it is not known what they go by: {_told(error)}")
+        return
+    yield rules_finding(records)
+
+
+def rules_finding(records: Iterable[Stored]) -> Finding:
+    """Whether all partitions are folded by the same rules, as the records of `rules` tell, the latest of a key last."""
+    latest = {record.key: record.value for record in records if record.value is not None}
+    if not latest:
+        return Finding(_RULES, Status.SKIPPED, "no worker has folded anything yet")
+    try:
+        names = {place: fingerprint(rules_in_force(value)) for place, value in latest.items()}
+    except msgspec.ValidationError as error:
+        return Finding(_RULES, Status.SKIPPED, f"another version wrote them: {_told(error)}")
+    by_name: dict[str, list[str]] = {}
+    for place, name in sorted(names.items()):
+        by_name.setdefault(name, []).append(place)
+    if len(by_name) == 1:
+        return Finding(_RULES, Status.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})")
+    told = "; ".join(
+        f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
+    )
+    advice = "give every worker the same files and TRUSTFOLD_* variables, and start those that have others again"
+    return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({told})", advice)
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,242 @@
+"""What `trustfold doctor` looks at on this machine: versions, variables, files, stores, servers, hooks, disks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .. import __version__
+from ..config import ENVIRONMENT, RuleFiles, Settings
+from ..errors import ConfigError, TrustfoldError
+from ..guard.settings import ENVIRONMENT as GUARD
+from ..schemas.decision_text import counted
+from ..streams.embedded.views import Views
+from ..streams.kafka.settings import ENVIRONMENT as WORKER
+from .clients.http import HttpTarget
+from .connect import Connections, counted_twice
+from .service import UserService
+
+EXTRAS = {
+    "aiokafka": "kafka",
+    "faust-streaming": "kafka",
+    "rocksdict": "rocksdb",
+    "duckdb": "history",
+    "starlette": "web",
+    "uvicorn": "web",
+    "prometheus-client": "metrics",
+}
+"""Libraries of the extras: what is missing here."""
+
+
+LOW_BYTES = 1 << 30
+"""Free space below which a disk is nearly full: an hour of a busy deployment."""
+
+
+LOW_PART = 0.05
+
+
+class Status(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Works; somebody may want to know."""
+    SKIPPED = "skipped"
+    """Could not be checked, or there is nothing to check."""
+    FIX = "fix"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        check: what was looked at.
+        status: how it came out.
+        found: what there is, or why it was skipped.
+        advice: what to do; empty where there is nothing to do.
+    """
+
+    check: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+def examine_installation() -> Iterator[Finding]:
+    """Check installed versions, extras and the names of environment variables."""
+    yield from _versions()
+    yield from _variables()
+
+
+def examine_machine(settings: Settings) -> Iterator[Finding]:
+    """Check files of rules, store, history, the running `up` and agents' hooks."""
+    yield _file("rules", "TRUSTFOLD_RULES", settings.rules_file, lambda path: RuleFiles(path).load())
+    yield _file("policies", "TRUSTFOLD_POLICIES", settings.policies_file, lambda path: RuleFiles(None, path).load())
+    yield _environment_rules(settings)
+    yield _store(settings.db)
+    yield _history(settings.history)
+    yield _server(settings)
+    yield from _hooks()
+
+
+def _versions() -> Iterator[Finding]:
+    found, missing = [], set()
+    for library, extra in EXTRAS.items():
+        try:
+            found.append(f"{library} {version(library)}")
+        except PackageNotFoundError:
+            missing.add(extra)
+    ours = [f"trustfold {__version__}", f"Python {platform.python_version()}", *found]
+    yield Finding("versions", Status.OK, ", ".join(ours))
+    if missing:
+        names = ",".join(sorted(missing))
+        yield Finding("extras", Status.NOTE, f"not whole here: {names}", f"pip install 'trustfold[{names}]' if wanted")
+
+
+def _variables() -> Iterator[Finding]:
+    given = sorted(name for name in os.environ if name.startswith("TRUSTFOLD_"))
+    unknown = [name for name in given if name not in KNOWN_VARIABLES]
+    yield Finding(
+        "environment", Status.OK, ", ".join(name for name in given if name not in unknown) or "nothing is set"
+    )
+    for name in unknown:
+        near = get_close_matches(name, KNOWN_VARIABLES, n=1, cutoff=0.8)
+        advice = f"did you mean {near[0]}?" if near else "docs/operating.md lists every variable"
+        yield Finding("environment", Status.NOTE, f"{name} is set, and nobody reads it", advice)
+
+
+def _file(check: str, variable: str, path: Path | None, load: Callable[[Path], object]) -> Finding:
+    if path is None:
+        return Finding(check, Status.SKIPPED, f"no file is named ({variable}): as shipped")
+    try:
+        load(path)
+    except TrustfoldError as error:
+        return Finding(check, Status.FIX, str(error), f"correct the file, or change {variable}")
+    return Finding(check, Status.OK, f"{path} loads")
+
+
+def _environment_rules(settings: Settings) -> Finding:
+    try:
+        settings.environment()
+    except ConfigError as error:
+        return Finding("settings", Status.FIX, str(error), "correct that variable")
+    if not settings.enabled:
+        return Finding("settings", Status.NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to have it decide")
+    return Finding("settings", Status.OK, "the environment's settings can be used")
+
+
+def _store(path: Path) -> Finding:
+    if not path.exists():
+        place = disk("store", path)
+        if place.status is not Status.OK:
+            return place
+        return Finding("store", Status.SKIPPED, f"{path} is not there yet; `trustfold up` makes it")
+    try:
+        with closing(Views.open(path)) as views:
+            fault = views.noted("rules_fault")
+            outputs = views.next_offset() - 1
+    except TrustfoldError as error:
+        return Finding("store", Status.FIX, str(error), "see the message, or name another store (TRUSTFOLD_DB)")
+    if fault:
+        return Finding("store", Status.FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file")
+    place = disk("store", path)
+    return (
+        place if place.status is not Status.OK else Finding("store", Status.OK, f"{outputs:,} outputs; {place.found}")
+    )
+
+
+def _history(path: Path) -> Finding:
+    if not path.exists():
+        return Finding("history", Status.SKIPPED, f"{path} is not there yet; `trustfold record` makes it")
+    if not path.is_dir():
+        return Finding("history", Status.FIX, f"{path} is no directory", "name a directory (TRUSTFOLD_HISTORY)")
+    return disk("history", path)
+
+
+def _server(settings: Settings) -> Finding:
+    if not settings.url:
+        return Finding("server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL)")
+    try:
+        overview = HttpTarget(settings.url, settings.token).overview()
+    except TrustfoldError as error:
+        return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
+    if overview.fault:
+        return Finding(
+            "server", Status.FIX, f"{settings.url} goes by older rules: {overview.fault}", "correct the file"
+        )
+    return Finding("server", Status.OK, f"{settings.url} answers; {counted(len(overview.states), 'key')}")
+
+
+def _hooks() -> Iterator[Finding]:
+    """Which agents are connected, and whether their hooks can arrive."""
+    service = UserService()
+    connections = Connections(service.home).faults((service.address, service.token))
+    if not connections:
+        yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
+        return
+    found = service.running()
+    heard: dict[str, dict[str, object]] = {}
+    if found is None:
+        yield Finding(
+            "agent hooks", Status.FIX, "the server that they lead to does not answer", "trustfold up --detach"
+        )
+    else:
+        try:
+            heard = HttpTarget(found[1], service.token).hooks()["agents"]
+        except TrustfoldError as error:
+            yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
+    for agent, file, fault in connections:
+        count = heard.get(agent, {}).get("hooks", 0)
+        if fault:
+            yield Finding(
+                "agent hooks", Status.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
+            )
+        else:
+            yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} heard since the server started")
+            if twice := counted_twice(agent):
+                yield Finding("agent hooks", Status.NOTE, twice)
+
+
+def disk(check: str, path: Path) -> Finding:
+    """Whether a file or directory, there or not, can be written and has space left."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    directory = place if place.is_dir() else place.parent
+    for one in {place, directory}:
+        if not os.access(one, os.W_OK):
+            return Finding(check, Status.FIX, f"{one} may not be written", f"give this user the right, or move {check}")
+    total, _, free = shutil.disk_usage(directory)
+    told = f"{path}: {free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f}"
+    if free < LOW_BYTES or free < total * LOW_PART:
+        return Finding(check, Status.FIX, told, "free some space: a full disk stops what is written there")
+    return Finding(check, Status.OK, told)
+
+
+def _known() -> frozenset[str]:
+    return frozenset(
+        {
+            *ENVIRONMENT,
+            *GUARD,
+            *("TRUSTFOLD_REDACT_EMAILS", "TRUSTFOLD_KAFKA_HOME"),
+            *WORKER,
+        }
+    )
+
+
+def is_for_kafka(name: str) -> bool:
+    """Whether a variable is one of the settings of Kafka."""
+    return name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_SECURITY_"))
+
+
+KNOWN_VARIABLES = _known()
+"""Every variable that somebody reads."""

@@ -1,0 +1,217 @@
+"""`trustfold history`: questions about the recorded past, as tables, and one period against the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from ..config import DEFAULT_HISTORY, Settings
+from ..errors import ConfigError
+from ..history.filters import EVERYTHING, Filters, moment_of, span_of
+from .render import console, note, write_json
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from ..history.reports import Answer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_ROWS = 1_000_000
+"""Rows of one answer at most; `trustfold sql` has no such limit."""
+
+COMPARE = "compare"
+COMPARED = "7d"
+"""Length of the periods compared, unless told otherwise."""
+
+LONGEST = timedelta(days=3650)
+"""Longest period that can be compared."""
+
+
+class Chosen(NamedTuple):
+    """What a command looks at.
+
+    Attributes:
+        roots: directories of histories, or addresses (s3://…), read as if they were one.
+        filters: what of them.
+    """
+
+    roots: tuple[Path, ...]
+    filters: Filters
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything is filtered out."""
+        return self.filters != EVERYTHING
+
+
+def place_option(*, multiple: bool) -> Callable[[F], F]:
+    """`--history`: where the history is."""
+    several = " Several count as one history; s3://BUCKET/… is read through DuckDB's httpfs." if multiple else ""
+    return click.option(
+        "--history",
+        "roots" if multiple else "root",
+        metavar="DIR",
+        multiple=multiple,
+        type=click.Path(path_type=Path),
+        help=f"Where `trustfold record` writes.{several} [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+    )
+
+
+def since_option(command: F) -> F:
+    """`--since`: from when on."""
+    return click.option(
+        "--since", metavar="SPAN|TIME", help="From then on: 30d, 12h, 2026-01-31. [default: everything]"
+    )(command)
+
+
+def history_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Where the history is and what of it is looked at; the command gets it as `chosen`."""
+
+    @wraps(command)
+    def filtered(
+        *,
+        roots: tuple[Path, ...],
+        since: str | None,
+        until: str | None,
+        **rest: Any,
+    ) -> None:
+        start, end = moment_of(since), moment_of(until, option="--until")
+        if start and end and start >= end:
+            raise ConfigError(f"--since {since} is not before --until {until}: nothing is between them")
+        filters = Filters(
+            start, end, **{name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
+        )
+        command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
+
+    options = [
+        click.option(f"--{name}", f"{name}s", metavar="NAME", multiple=True, help=f"{what} Give it again for several.")
+        for name, what in (
+            ("workspace", "Of this workspace; `default` is where none was named."),
+            ("tool", "Of this tool: its calls, and decisions that had to do with them."),
+            ("model", "Of this model: its calls, and decisions that had to do with them."),
+            ("session", "Of this session."),
+        )
+    ]
+    until = click.option("--until", metavar="SPAN|TIME", help="What was before then: 7d (ago), 2026-01-31.")
+    for option in reversed([place_option(multiple=True), since_option, until, *options]):
+        filtered = option(filtered)
+    return filtered
+
+
+def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDBPyConnection:
+    """The catalogue of one or several histories; of the configured one where none is given.
+
+    Raises:
+        ConfigError: DuckDB is not installed, or nothing is recorded there.
+    """
+    try:
+        from ..history.catalogue import connect
+    except ImportError as missing:
+        raise ConfigError(f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'") from missing
+    return connect(roots or (Settings.from_env().history,), filters=filters)
+
+
+@click.command()
+@click.argument("question", default="recent", metavar="[QUESTION]")
+@history_options
+@click.option("--with", "span", metavar="SPAN", help=f"For `compare`: how long each period is. [default: {COMPARED}]")
+@click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows as objects.")
+def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
+    """Answer a QUESTION about the recorded past; without one, show what was decided last.
+
+    now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
+    recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
+    `compare` shows this period against the one before: new failures, tools and models that got worse or better.
+    For your own questions: `trustfold sql`.
+    """
+    if span is not None and question != COMPARE:
+        raise ConfigError(f"--with is for `trustfold history {COMPARE}`")
+    with open_history(*chosen) as connection:
+        from ..history.queries import ask
+        from ..history.reports import BY_NAME
+        from .history_view import as_json as objects
+
+        if question == COMPARE:
+            compared(connection, _length(span or COMPARED), limit, as_json=as_json)
+            return
+        if question not in BY_NAME:
+            raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
+        answer = ask(connection, BY_NAME[question], limit)
+    if as_json:
+        rows = objects(answer.columns, answer.rows)
+        write_json({"question": answer.question.title, "rows": rows, "left_out": answer.left_out})
+        return
+    show(answer)
+    if not answer.rows:
+        meaning = answer.question.empty or "Nothing recorded answers this."
+        note(meaning + (f" Looked at was only: {chosen.filters.told()}." if chosen.narrowed else ""))
+    elif answer.question.reads:
+        note(answer.question.reads)
+
+
+def show(answer: Answer) -> None:
+    """An answer as a table, and how many rows it leaves out."""
+    from .history_view import table_of
+
+    console().print(table_of(answer.columns, answer.rows, answer.question.title))
+    if answer.left_out:
+        note(f"... and {answer.left_out:,} more rows; --limit shows more")
+
+
+def _length(text: str) -> timedelta:
+    try:
+        length = span_of(text)
+    except OverflowError:
+        length = None
+    if not length or length > LONGEST:
+        raise ConfigError(f"--with {text}: give a span of at most {LONGEST.days} days (7d, 12h, 90min, 2w)")
+    return length
+
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_RATES = (
+    "SELECT kind, name, verdict, rate, low, high, failures, calls, rate_before, failures_before, calls_before, change, "
+    "change_low, change_high"
+)
+
+
+def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_json: bool) -> None:
+    """Show the last span against the one before: which failures are new, which tools and models got worse or better."""
+    from ..history.queries import ask, plain, run
+    from ..history.reports import Question
+    from .history_view import as_json as objects
+
+    length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
+    _, ((end,),) = run(connection, "FROM recorded_until")
+    questions = (
+        Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
+        Question(
+            "rates",
+            "Which tools and models got worse?",
+            f"{_RATES} FROM compared_rates({length}) LIMIT $limit",
+        ),
+    )
+    answers = [ask(connection, question, limit) for question in questions]
+    periods = {} if end is None else {"before": end - 2 * span, "since": end - span, "until": end}
+    if as_json:
+        rows = {answer.question.name: objects(answer.columns, answer.rows) for answer in answers}
+        left_out = {answer.question.name: answer.left_out for answer in answers}
+        write_json({name: plain(time) for name, time in periods.items()} | rows | {"left_out": left_out})
+        return
+    for answer in answers:
+        if answer.rows:
+            show(answer)
+        else:
+            note(f"{answer.question.title} None.")
+    if periods:
+        note("{since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC, against as long before".format(**periods))
+    note("new: never seen before in this history; back: seen earlier, not in the period before. Intervals hold 95 %.")

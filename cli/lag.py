@@ -1,0 +1,155 @@
+"""`trustfold lag`: how far workers and recorders are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from rich import box
+from rich.table import Table
+
+from ..history.parquet import RECORDED_TOPICS
+from ..schemas.topics import TOPICS
+from .clients.kafka_log import KafkaSettings, run
+from .render import ExitCode, console, note, write_json
+from .terminal import BAD, QUIET
+
+if TYPE_CHECKING:
+    from ..streams.kafka.lag import Lag
+
+
+class GroupLag(NamedTuple):
+    """A group and its lag.
+
+    Attributes:
+        role: `worker` or `recorder`.
+        name: of the group.
+        partitions: its lag.
+    """
+
+    role: str
+    name: str
+    partitions: list[Lag]
+
+    @property
+    def records(self) -> int:
+        """Records it has to take."""
+        return sum(one.records for one in self.partitions)
+
+    @property
+    def seconds(self) -> float:
+        """Age of the oldest of them."""
+        return max((one.seconds or 0.0 for one in self.partitions), default=0.0)
+
+
+@click.command()
+@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+@click.option("--recorder", metavar="GROUP", help="Group of the recorders. [default: APP_ID-history, if there is one]")
+@click.option("--max-records", type=click.IntRange(0), metavar="N", help="Exit code 1 if a group is further behind.")
+@click.option("--max-seconds", type=click.FloatRange(0), metavar="S", help="Exit code 1 if a group is further behind.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def lag(
+    *, bootstrap: str | None, recorder: str | None, max_records: int | None, max_seconds: float | None, as_json: bool
+) -> None:
+    """Show how far the workers, and the recorders if there are any, are behind: by topic and partition.
+
+    Records are counted from the offset that the group has committed to the end of the log; workers commit once a
+    second, so some are always open under load. Seconds are the age of the next record to take. Exit code 0 whatever
+    the lag is, unless --max-records or --max-seconds is given.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+    groups = run(settings, group_lags(settings, recorder))
+    if as_json:
+        write_json({"broker": settings.bootstrap, "groups": [_plain(group) for group in groups]})
+    else:
+        console(wide_in_pipes=True).print(_table(groups))
+    for group in groups:
+        note(_summary(group))
+    beyond = [
+        group
+        for group in groups
+        if (max_records is not None and group.records > max_records)
+        or (max_seconds is not None and group.seconds > max_seconds)
+    ]
+    if beyond:
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+async def group_lags(settings: KafkaSettings, recorder: str | None = None) -> list[GroupLag]:
+    """Lag of the workers' group, and of the recorders' where it has committed anything or is named."""
+    from ..streams.kafka.lag import lag_of, offsets_of
+    from ..streams.kafka.protocols import default_topology
+
+    sources = [settings.topic(name) for name in TOPICS if name in default_topology().sources]
+    found = [GroupLag("worker", settings.app_id, await lag_of(settings, settings.app_id, sources))]
+    group = recorder or f"{settings.app_id}-history"
+    if recorder or await offsets_of(settings, group):
+        topics = [settings.topic(name) for name in RECORDED_TOPICS]
+        found.append(GroupLag("recorder", group, await lag_of(settings, group, topics)))
+    return found
+
+
+def _plain(group: GroupLag) -> dict[str, Any]:
+    return {
+        "role": group.role,
+        "group": group.name,
+        "lag_records": group.records,
+        "lag_seconds": group.seconds,
+        "partitions": [
+            {
+                "topic": one["topic"],
+                "partition": one["partition"],
+                "begin_offset": one["begin"],
+                "committed_offset": one["committed"],
+                "end_offset": one["end"],
+                "lag_records": one["records"],
+                "lag_seconds": one["seconds"],
+                "deleted_records": one["deleted"],
+            }
+            for one in map(asdict, group.partitions)
+        ],
+    }
+
+
+def _summary(group: GroupLag) -> str:
+    never = all(one.committed is None for one in group.partitions)
+    begun = "; it has never committed an offset: does a worker run?" if never and group.role == "worker" else ""
+    deleted = sum(one.deleted for one in group.partitions)
+    lost = f"; {deleted:,} records were deleted before it took them" if deleted else ""
+    late = f"{group.records:,} records behind, the oldest {_age(group.seconds)}" if group.records else "nothing behind"
+    return f"{group.role} group {group.name}: {late}{lost}{begun}"
+
+
+def _table(groups: Sequence[GroupLag]) -> Table:
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    for name in ("Group", "Topic"):
+        table.add_column(name, overflow="fold")
+    for name in ("Partition", "Committed", "End", "Lag", "Age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in groups:
+        for one in group.partitions:
+            table.add_row(
+                group.name,
+                one.topic,
+                str(one.partition),
+                "–" if one.committed is None else f"{one.committed:,}",
+                f"{one.end:,}",
+                f"{one.records:,}",
+                "?" if one.seconds is None else _age(one.seconds) if one.records else "",
+                style=BAD if one.deleted else QUIET if not one.records else "",
+            )
+        table.add_section()
+    return table
+
+
+def _age(seconds: float) -> str:
+    """Age in the two largest units."""
+    whole = int(seconds)
+    if whole < 1:
+        return f"{seconds:.1f} s"
+    for name, size, below, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // smaller} {below}"
+    return f"{whole} s"

@@ -1,0 +1,160 @@
+"""The command `trustfold`: names and one line for each command; each command has a module in this package.
+
+A command's module is imported when it is run or asked for its own help, so the entry is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import TrustfoldError
+from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Watch a bad day of an agent, and what trustfold decides."),
+    "replay": ("replay:replay", "Fold recorded events and print the decisions."),
+    "up": ("up:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
+    "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
+    "worker": ("worker:worker", "Run a Kafka worker."),
+    "web": ("web:web", "Show the dashboard of workers on Kafka."),
+    "topics": ("worker:topics", "Create or check the Kafka topics."),
+    "lag": ("lag:lag", "Show how far workers and recorders are behind."),
+    "doctor": ("doctor:doctor", "Check everything trustfold needs here, and say what to do."),
+    "mcp-proxy": ("mcp_proxy:mcp_proxy", "Run an MCP server behind a guard."),
+    "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
+    "status": ("status:status", "Show what is not trusted, and which circuits are open."),
+    "reset": ("operator:reset", "Give a tool clean trust again and close its circuit."),
+    "approve": ("operator:approve", "Let one call of an escalated tool pass."),
+    "recover": ("operator:recover", "Restore the trust of an escalated tool."),
+    "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
+    "story": ("story:story", "Tell what happened in a session: calls, loops, nudges."),
+    "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
+    "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
+    "stalls": ("behavior:stalls", "Show in how many of their turns models were stuck."),
+    "remove": ("operator:remove", "Take a tool away until it is restored."),
+    "restore": ("operator:restore", "Give a removed tool back."),
+    "breaker": ("operator:breaker", "Open, close, disable or only observe a circuit."),
+    "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
+    "recovery": ("settings:recovery", "Trust comes back by itself, or waits for you."),
+    "nudge": ("settings:nudge", "How strongly models are spoken to at most."),
+    "model": ("settings:model", "What is done when another model does better."),
+    "config": ("config:config", "Show the rules in effect; check a rules file."),
+    "policies": ("config:policies", "List, reload or validate prerequisites."),
+    "record": ("record:record", "Record everything as Parquet for analysts."),
+    "history": ("history:history", "Questions about the recorded past, as tables."),
+    "sql": ("sql:sql", "DuckDB over the history: views and macros ready."),
+    "report": ("report:report", "What happened, as tables or as one HTML page with plots."),
+    "whatif": ("whatif:whatif", "Fold the recorded past under other rules and show the difference."),
+    "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
+    "tail": ("tail:tail", "Publish what session logs of coding agents tell as they grow."),
+    "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
+    "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
+}
+"""Name: its module and function in this package, and its line in the list."""
+
+RELIABILITY_COMMANDS = (
+    *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
+    *("settings", "recovery", "nudge", "model", "config", "policies"),
+)
+"""Commands that may also be written `trustfold reliability ...`."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are wanted."""
+
+    def __init__(self, *args: Any, commands_at: dict[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._at = commands_at
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order a newcomer meets them."""
+        return [*self._at, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, imported now."""
+        if cmd_name not in self._at:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self._at[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f".{module}", __package__), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        own = ((name, super(LazyGroup, self).get_command(ctx, name)) for name in super().list_commands(ctx))
+        rows = [(name, line) for name, (_, line) in self._at.items()]
+        rows += [(name, command.get_short_help_str()) for name, command in own if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class Cli(LazyGroup):
+    """The entry: every expected error becomes one line and an exit code; none shows a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except TrustfoldError as error:
+            error_line(str(error))
+            ctx.exit(exit_code_of(error))
+        except click.UsageError as error:
+            _name_commands(error)
+            raise
+        except KeyboardInterrupt:
+            error_line("interrupted")
+            ctx.exit(ExitCode.INTERRUPTED)
+        except click.Abort:
+            error_line("nothing was done")
+            ctx.exit(ExitCode.FAILED)
+        except BrokenPipeError:
+            stdout_is_gone()
+            ctx.exit(ExitCode.OK)
+        else:
+            return result
+
+
+def _name_commands(error: click.UsageError) -> None:
+    """Whoever asks for a command that does not exist is told which do, or the one that was probably meant."""
+    group = error.ctx.command if error.ctx is not None else None
+    if error.ctx is None or not isinstance(group, click.Group) or not error.message.startswith("No such command"):
+        return
+    names = group.list_commands(error.ctx)
+    near = get_close_matches(error.message.split("'")[1], names, n=1) if "'" in error.message else []
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+    error.message = f"{error.message.rstrip('.')}; {hint}"
+
+
+@click.group(
+    cls=Cli,
+    commands_at=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES_HELP,
+)
+@click.version_option(__version__, "--version", message="trustfold %(version)s")
+@click.option("-v", "--verbose", count=True, help="Say more on standard error; -vv even more.")
+def main(*, verbose: int) -> None:
+    """Fold the events of AI agents' tool calls into decisions.
+
+    Is this tool healthy, may it run without asking, is this model stuck? Start with `trustfold demo`.
+    """
+    if verbose:
+        level = logging.INFO if verbose == 1 else logging.DEBUG
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+main.add_command(
+    LazyGroup(
+        "reliability",
+        commands_at={name: COMMANDS[name] for name in RELIABILITY_COMMANDS},
+        short_help="The same commands in their older spelling.",
+        help="The same commands in their older spelling: `trustfold reliability status`.",
+    )
+)

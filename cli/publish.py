@@ -1,0 +1,97 @@
+"""`trustfold publish`: events from files to Kafka or to a running `up`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+
+from ..config import Settings
+from ..errors import ConfigError
+from ..streams.embedded.replay import open_lines
+from .clients.http import HttpTarget
+from .render import ExitCode, note, write_json
+from .replay import check_files, damaged
+
+LINES_PER_REQUEST = 1000
+BYTES_PER_REQUEST = 8 * 1024 * 1024
+"""Half of what the server takes at once."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL]")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@click.option(
+    "--topic", type=click.Choice(["events", "commands"]), default="events", show_default=True, help="Where to."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
+def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
+    """Publish events (NDJSON, plain or .gz, `-` for standard input), each acknowledged before this ends."""
+    check_files(files)
+    settings = Settings.from_env()
+    if url and bootstrap:
+        raise ConfigError("--url and --bootstrap name different places; give one of them")
+    if not url and not bootstrap:
+        url, bootstrap = settings.url, None if settings.url else settings.broker
+    if not url and not bootstrap:
+        raise ConfigError(
+            "publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka"
+        )
+    with damaged():
+        sent, refused = (
+            _to_server(HttpTarget(url, settings.token, settings.operator_token), files, topic)
+            if url
+            else _to_kafka(bootstrap, files, topic)
+        )
+    if as_json:
+        write_json({"sent": sent, "refused": refused})
+    note(f"{sent:,} published to {url or bootstrap}" + (f", {refused:,} refused" if refused else ""))
+    if refused:
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
+    for name in files:
+        with open_lines(name) as lines:
+            for line in lines:
+                value = line.strip()
+                if value:
+                    yield value
+
+
+def _to_server(target: HttpTarget, files: tuple[str, ...], topic: str) -> tuple[int, int]:
+    """In requests of about a thousand lines; the server recognises one that it has seen."""
+    sent = refused = 0
+    lines = _lines(files)
+    while chunk := list(islice(lines, LINES_PER_REQUEST)):
+        for body in bodies(chunk):
+            answer = target.post(f"/v1/{topic}", body)
+            sent += answer["accepted"]
+            refused += answer["dead_letters"]
+    return sent, refused
+
+
+def bodies(lines: list[bytes]) -> Iterator[bytes]:
+    """Lines as bodies of requests, none too large for the server."""
+    body: list[bytes] = []
+    size = 0
+    for line in lines:
+        if body and size + len(line) > BYTES_PER_REQUEST:
+            yield b"\n".join(body)
+            body, size = [], 0
+        body.append(line)
+        size += len(line) + 1
+    yield b"\n".join(body)
+
+
+def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tuple[int, int]:
+    from .clients.kafka import KafkaTarget
+    from .clients.kafka_log import run
+
+    target = KafkaTarget(bootstrap)
+    from ..streams.kafka.publish import publish as send
+
+    progress = run(target.kafka, send(target.kafka, _lines(files), topic=topic))
+    return progress.sent, progress.refused

@@ -1,0 +1,182 @@
+"""`trustfold record`: everything that happens, as Parquet for analysts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
+from ..errors import ConfigError, TrustfoldError
+from .render import ExitCode, error_line, note, side_console
+from .replay import Progress, check_files, damaged
+
+if TYPE_CHECKING:
+    from ..history.recorder import Recorder
+    from ..recording.store import StoreRecording
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--history",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help=f"Where the files go; made if it is not there. [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+)
+@click.option(
+    "--store", metavar="FILE", help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]"
+)
+@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@click.option("--group", default="", help="Kafka: consumer group. [default: that of the deployment, APP_ID-history]")
+@click.option("--rules", "rules_file", metavar="FILE", help="With files: rules to go by. [env: TRUSTFOLD_RULES]")
+@click.option("--once", is_flag=True, help="Record what is there and end.")
+@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than so many days.")
+@click.option(
+    "--flush",
+    "flush_s",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How far the files may lag behind.",
+)
+def record(  # noqa: PLR0913 - options of a command
+    *,
+    files: tuple[str, ...],
+    history: Path | None,
+    store: str | None,
+    bootstrap: str | None,
+    group: str,
+    rules_file: str | None,
+    once: bool,
+    keep_days: int | None,
+    flush_s: float,
+) -> None:
+    """Record every topic as Parquet until Ctrl-C, from the store of a local `up` or from Kafka.
+
+    Nothing is lost or doubled, whatever is killed when; start it again and it goes on. Results of calls are digested,
+    never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
+    and what is decided over them.
+
+    TRUSTFOLD_WEB_PORT serves /healthz, /readyz and /metrics, except with --once or a FILE.
+    """
+    settings = Settings.from_env()
+    given = [name for name, value in (("--store", store), ("--bootstrap", bootstrap), ("FILE", files)) if value]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
+    if files:
+        check_files(files)
+    root = history or settings.history
+    broker = bootstrap or ("" if store else settings.broker)
+    recorder = open_recorder(root, flush_s)
+    try:
+        if files:
+            from ..recording.files import record_files
+
+            with damaged(), Progress(side_console(), files) as progress:
+                record_files(recorder, files, settings.rules(rules_file), progress.advance)
+        elif broker:
+            _from_kafka(recorder, broker, group, keep_days, once=once)
+        else:
+            _from_store(recorder, Path(store or settings.db), keep_days, once=once)
+        note(f"{recorder.recorded:,} records written to {root}")
+    finally:
+        recorder.close()
+
+
+def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
+    """A recorder into a directory.
+
+    Raises:
+        ConfigError: DuckDB is not installed.
+    """
+    try:
+        from ..history.recorder import Recorder
+    except ImportError as missing:
+        raise ConfigError(f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'") from missing
+    return Recorder(root, flush_s=flush_s)
+
+
+@contextmanager
+def recording_beside(store: Path, root: Path) -> Iterator[None]:
+    """Record a store from a thread of this process, until the block is left and everything is written.
+
+    Raises:
+        ConfigError: the directory holds another store's history, or another process records it.
+    """
+    from ..recording.store import StoreRecording
+
+    recorder = open_recorder(root)
+    stopped = threading.Event()
+    try:
+        recording = StoreRecording(recorder, store, say=note)
+        thread = threading.Thread(target=_run, args=(recording, stopped), name="trustfold-recorder")
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+            recording.close()
+    finally:
+        recorder.close()
+
+
+def _run(recording: StoreRecording, stopped: threading.Event) -> None:
+    try:
+        recording.run(stopped)
+    except TrustfoldError as error:
+        error_line(f"recording has stopped: {error}")
+
+
+def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> None:
+    from ..recording.health import probed
+    from ..recording.store import StoreRecording
+    from ..streams.kafka.settings import KafkaSettings
+
+    stopped = threading.Event()
+    received: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        received.append(number)
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    recording = StoreRecording(recorder, path, keep_days=keep_days, say=note)
+    try:
+        with probed(recording.status, KafkaSettings.from_env(), once=once):
+            note(f"recording {path} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
+            recording.run(stopped, once=once)
+    finally:
+        recording.close()
+    if signal.SIGINT in received:
+        click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> None:
+    from .clients.kafka import KafkaTarget
+    from .clients.kafka_log import run
+
+    settings = KafkaTarget(broker).kafka
+    from ..recording.health import probed
+    from ..recording.kafka import KafkaRecording
+
+    async def work() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        recording = KafkaRecording(recorder, settings, group=group, keep_days=keep_days, say=note)
+        with probed(recording.status, settings, once=once):
+            note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
+            await recording.run(stopped, once=once)
+
+    run(settings, work())

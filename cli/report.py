@@ -1,0 +1,110 @@
+"""`trustfold report`: every question about the recorded past at once, in the terminal or as one HTML page."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import webbrowser
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import ConfigError
+from ..security.private_files import open_private
+from .history import MOST_ROWS, Chosen, history_options, open_history, show
+from .render import console, note, write_json
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from ..history.reports import Answer
+
+ROWS = 10
+"""Rows of each table in the terminal."""
+
+HTML_ROWS = 400
+"""Rows behind each picture of a page."""
+
+PERIOD = timedelta(days=7)
+"""What the numbers of a page are about, where no `--since` says it: the last days that are recorded."""
+
+TITLE = "What the agents' tools did"
+
+
+@click.command()
+@history_options
+@click.option("--html", metavar="FILE", help="Write one self-contained page: numbers, what to look at first, pictures.")
+@click.option(
+    "--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file."
+)
+@click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
+def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
+    """Report what happened: failing tools, their failures, recovery, stuck models, loops, nudges, false alarms.
+
+    The page compares the time from --since on (or the last 7 days) with as long before.
+    """
+    with open_history(*chosen) as connection:
+        from ..history.queries import ask
+        from ..history.reports import QUESTIONS
+        from .history_view import as_json as objects
+
+        rows = limit or (HTML_ROWS if html or opened else ROWS)
+        answers = [ask(connection, question, rows) for question in QUESTIONS]
+        page = _page(connection, chosen, answers) if html or opened else ""
+    if as_json:
+        write_json({answer.question.name: objects(answer.columns, answer.rows) for answer in answers})
+        for answer in answers:
+            if answer.left_out:
+                note(f"{answer.question.name}: {answer.left_out:,} more rows; --limit gives more")
+    if page:
+        file = html or _temporary()
+        try:
+            with open_private(file) as target:
+                target.write(page.encode())
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+        shown = opened and webbrowser.open(Path(file).absolute().as_uri())
+        note(f"{file} written" + ("" if shown else "; open it in a browser"))
+    if not as_json and not page:
+        for answer in answers:
+            if answer.rows:
+                show(answer)
+                console().print()
+
+
+def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer]) -> str:
+    from ..history.queries import ask
+    from ..history.report_page import Report, report_page
+    from ..history.reports import against_before
+    from ..history.summary import counts, look_here_first, numbers, period_of, window_of
+
+    by_name = {answer.question.name: answer for answer in answers}
+    needing = len(by_name["now"].rows) + by_name["now"].left_out
+    period, shown = period_of(connection, chosen.filters.since, PERIOD), []
+    if period:
+        with open_history(chosen.roots, chosen.filters._replace(since=period.before.replace(tzinfo=UTC))) as both:
+            shown = numbers(counts(both, period.begin), needing, comparable=period.comparable)
+            if chosen.filters.since:
+                by_name |= {one.name: ask(both, one, HTML_ROWS) for one in against_before(period.end - period.begin)}
+    return report_page(
+        Report(
+            TITLE,
+            period,
+            window_of(connection),
+            chosen.filters.told(),
+            datetime.now(UTC),
+            shown,
+            look_here_first(by_name),
+            list(by_name.values()),
+        )
+    )
+
+
+def _temporary() -> str:
+    """A new file for the user alone, which stays for the browser."""
+    descriptor, name = tempfile.mkstemp(prefix="trustfold-report-", suffix=".html")
+    os.close(descriptor)
+    return name

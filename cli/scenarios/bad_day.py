@@ -1,0 +1,175 @@
+"""Writes `bad_day.ndjson`: a bad day of one agent, in five chapters.
+
+    python -m trustfold.cli.scenarios.bad_day
+
+Deterministic: the same code writes the same bytes. A test compares the file with what this writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+import orjson
+
+FILE = "bad_day.ndjson"
+WORKSPACE = "acme"
+MODEL = "some-model"
+
+
+class Chapter(NamedTuple):
+    """A part of the day, one session each.
+
+    Attributes:
+        session: its session id.
+        title: heading.
+        intro: what happens, before it happens.
+        moral: what to take away.
+    """
+
+    session: str
+    title: str
+    intro: str
+    moral: str
+
+
+CHAPTERS = (
+    Chapter(
+        "morning-report",
+        "An API starts to fail",
+        "The agent collects figures page by page, and the server answers 503.",
+        "One outage, one notification: it names the service. Trust asks the user, the circuit stops the traffic.",
+    ),
+    Chapter(
+        "tidy-up",
+        "A dangerous command",
+        "Two refusals are nothing special. The third command is.",
+        "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
+    ),
+    Chapter(
+        "tickets",
+        "A server dies, its neighbour does not",
+        "Two tools of one MCP server time out. Another server works on.",
+        "Calls of all its tools count for the service, so a dead server is seen after two of them, and only there.",
+    ),
+    Chapter(
+        "research",
+        "Round and round",
+        "Every call succeeds, and nothing moves: the same question, the same answer.",
+        "A loop is the same call with the same result. The nudges grow until somebody looks.",
+    ),
+    Chapter(
+        "restore",
+        "All talk",
+        "Four turns. The model announces work, looks at its tools, announces again.",
+        "Words without an action are counted across turns: a hint, a notice, then a pause.",
+    ),
+)
+
+
+class Script:
+    """Writes the events of one session; two seconds pass with each."""
+
+    def __init__(self, session: str, begin: datetime) -> None:
+        """Start the session's clock."""
+        self.lines: list[bytes] = []
+        self._session = session
+        self._now = begin
+        self._calls = 0
+
+    def wait(self, *, seconds: float = 0, minutes: float = 0) -> None:
+        """Let time pass."""
+        self._now += timedelta(seconds=seconds, minutes=minutes)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """One event of any type."""
+        self._now += timedelta(seconds=2)
+        body = {
+            "schema_version": "1.0",
+            "id": str(uuid5(NAMESPACE_URL, f"bad-day/{self._session}/{len(self.lines)}")),
+            "type": kind,
+            "time": self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "session_id": self._session,
+            "workspace_id": WORKSPACE,
+            "model": MODEL,
+        }
+        self.lines.append(orjson.dumps(body | fields))
+
+    def call(self, tool: str, args: dict[str, Any], **finish: Any) -> None:
+        """A call of a tool, and how it finished."""
+        self._calls += 1
+        call = {"call_id": f"call-{self._calls}", "tool_name": tool}
+        self.event("tool_call.started", **call, args=args)
+        self.event("tool_call.finished", **call, **({"status": "success", "duration_ms": 180} | finish))
+
+    def fails(self, tool: str, args: dict[str, Any], **error: Any) -> None:
+        """A call that fails with an error."""
+        self.call(tool, args, status="error", error=error)
+
+
+def chapters() -> Iterator[Script]:
+    """The day, chapter by chapter."""
+    nine = datetime(2026, 3, 2, 9, 0, 0, tzinfo=UTC)
+    report, tidy, tickets, research, restore = (
+        Script(chapter.session, nine + timedelta(minutes=45 * number)) for number, chapter in enumerate(CHAPTERS)
+    )
+
+    def page(number: int) -> dict[str, str]:
+        return {"url": f"https://api.example.com/figures?page={number}"}
+
+    for number in range(1, 6):
+        report.fails("http_request", page(number), http_status=503, message="Service Unavailable")
+    report.wait(minutes=31)
+    for number in range(5, 8):
+        report.call("http_request", page(number), result={"rows": [number, number + 1]})
+    yield report
+
+    tidy.fails("bash", {"command": "rm /protected/file"}, message="rm: Permission denied")
+    tidy.fails("bash", {"command": "cat /protected/secrets"}, message="cat: Permission denied")
+    tidy.fails("bash", {"command": "sudo rm -rf /"}, message="rm: Permission denied")
+    tidy.call("bash", {"command": "du -sh build"}, result="12M build")
+    yield tidy
+
+    tickets.call("mcp_atlassian_search", {"jql": "project = REPORT"}, status="timeout", duration_ms=30_000)
+    tickets.call("mcp_github_list_issues", {"repo": "acme/report"}, result=["#12", "#14"])
+    tickets.call("mcp_atlassian_create_issue", {"project": "REPORT"}, status="timeout", duration_ms=30_000)
+    tickets.call("mcp_github_list_issues", {"repo": "acme/tools"}, result=["#3"])
+    yield tickets
+
+    for _ in range(6):
+        research.call("search_docs", {"query": "how to restore a backup"}, result={"hits": ["backup.md"]})
+    research.event("user.message")
+    yield research
+
+    announcements = (
+        "I'll restore the file from backup. Proceeding now.",
+        "I'm going to restore and apply the fix. Proceeding immediately.",
+        "You're right - I need to actually execute. Proceeding with the real steps now.",
+        "",
+    )
+    for turn, text in enumerate(announcements):
+        restore.event("turn.started", turn_index=turn)
+        if text:
+            restore.event("model.text", text=text, turn_index=turn)
+        if turn == 0:
+            restore.call("list_tools", {"category": "filesystem"}, result=["read_file", "write_file"])
+        restore.event("turn.ended", turn_index=turn)
+    yield restore
+
+
+def written() -> bytes:
+    """The file's bytes."""
+    return b"".join(line + b"\n" for script in chapters() for line in script.lines)
+
+
+def events() -> list[bytes]:
+    """The events of the bundled file, in order."""
+    return files(__package__).joinpath(FILE).read_bytes().splitlines()
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name(FILE).write_bytes(written())

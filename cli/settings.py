@@ -1,0 +1,419 @@
+"""`trustfold settings`, `recovery`, `nudge`, `model`: every setting with the level it comes from; changing a level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+import orjson
+
+from ..config import Settings, read_document
+from ..errors import ConfigError
+from ..rules.levels import NAMES, Level, Setting, changed, check, set_by, table
+from ..rules.older_shapes import Misfit
+from ..rules.overlay import plain
+from ..schemas.events import SessionSettingsChanged
+from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..schemas.settings import SettingsChanged, SettingsOverrides
+from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
+from .clients.base import F, Known, Target, Who
+from .clients.selection import target_of, target_options
+from .operator import ask, envelope, operator_name
+from .quality import models_table
+from .render import console, echo, note, write_json
+
+SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
+"""Levels that commands can write, by the word for them."""
+
+
+class Place(NamedTuple):
+    """Where settings are read and written, and for whom.
+
+    Attributes:
+        target: whom the command talks to.
+        who: whose settings it means.
+        settings: what the environment says.
+    """
+
+    target: Target
+    who: Who
+    settings: Settings
+
+    def known(self) -> Known:
+        """What each level sets."""
+        return self.target.settings(self.who)
+
+    def scope(self, level: Level) -> str:
+        """Name of a level's scope, for records and for messages.
+
+        Raises:
+            ConfigError: nobody is named.
+        """
+        found = {Level.WORKSPACE: self.who.workspace, Level.USER: self.who.user, Level.SESSION: self.who.session}[level]
+        if not found:
+            raise ConfigError(f"which {level}? Name it with --{level} ID, or set TRUSTFOLD_{level.upper()}")
+        return f"{level}:{found}"
+
+    def write(
+        self, level: Level, changes: Mapping[str, Any], known: Known, reason: str | None = None
+    ) -> SettingsOverrides:
+        """Replace settings of a level, and nothing else of it; None unsets one. Returns all that it sets now.
+
+        Raises:
+            ConfigError: a value makes no sense, or may not be saved on this level.
+        """
+        scope = self.scope(level)
+        refusal = self.settings.refusal(level)
+        if refusal:
+            raise ConfigError(refusal)
+        try:
+            overrides = changed(known.levels.get(level), changes)
+            check(level, overrides, known.base)
+        except Misfit as error:
+            raise ConfigError(str(error)) from error
+        if level is Level.SESSION:
+            if known.unknown:
+                note(f"all that {scope} had set before is replaced: {known.unknown}")
+            fields = envelope()
+            del fields["issued_by"], fields["reason"]
+            self.target.tell([SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)])
+        else:
+            self.target.save([SettingsChanged(**envelope(reason), scope=scope, overrides=overrides)])
+        return overrides
+
+    def warn(self, names: Mapping[str, Any], level: Level, known: Known) -> None:
+        """Say so where a more specific level hides what was just set."""
+        order = list(Level)
+        for above in order[: order.index(level)]:
+            for name in sorted(set(names) & set_by(known.levels.get(above)).keys()):
+                note(f"{name} of the {above} goes before it, as long as it is set there")
+
+
+def scope_options(command: F) -> F:
+    """The options that say whom to talk to, and whose settings are meant."""
+    for option in (
+        click.option("--session", metavar="ID", help="Session meant. [env: TRUSTFOLD_SESSION]"),
+        click.option("--user", metavar="ID", help="User meant. [env: TRUSTFOLD_USER; default: who you are here]"),
+        click.option(
+            "--workspace",
+            metavar="ID",
+            help=f"Workspace meant. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]",
+        ),
+    ):
+        command = option(command)
+    return target_options(command)
+
+
+def place_of(
+    *,
+    store: str | None,
+    url: str | None,
+    bootstrap: str | None,
+    workspace: str | None,
+    user: str | None,
+    session: str | None,
+) -> Place:
+    """The place that the options of `scope_options` name, else the environment."""
+    settings = Settings.from_env()
+    who = Who(
+        workspace or settings.workspace or DEFAULT_WORKSPACE,
+        user or settings.user or operator_name() or "",
+        session or settings.session,
+    )
+    return Place(target_of(store, url, bootstrap, settings), who, settings)
+
+
+def policy_text(policy: Mapping[str, Any]) -> str:
+    """A policy as a sentence."""
+    within = f", within {policy['within_turns']} turns" if policy["within_turns"] else ""
+    applied = "" if policy["enabled"] else " (not applied)"
+    return (
+        f"{policy['requires']} before {', '.join(policy['before'])}{within}{policy_deviations(policy, '; ')}{applied}"
+    )
+
+
+def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
+    """Own ladder and texts of a policy, in words; empty where it has none."""
+    steps = ", ".join(f"{word} after {count}" for word, count in policy.get("severity_thresholds", {}).items())
+    texts = [name for name in ("message", "texts", "expected_action") if policy.get(name)]
+    words = [f"own steps: {steps}" if steps else "", "own texts" if texts else ""]
+    found = "; ".join(filter(None, words))
+    return f"{before}{found}" if found else ""
+
+
+_SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
+"""Levels whose names in the table differ from their own."""
+
+
+@click.group(invoke_without_command=True)
+@scope_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -> None:
+    """Show every setting in effect and who says so.
+
+    The environment goes before the session, the session before the workspace, the workspace before the user, and the
+    user before the rules file and the defaults.
+    """
+    if context.invoked_subcommand is not None:
+        if any(where.values()) or as_json:
+            raise ConfigError(f"options of `settings {context.invoked_subcommand}` go behind its name")
+        return
+    place = place_of(**where)
+    known = place.known()
+    rows = table(known.base, known.levels)
+    if as_json:
+        write_json(
+            {
+                "source": place.target.name,
+                **place.who._asdict(),
+                "settings": [{"setting": row.name, "value": row.value, "source": row.level} for row in rows],
+                "levels": {str(level): set_by(overrides) for level, overrides in known.levels.items()},
+                "rules_fault": known.fault,
+            }
+        )
+        return
+    show_table(rows)
+    for text in (known.unknown, known.fault and f"{known.fault}; the rules read before hold"):
+        if text:
+            note(text)
+
+
+@settings.command()
+@click.argument("level", type=click.Choice(list(SAVED)))
+@click.argument("pairs", nargs=-1, metavar="[NAME[=VALUE]]...")
+@click.option("--rules", "rules_file", metavar="FILE", help="Rules for this level: only what the file names.")
+@click.option("--policies", "policies_file", metavar="FILE", help="Prerequisites for this level.")
+@click.option("--reason", metavar="TEXT", help="Why; kept with the record.")
+@scope_options
+@click.option("--json", "as_json", is_flag=True, help="What the level sets now, as one JSON document.")
+def save(
+    *,
+    level: str,
+    pairs: tuple[str, ...],
+    rules_file: str | None,
+    policies_file: str | None,
+    reason: str | None,
+    as_json: bool,
+    **where: str | None,
+) -> None:
+    """Set settings on a level: NAME=VALUE; NAME alone takes the session's value, no name all that the session sets.
+
+    Only what is named is written; VALUE null unsets. A level above goes before it all the same.
+    """
+    place = place_of(**where)
+    chosen = SAVED[level]
+    known = place.known()
+    changes = _changes(place, known, chosen, pairs, files=bool(rules_file or policies_file))
+    if rules_file:
+        changes["rules"] = plain(read_document(rules_file).patch)
+    if policies_file:
+        changes["policies"] = read_document(policies_file).only_policies().patch.get("policies", {})
+    if not changes:
+        note(f"{place.scope(Level.SESSION)} sets nothing; there is nothing to save")
+        return
+    overrides = place.write(chosen, changes, known, reason)
+    _report(place, chosen, set_by(overrides), as_json=as_json)
+    if not as_json:
+        echo(f"✓ Saved for {place.scope(chosen)}:")
+        for name, value in changes.items():
+            echo(f"    - {name}: {_text(value) if value is not None else 'unset'}")
+    place.warn(changes, chosen, known)
+
+
+@settings.command()
+@click.argument("level", type=click.Choice(list(SAVED)))
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
+@scope_options
+@click.option("--yes", is_flag=True, help="Do not ask before clearing everything a user or workspace sets.")
+@click.option("--json", "as_json", is_flag=True, help="What the level sets now, as one JSON document.")
+def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **where: str | None) -> None:
+    """Unset settings of a level, all of them or the named ones; it inherits them from then on."""
+    place = place_of(**where)
+    chosen = SAVED[level]
+    scope = place.scope(chosen)
+    known = place.known()
+    unknown = bool(known.unknown) and chosen is Level.SESSION
+    have = set_by(known.levels.get(chosen))
+    gone = [name for name in (names or NAMES) if name in have or unknown]
+    if gone and not names and chosen is not Level.SESSION:
+        ask(f"Clear {', '.join(gone)} of {scope}?", yes=yes, why="this clears everything that it sets")
+    overrides = place.write(chosen, dict.fromkeys(gone), known) if gone else known.levels.get(chosen)
+    _report(place, chosen, set_by(overrides), as_json=as_json)
+    if not as_json:
+        done = f"✓ {', '.join(gone)} of {scope} cleared; inherited from now on"
+        echo(done if gone else f"{scope} sets none of that; nothing was done")
+
+
+def show_table(rows: Sequence[Setting]) -> None:
+    """Settings as a table: value and source."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold", title="Reliability settings in effect")
+    for name in ("Setting", "Value", "Source"):
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        value = policy_text(row.value) if row.name.startswith("policies.") else _text(row.value)
+        shown.add_row(row.name, value, _SHOWN.get(row.level, str(row.level)))
+    console().print(shown)
+
+
+def _changes(place: Place, known: Known, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
+    """What `save` was told to write."""
+    session = set_by(known.levels.get(Level.SESSION))
+    if not pairs:
+        if files:
+            return {}
+        if level is Level.SESSION:
+            raise ConfigError("say what to set for the session: NAME=VALUE")
+        place.scope(Level.SESSION)
+        if known.unknown:
+            raise ConfigError(f"{known.unknown}; name the settings: NAME=VALUE")
+        return session
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if name not in NAMES:
+            raise ConfigError(f"there is no setting {name!r}; there are {', '.join(NAMES)}")
+        if not equals and name not in session:
+            raise ConfigError(f"the session does not set {name}; give it a value: {name}=VALUE")
+        changes[name] = _value(text) if equals else session[name]
+    return changes
+
+
+def _value(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _report(place: Place, level: Level, now: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        write_json({"scope": place.scope(level), "overrides": now})
+
+
+def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completion of the words: a value, then perhaps `save`, then a level."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        given = context.params.get("words") or ()
+        if given and given[-1] == "save":
+            known = ["workspace", "user"]
+        elif given:
+            known = ["save"] if given[-1] in set(kind) else []
+        else:
+            known = [*kind, "save"]
+        return [word for word in known if word.startswith(incomplete)]
+
+    return complete
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[auto|ask] [save workspace|user]", shell_complete=_words_of(RecoveryMode))
+@scope_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
+    """Let trust come back by itself (auto), or only when you say `trustfold recover` (ask).
+
+    For the session named, or saved for a workspace or a user. Without a word: what is in effect.
+    """
+    _prefer("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
+
+
+@click.command()
+@click.argument(
+    "words", nargs=-1, metavar="[off|gentle|direct|full] [save workspace|user]", shell_complete=_words_of(NudgeLevel)
+)
+@scope_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
+    """Say how strongly models are spoken to at most.
+
+    For the session named, or saved for a workspace or a user. Without a word: what is in effect.
+    """
+    _prefer("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
+
+
+@click.command()
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[suggest|auto|disabled] [save workspace|user]",
+    shell_complete=_words_of(ModelSwitchStrategy),
+)
+@scope_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
+    """Say what is done when another model does better with a tool.
+
+    For the session named, or saved for a workspace or a user. Without a word: what is in effect, and how each model
+    did with each tool.
+    """
+    place = place_of(**where)
+    if words:
+        _prefer("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
+        return
+    states = place.target.overview().states
+    profiles = [one for one in states if one["kind"] == "model" and one.get("success_rate") is not None]
+    _show("model_switch_strategy", place.known(), as_json=as_json, **({"profiles": profiles} if as_json else {}))
+    if profiles and not as_json:
+        console().print(models_table(profiles))
+
+
+def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
+    value, level = _understood(tuple(words), kind, place)
+    known = place.known()
+    if level is None:
+        _show(name, known, as_json=as_json)
+        return
+    if value is None:
+        if not place.who.session:
+            raise ConfigError(f"save which {name}? Name the value, or the --session whose value is to be saved")
+        value = set_by(known.levels.get(Level.SESSION)).get(name)
+        if value is None:
+            raise ConfigError(f"{place.scope(Level.SESSION)} does not set {name}; name the value to save")
+    place.write(level, {name: value}, known)
+    scope = place.scope(level)
+    if as_json:
+        write_json({"setting": name, "value": value, "level": level, "scope": scope})
+    elif level is Level.SESSION:
+        echo(f"✓ {name} set to '{value}' for {scope}")
+    else:
+        echo(f"✓ {name} '{value}' saved for {scope}")
+    place.warn({name: value}, level, known)
+
+
+def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
+    """Value and level that the words name; no level: show what is in effect.
+
+    Raises:
+        ConfigError: they make no sense.
+    """
+    value = words[0] if words and words[0] in set(kind) else None
+    rest = words[1:] if value else words
+    if not rest:
+        if value is not None and not place.who.session:
+            raise ConfigError(f"{value} for whom? Name a --session, or add `save workspace` or `save user`")
+        return value, Level.SESSION if value is not None else None
+    if len(rest) == 2 and rest[0] == "save" and rest[1] in SAVED and rest[1] != Level.SESSION:
+        return value, SAVED[rest[1]]
+    raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, then perhaps save workspace|user")
+
+
+def _show(name: str, known: Known, *, as_json: bool, **more: Any) -> None:
+    (row,) = [row for row in table(known.base, known.levels) if row.name == name]
+    if as_json:
+        write_json({"setting": name, "value": row.value, "source": row.level} | more)
+        return
+    echo(f"{name}: {row.value} ({row.level})")
+    if known.unknown:
+        note(known.unknown)

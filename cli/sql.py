@@ -1,0 +1,125 @@
+"""`trustfold sql`: DuckDB over the history."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import ConfigError
+from .history import Chosen, history_options, open_history
+from .render import data, note, note_any
+from .service import UserService
+from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, print_table, show, write_file
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+LINES = "sql_lines"
+"""File in the user's data folder that keeps what was typed."""
+
+
+@click.command()
+@click.argument("query", required=False)
+@history_options
+@click.option("--json", "as_json", is_flag=True, help="One row a line, as an object.")
+@click.option("--csv", "as_csv", is_flag=True, help="A line of names, then a row a line.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write all rows into FILE: .parquet, .csv, .json (a row a line).",
+)
+@click.option("--print", "print_sql", is_flag=True, help="Print the catalogue's SQL, for `duckdb -init`.")
+@click.option(
+    "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the catalogue as a database file of views."
+)
+@click.option(
+    "--relative", is_flag=True, help="With --save: find the history by its way from FILE, so that both can be moved."
+)
+def sql(
+    *,
+    query: str | None,
+    chosen: Chosen,
+    as_json: bool,
+    as_csv: bool,
+    output: Path | None,
+    print_sql: bool,
+    save: Path | None,
+    relative: bool,
+) -> None:
+    """Run QUERY over the history, or read queries from standard input; on a terminal, ask for them.
+
+    A QUERY may be several statements, or `.tables`: what views and macros there are; `.columns VIEW`: what it holds.
+    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files for you alone. On a terminal Tab completes, long
+    answers go through `$PAGER`, and Ctrl-C cancels a query.
+    The views read the files as they are while recorders write new ones; nothing is locked. `--save catalogue.duckdb`
+    makes a file for other tools: `duckdb -readonly catalogue.duckdb`; with `--relative`, opened from its own directory.
+    """
+    if sum((bool(query), print_sql, save is not None)) > 1:
+        raise ConfigError("give one of QUERY, --print and --save")
+    if relative and save is None:
+        raise ConfigError("--relative is for --save FILE")
+    if as_json and as_csv:
+        raise ConfigError("give one of --json and --csv")
+    form: Form = "json" if as_json else "csv" if as_csv else form_of(output) if output else "table"
+    os.umask(0o077)  # DuckDB makes the files of COPY itself
+    with open_history(*chosen) as connection:
+        from ..history.catalogue import save as save_catalogue
+        from ..history.catalogue import statements
+        from ..history.column_comments import comments
+
+        notes = list(comments(connection))
+        if print_sql:
+            for statement in (*statements(chosen.roots, filters=chosen.filters), *notes):
+                click.echo(statement.rstrip().rstrip(";") + ";\n")
+            return
+        if save is not None:
+            save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)
+            there = f"cd {save.absolute().parent} && " if relative else ""
+            note(f"{save} written; open it with `{there}duckdb -readonly {save.name if relative else save}`")
+            return
+        for statement in notes:
+            connection.execute(statement)
+        if query is not None:
+            _answer(connection, query, form, output)
+        elif sys.stdin.isatty() and sys.stdout.isatty() and form == "table":
+            _shell(connection)
+        else:
+            _answer(connection, sys.stdin.read(), form, output)
+
+
+def _shell(connection: DuckDBPyConnection) -> None:
+    try:
+        from .sql_shell import shell
+    except ImportError as missing:
+        raise ConfigError(f"{missing}; pip install 'trustfold[history]', or give a QUERY") from missing
+    shell(connection, UserService().home / LINES)
+
+
+def _answer(connection: DuckDBPyConnection, query: str, form: Form, output: Path | None) -> None:
+    """Run the statements of a text one after the other; only the last one's answer goes into a file."""
+    from ..history.queries import parts, run
+
+    if is_command(query.strip()):
+        columns, rows, more = answered(connection, query.strip())
+        if form == "table":
+            print_table(columns, rows)
+        else:
+            WRITERS[form](data(), columns, [rows])
+            data().flush()
+        note_any(more)
+        return
+    statements = parts(connection, query)
+    if not statements:
+        raise ConfigError(f"there is no query; give one, e.g. 'FROM failures LIMIT 5', or {TABLES}")
+    for statement in statements[:-1] if output else statements:
+        if output:
+            run(connection, statement)
+        else:
+            show(connection, statement, form)
+    if output:
+        write_file(connection, statements[-1], form, output)

@@ -1,0 +1,276 @@
+"""Answers of `trustfold sql` as a table, lines of JSON, CSV or Parquet, and its commands that begin with a dot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import orjson
+
+from ..errors import ConfigError
+from ..security.private_files import open_private
+from ..security.untrusted import visible
+from .render import console, data, note, note_any, rendered
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Form = Literal["table", "json", "csv", "parquet"]
+Write = Callable[[BinaryIO, Sequence[str], Iterable[Sequence[Sequence[Any]]]], None]
+
+SHOWN = 200
+"""Rows of a table; programs get all."""
+
+PAGED = 1_000
+"""Rows of a table that can be paged through."""
+
+DONE = ["Success"]
+"""Columns of a statement that has no answer, such as SET."""
+
+NATURAL = 4_000
+"""Characters that a line may have where it can be scrolled sideways."""
+
+FORMS: dict[str, Form] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+"""Ends of file names, and what is written into such files."""
+
+
+def form_of(file: Path) -> Form:
+    """What is to be written into a file, by the end of its name.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    try:
+        return FORMS[file.suffix.lower()]
+    except KeyError:
+        raise ConfigError(f"{file}: name it {', '.join(FORMS)}, or add --json or --csv") from None
+
+
+def show(connection: DuckDBPyConnection, statement: str, form: Form) -> None:
+    """Run one statement and write its answer to standard output; a table has at most `SHOWN` rows.
+
+    Raises:
+        HistoryError: the statement is wrong, or the files cannot be read.
+    """
+    from ..history.queries import stream
+
+    columns, pages = stream(connection, statement)
+    if form != "table":
+        WRITERS[form](data(), columns, pages)
+        data().flush()
+        return
+    rows = _first(pages, SHOWN + 1)
+    if columns and columns != DONE:
+        print_table(columns, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        note(f"... and {_more(connection, statement, SHOWN)} more rows (--json and --csv have all of them)")
+
+
+def shown_paged(connection: DuckDBPyConnection, statement: str) -> Callable[[], None]:
+    """Run one statement; the function that is returned shows its answer, through a pager where the screen is too small.
+
+    Raises:
+        HistoryError: the statement is wrong, or the files cannot be read.
+    """
+    from ..history.queries import stream
+
+    columns, pages = stream(connection, statement)
+    rows = _first(pages, PAGED + 1)
+    more = ""
+    if len(rows) > PAGED:
+        more = f"... and {_more(connection, statement, PAGED)} more rows; COPY (...) TO 'x.parquet' has all of them"
+    return lambda: print_paged(columns, rows[:PAGED], more)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Rows as a table that fits the console."""
+    from .history_view import table_of
+
+    console().print(table_of(columns, rows))
+
+
+def print_paged(columns: Sequence[str], rows: Sequence[Sequence[Any]], more: str = "") -> None:
+    """Rows as a table, and a note; what is longer or wider than the screen goes through `$PAGER`, by default `less`."""
+    import click
+
+    from .history_view import table_of
+
+    room, height = shutil.get_terminal_size()
+    lines = rendered(table_of(columns, rows, width=NATURAL), NATURAL).splitlines() if rows else []
+    lines = [line.rstrip() for line in lines]
+    if len(lines) >= height or max(map(len, lines), default=0) > room:
+        os.environ.setdefault("LESS", "-RSX")  # sideways, and what was seen stays on the screen
+        click.echo_via_pager("\n".join([*lines, more, ""]))
+        return
+    if rows:
+        print_table(columns, rows)
+    elif columns and columns != DONE:
+        note("no rows")
+    note_any(more)
+
+
+def write_file(connection: DuckDBPyConnection, statement: str, form: Form, file: Path) -> None:
+    """Run one statement and write its answer into a file, which is there whole or as it was.
+
+    Raises:
+        ConfigError: the file cannot be written, or the statement has no answer.
+        HistoryError: the statement is wrong, or the files cannot be read.
+    """
+    from ..history.queries import run, stream
+
+    made = file.with_name(f".{file.name}.new")
+    try:
+        with open_private(made) as out:
+            if form == "parquet":
+                target = str(made).replace("'", "''")
+                run(connection, f"COPY ({_bare(statement)}\n) TO '{target}' (FORMAT parquet)")
+            else:
+                columns, pages = stream(connection, statement)
+                WRITERS[form](out, columns, pages)
+        made.replace(file)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+    finally:
+        made.unlink(missing_ok=True)
+    note(f"{file} written")
+
+
+def _write_json(out: BinaryIO, columns: Sequence[str], pages: Iterable[Sequence[Sequence[Any]]]) -> None:
+    from .history_view import as_json
+
+    for page in pages:
+        out.writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in as_json(columns, page))
+
+
+def _write_csv(out: BinaryIO, columns: Sequence[str], pages: Iterable[Sequence[Sequence[Any]]]) -> None:
+    """Times and spans as in JSON; a list is a text of JSON, and nothing is an empty field."""
+    from ..history.queries import plain as valued
+
+    on_screen = out is data() and sys.stdout.isatty()
+    for page in chain([[columns]] if columns else [], pages):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([_field(valued(value)) for value in row] for row in page)
+        out.write((visible(text.getvalue()) if on_screen else text.getvalue()).encode())
+
+
+def _field(value: Any) -> Any:
+    return orjson.dumps(value).decode() if isinstance(value, (list, dict, bool)) else value
+
+
+WRITERS: dict[Form, Write] = {"json": _write_json, "csv": _write_csv}
+
+
+def _first(pages: Iterable[list[tuple[Any, ...]]], most: int) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for page in pages:
+        rows += page
+        if len(rows) >= most:
+            break
+    return rows[:most]
+
+
+def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
+    """How many rows there are beyond those shown; nothing where only the statement itself would tell."""
+    from ..history.errors import HistoryError
+    from ..history.queries import run
+
+    try:
+        _, ((every,),) = run(connection, f"SELECT count(*) FROM ({_bare(statement)}\n)")  # noqa: S608 - it is the user's own
+    except HistoryError:
+        return ""
+    return f"{every - shown:,}"
+
+
+def _bare(statement: str) -> str:
+    return statement.rstrip().rstrip(";")
+
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+TABLES, COLUMNS, ASK, HELP_COMMAND, QUIT = ".tables", ".columns", ".ask", ".help", ".quit"
+
+COMMANDS = {TABLES: "", COLUMNS: "views", ASK: "questions", HELP_COMMAND: "", QUIT: ""}
+"""Commands, and what may follow."""
+
+LIMIT = 20
+"""Rows of a question's answer."""
+
+HELP = (
+    "SQL, ended with a semicolon, over several lines if you like; Tab completes, Ctrl-C cancels a query, Ctrl-D ends.\n"
+    f"{TABLES} lists views and macros, {COLUMNS} VIEW what they hold, {ASK} the questions, {ASK} worse answers one and "
+    f"shows its SQL, {HELP_COMMAND} says this again. Try: FROM failures LIMIT 5;"
+)
+
+Answer = tuple[Sequence[str], Sequence[Sequence[Any]], str]
+
+
+def is_command(text: str) -> bool:
+    """Whether a text is a command and no SQL."""
+    return text.startswith(".") and "\n" not in text
+
+
+def answered(connection: DuckDBPyConnection, text: str) -> Answer:
+    """Columns and rows that answer a command, and a note below them.
+
+    Raises:
+        ConfigError: there is no such command, view or question.
+    """
+    from ..history.catalogue import relations
+
+    command, *rest = text.rstrip(";").split()
+    if command == TABLES and not rest:
+        return ("name", "kind", "what it is"), relations(connection), ""
+    if command == COLUMNS and len(rest) == 1:
+        return ("column", "type", "what it is"), _columns(connection, rest[0]), ""
+    if command == ASK and len(rest) <= 1:
+        return _asked(connection, rest[0]) if rest else _questions()
+    if command == HELP_COMMAND:
+        return (), (), HELP
+    raise ConfigError(
+        f"there is no {text}; there are {TABLES}, {COLUMNS} VIEW, {ASK} [QUESTION], {HELP_COMMAND}, {QUIT}"
+    )
+
+
+def _columns(connection: DuckDBPyConnection, view: str) -> list[tuple[Any, ...]]:
+    found = connection.execute(
+        "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = ? AND NOT internal "
+        "ORDER BY column_index",
+        [view],
+    ).fetchall()
+    if not found:
+        raise ConfigError(
+            f"there is no view {view}; {TABLES} lists them, and DESCRIBE FROM {view}(…) a macro's columns"
+        )
+    return found
+
+
+def _questions() -> Answer:
+    from ..history.reports import QUESTIONS
+
+    return ("question", "in words"), [(question.name, question.title) for question in QUESTIONS], ""
+
+
+def _asked(connection: DuckDBPyConnection, name: str) -> Answer:
+    from ..history.queries import ask
+    from ..history.reports import BY_NAME
+
+    if name not in BY_NAME:
+        raise ConfigError(f"there is no question {name}; choose from {', '.join(BY_NAME)}")
+    answer = ask(connection, BY_NAME[name], LIMIT)
+    sql = answer.question.sql.replace("$limit", str(LIMIT))
+    return answer.columns, answer.rows, "\n".join(filter(None, (answer.question.reads, f"{sql};")))

@@ -1,0 +1,213 @@
+"""`trustfold tail`: session logs of coding agents, published as they grow."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import orjson
+
+from ..config import Settings
+from ..errors import ConfigError, TrustfoldError
+from ..schemas.decision_text import counted
+from ..security.private_files import make_directory, make_file
+from ..security.redaction import redact_record
+from .clients.http import HttpTarget
+from .publish import bodies
+from .render import ExitCode, TookTooLong, Unreachable, note
+
+if TYPE_CHECKING:
+    from ..history.importers.growing_files import Following
+
+LOOK_S = 1.0
+"""Seconds between two looks at the files."""
+
+LONGEST_WAIT_S = 30.0
+"""Longest pause between two attempts to publish, while nobody answers."""
+
+
+class Outcome(NamedTuple):
+    """What became of events that were published: how many were refused, and how many left out."""
+
+    refused: int = 0
+    left_out: int = 0
+
+
+Publish = Callable[[Sequence[bytes]], Outcome]
+"""Publishes events; those of sessions that hooks report there are left out, for they would count twice."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="PATH...")
+@click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL; default: this user's own]")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
+@click.option("--from-start", is_flag=True, help="At the first time: publish what stands in the files already, too.")
+@click.option("--once", is_flag=True, help="Publish what is there, and end.")
+def tail(
+    *, names: tuple[str, ...], url: str | None, bootstrap: str | None, workspace: str, from_start: bool, once: bool
+) -> None:
+    """Follow session logs of Claude Code, Codex and Gemini CLI, and publish what they tell until Ctrl-C.
+
+    PATH is a log or a directory with logs (*.jsonl), where new ones are found: ~/.claude/projects, ~/.codex/sessions,
+    ~/.gemini/tmp. Each event is published once, also over restarts, and when a log is renamed, cut or written anew.
+    """
+    from ..guard.redaction import redact, secrets_in
+    from ..history.importers import Run
+    from ..history.importers.growing_files import Following
+
+    paths = [Path(name).absolute() for name in names]
+    if missing := [str(path) for path in paths if not path.exists()]:
+        raise ConfigError(f"{missing[0]}: no such file or directory")
+    where, publish = _target(url, bootstrap)
+    places = places_file(where, paths)
+    run = Run(redact=redact, secrets_in=secrets_in)
+    with _alone(places):
+        logs = Following(paths, places, run=run, workspace=workspace, from_start=from_start)
+        try:
+            sent, refused, left_out = _follow(logs, publish, where, once=once)
+        except KeyboardInterrupt:
+            note("stopped; what was published is remembered")
+            click.get_current_context().exit(ExitCode.INTERRUPTED)
+    for text in run.skipped.first:
+        note(f"left out: {text}")
+    if left_out:
+        note(f"left out: {counted(left_out, 'event')} of sessions that hooks report themselves")
+    note(f"{counted(sent, 'event')} published to {where}" + (f", {refused:,} refused" if refused else ""))
+    if refused:
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+def places_file(where: str, paths: Sequence[Path]) -> Path:
+    """Where it is kept how far some paths have been published to some place: below the XDG state folder."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    folder = state if state.is_absolute() else Path.home() / ".local" / "state"
+    name = blake2b("\n".join([where, *sorted(map(str, paths))]).encode(errors="replace"), digest_size=8).hexdigest()
+    return folder / "trustfold" / f"tail-{name}.json"
+
+
+def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
+    """Publish what is new until there is no more (`once`) or for ever; count what was taken, refused, left out."""
+    sent = refused = left_out = 0
+    said = False
+    while True:
+        for path, events in logs.news():
+            hidden = [redact_record(event) for event in events]
+            became = publish(hidden) if once else _persist(publish, hidden, begun=sent > 0)
+            if became.left_out and not left_out and not once:
+                note(f"{path}: its session is reported by hooks already, and left out here")
+            sent += len(events) - sum(became)
+            refused, left_out = refused + became.refused, left_out + became.left_out
+            logs.published(path)
+        if once:
+            return sent, refused, left_out
+        if not said:
+            said = True
+            note(f"following for {where}; Ctrl-C stops it")
+        time.sleep(LOOK_S)
+
+
+def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
+    """Publish, as often as it takes: who was there may come back.
+
+    Raises:
+        TrustfoldError: it was refused at the first time, so waiting would not help.
+    """
+    wait = LOOK_S
+    while True:
+        try:
+            return publish(events)
+        except TrustfoldError as error:
+            if not begun and not isinstance(error, Unreachable | TookTooLong):
+                raise
+            if wait == LOOK_S:
+                note(f"{error}; trying again")
+        time.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT_S)
+
+
+def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
+    """The place that options name, else the environment, else the server of this user."""
+    settings = Settings.from_env()
+    if url and bootstrap:
+        raise ConfigError("--url and --bootstrap name different places; give one of them")
+    if not url and not bootstrap:
+        url, bootstrap = settings.url, None if settings.url else settings.broker
+    if bootstrap:
+        return bootstrap, _to_kafka(bootstrap)
+    token = settings.token
+    if not url:
+        from .service import UserService
+
+        service = UserService()
+        if service.running() is None:
+            raise ConfigError(
+                "publish to where? start this user's server with `trustfold up --detach`, or give --url or --bootstrap"
+            )
+        url, token = service.address, service.token
+    target = HttpTarget(url, token)
+
+    hooked: set[str] = set()
+
+    def publish(events: Sequence[bytes]) -> Outcome:
+        hooked.update(target.hooks().get("sessions", ()))
+        own = [event for event in events if _session_of(event) not in hooked]
+        refused = sum(int(target.post("/v1/events", body)["dead_letters"]) for body in bodies(own)) if own else 0
+        return Outcome(refused, len(events) - len(own))
+
+    return target.name, publish
+
+
+def _session_of(event: bytes) -> str:
+    """Conversation of an event; those of its subagents are told by what follows a slash."""
+    return str(orjson.loads(event).get("session_id")).partition("/")[0]
+
+
+def _to_kafka(bootstrap: str) -> Publish:
+    import asyncio
+
+    from .clients.kafka import KafkaTarget
+    from .clients.kafka_log import TIMEOUT_S, run
+
+    target = KafkaTarget(bootstrap)
+    from ..streams.kafka.publish import publish as send
+
+    def publish(events: Sequence[bytes]) -> Outcome:
+        sending = send(target.kafka, iter(events), topic="events")
+        return Outcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # else it may wait for ever
+
+    return publish
+
+
+@contextmanager
+def _alone(places: Path) -> Iterator[None]:
+    """Nobody else follows the same paths for the same place.
+
+    Raises:
+        ConfigError: somebody does, or nothing can be kept there.
+    """
+    lock = places.with_suffix(".lock")
+    try:
+        make_directory(places.parent)
+        make_file(lock)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(
+            f"{places.parent} cannot be written ({error.strerror}); set XDG_STATE_HOME to another folder"
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as taken:
+            raise ConfigError("these paths are followed for this place already; two would do the same work") from taken
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)

@@ -1,0 +1,129 @@
+"""`trustfold up`: the embedded engine on this machine, behind HTTP."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
+from ..errors import ConfigError
+from ..streams.embedded.engine import EmbeddedEngine
+from .clients.selection import rules_options
+from .record import recording_beside
+from .render import ExitCode, note, note_any
+
+
+@click.command()
+@click.option(
+    "--store",
+    metavar="FILE",
+    help=f"Where everything is kept; made if it is not there. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
+)
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
+)
+@click.option(
+    "--allow-local-orders",
+    is_flag=True,
+    help="Take resets, settings and other orders from every program that may publish; else they need "
+    "TRUSTFOLD_OPERATOR_TOKEN.",
+)
+@rules_options
+@click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
+@click.option("--stop", is_flag=True, help="Stop that one.")
+@click.option(
+    "--history",
+    metavar="[DIR]",
+    is_flag=False,
+    flag_value="",
+    help="Record everything as Parquet, too, as `trustfold record` does, and show it on the History pages. "
+    f"[DIR: env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+)
+def up(  # noqa: PLR0913 - each is an option of its own
+    *,
+    store: str | None,
+    host: str | None,
+    port: int | None,
+    allow_local_orders: bool,
+    rules_file: str | None,
+    policies_file: str | None,
+    detach: bool,
+    stop: bool,
+    history: str | None,
+) -> None:
+    """Run on this machine without Kafka until Ctrl-C.
+
+    Agents POST events to /v1/events as NDJSON and follow /v1/decisions; what was acknowledged survives a power cut.
+    Rules and policies are read again when their files change.
+    """
+    if detach or stop:
+        others = (store, host, rules_file, policies_file, allow_local_orders, history is not None, detach and stop)
+        _in_background(port, stop=stop, others=any(others))
+        return
+    try:
+        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.serve import address_of, listen, serve
+        from ..streams.embedded.server import make_app
+        from ..streams.embedded.sign_in import Roles
+        from ..web.routes import more_routes
+    except ImportError as missing:
+        raise ConfigError(
+            f"the server is not installed here ({missing}); "
+            "pip install 'trustfold[web]', or in a checkout `make install`"
+        ) from missing
+    settings = Settings.from_env()
+    recorded = Path(history) if history else settings.history
+    temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
+    path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
+    address = host or settings.host
+    check_exposure(address, settings.token)
+    roles = Roles(settings.token, settings.operator_token, allow_local_orders)
+    files = settings.rule_files(rules_file, policies_file)
+    note_any(settings.switched_off)
+    engine = EmbeddedEngine.open(path, files.load(), settings.environment())
+    try:
+        listener = listen(address, settings.port if port is None else port)
+        url = address_of(listener)
+        engine.announce(url)
+        more = partial(more_routes, user=settings.user, history=recorded)
+        app = make_app(engine, path, roles=roles, files=files, more=more)
+    except BaseException:
+        engine.close()
+        raise
+    with recording_beside(path, recorded) if history is not None else nullcontext():
+        stopped = serve(
+            app,
+            listener,
+            lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"),
+        )
+    if temporary:
+        temporary.cleanup()
+        note("stopped; nothing is kept, as TRUSTFOLD_PERSIST or TRUSTFOLD_SESSION_ONLY asks")
+    else:
+        note("stopped; everything acknowledged is in the store")
+    if stopped is signal.SIGINT:
+        click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
+    if others:
+        raise click.UsageError("--detach takes --port alone, and --stop nothing: it is the one server of this user")
+    from .service import UserService
+
+    service = UserService()
+    if stop:
+        note("stopped; its store stays" if service.stop() else "none was running")
+        return
+    how = service.start(port)
+    note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
+    note(f"See what it decides: http://{service.address}/ (sign in with a token of {service.secrets_file})")

@@ -1,0 +1,84 @@
+"""`trustfold web`: the dashboard over Kafka."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+
+import click
+
+from ..config import DEFAULT_HISTORY, Settings
+from ..errors import ConfigError
+from .render import ExitCode, note
+
+
+@click.command()
+@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+@click.option(
+    "--history",
+    metavar="DIR",
+    help="What `trustfold record` has recorded of this Kafka. [env: TRUSTFOLD_HISTORY; default: "
+    f"{DEFAULT_HISTORY}, if it is there]",
+)
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
+)
+@click.option(
+    "--allow-local-orders",
+    is_flag=True,
+    help="Take orders from everybody who may read the pages; else they need TRUSTFOLD_OPERATOR_TOKEN.",
+)
+@click.option(
+    "--rules",
+    metavar="FILE",
+    help="Rules of the workers, by which pages say what counts. [env: TRUSTFOLD_RULES; default: the shipped ones]",
+)
+def web(
+    *,
+    bootstrap: str | None,
+    history: str | None,
+    host: str | None,
+    port: int | None,
+    allow_local_orders: bool,
+    rules: str | None,
+) -> None:
+    """Show the dashboard of workers on Kafka until Ctrl-C.
+
+    It follows the topics without a consumer group, so any number of it may run. While no broker answers the pages say
+    since when they are stale. Orders go to the `commands` topic. It needs the operator's rights on the brokers
+    (`trustfold topics acls`).
+    """
+    try:
+        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.serve import address_of, listen, serve
+        from ..streams.embedded.sign_in import Roles
+        from ..streams.kafka.settings import KafkaSettings
+        from ..web.dashboard.kafka_source import KafkaSource
+        from ..web.on_kafka import make_app
+    except ImportError as missing:
+        raise ConfigError(
+            f"the dashboard over Kafka is not installed here ({missing}); "
+            "pip install 'trustfold[web,kafka,history]', or in a checkout `make install`"
+        ) from missing
+    ours = Settings.from_env()
+    kafka = KafkaSettings.from_env(bootstrap=bootstrap)
+    recorded = Path(history) if history else ours.history
+    if history and not recorded.is_dir():
+        raise ConfigError(f"{recorded}: no such directory; `trustfold record --history {recorded}` makes it")
+    address = host or ours.host
+    check_exposure(address, ours.token)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and our own lines say it
+    source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
+    app = make_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
+    listener = listen(address, ours.port if port is None else port)
+    url = address_of(listener)
+    stopped = serve(app, listener, lambda: note(f"the dashboard is at {url}, over {source.name}; Ctrl-C stops it"))
+    note("stopped")
+    if stopped is signal.SIGINT:
+        click.get_current_context().exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,400 @@
+"""`trustfold whatif`: the recorded past under other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ..config import RuleFiles, Settings
+from ..errors import ConfigError, TrustfoldError
+from ..history.filters import Filters
+from ..schemas.decision_text import counted
+from ..schemas.settings import SettingsOverrides
+from ..security.private_files import open_private, replace_file
+from .checks import Checker
+from .history import Chosen, history_options, open_history
+from .render import note, note_any, write_json
+from .whatif_view import Folding, lasts
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from ..history.inputs import Inputs
+    from ..history.whatif.compare import Compared
+    from ..history.whatif.decision_filters import Passing
+    from ..history.whatif.replay import Present
+    from ..history.whatif.search import Found, Judged, Wanted
+
+WARM_UP = timedelta(days=1)
+"""Folded before `--since` so that what sessions share is as it was: the longest window of the shipped rules is an hour,
+an escalation lasts a day at most. Sessions, commands and settings are folded from their beginning."""
+
+EXAMPLES = 3
+"""Examples of each kind of decision, unless told otherwise."""
+
+ROWS = 20
+"""Streaks and incidents shown, unless told otherwise."""
+
+SEED = 0
+"""Of the sessions held out, unless told otherwise."""
+
+
+class Past(NamedTuple):
+    """A history as both ways to ask read it.
+
+    Attributes:
+        everything: connection without filters.
+        filtered: connection with them.
+        filters: what of the history is asked about.
+        inputs: what is folded.
+        present: the rules to compare with.
+        passing: which decisions pass the filters.
+        environment: what the environment overrides.
+    """
+
+    everything: DuckDBPyConnection
+    filtered: DuckDBPyConnection
+    filters: Filters
+    inputs: Inputs
+    present: Present
+    passing: Passing
+    environment: SettingsOverrides
+
+
+@click.command()
+@history_options
+@click.option("--rules", "rules_file", metavar="FILE", help="The other rules, TOML or JSON.")
+@click.option("--against", metavar="FILE", help="Rules to compare with. [default: as recorded, else TRUSTFOLD_RULES]")
+@click.option("--examples", type=click.IntRange(0), help=f"Decisions of each kind to show. [default: {EXAMPLES}]")
+@click.option("--limit", type=click.IntRange(0), help=f"Streaks and incidents to show, of each. [default: {ROWS}]")
+@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: false alarms against what is caught.")
+@click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of one threshold. Repeatable.")
+@click.option(
+    "--labels",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --search: which sessions were stuck, as NDJSON.",
+)
+@click.option(
+    "--hold-out",
+    type=click.FloatRange(0, 0.9),
+    metavar="SHARE",
+    help="With --search: share of the judged sessions that the choice is checked by. [default: 0.3]",
+)
+@click.option("--seed", type=int, help=f"With --search: which sessions these are. [default: {SEED}]")
+@click.option(
+    "--weight-false-alarm",
+    type=click.FloatRange(0),
+    metavar="W",
+    help="With --search: what an alarm in a healthy session costs. [default: both shares weigh alike]",
+)
+@click.option(
+    "--weight-miss",
+    type=click.FloatRange(0),
+    metavar="W",
+    help="With --search: what a stuck session without one costs.",
+)
+@click.option(
+    "--write", metavar="FILE", type=click.Path(path_type=Path), help="With --search: write the choice, as TOML."
+)
+@click.option("--force", is_flag=True, help="With --write: replace the file.")
+@click.option("--html", metavar="FILE", help="With --search: a page with the plot.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def whatif(
+    *,
+    chosen: Chosen,
+    rules_file: str | None,
+    against: str | None,
+    examples: int | None,
+    limit: int | None,
+    search: bool,
+    as_json: bool,
+    force: bool,
+    **searching: Any,
+) -> None:
+    """Fold the recorded inputs again under other rules and show what would have been decided.
+
+    `--rules FILE`: which streaks and incidents would have been caught, lost, seen earlier or later. `--search`: try
+    thresholds, choose, and say what the choice costs. Nothing is published, nothing changes.
+    """
+    if search == bool(rules_file):
+        raise ConfigError("give either --rules FILE, or --search")
+    _refuse_unheeded(search=search, searching=searching, comparing={"examples": examples, "limit": limit})
+    if force and not searching["write"]:
+        raise ConfigError("--force goes with --write FILE")
+    if len(chosen.roots) > 1:
+        raise ConfigError(
+            "--history is there several times: two histories have no order among each other; fold them one by one"
+        )
+    settings = Settings.from_env()
+    if search:
+        wanted = _wanted(searching)
+        for file in filter(None, (searching["write"], searching["html"])):
+            _check_place(Path(file), replace=force or file == searching["html"], toml=file == searching["write"])
+        with _past(chosen, settings, against) as past:
+            _search(past, wanted, searching["labels"], searching["write"], searching["html"], as_json=as_json)
+        return
+    other = settings.rule_files(rules_file).load()
+    with _past(chosen, settings, against, named=True) as past:
+        from ..history.whatif.compare import compare, decisions_of
+
+        note(f"folding {past.inputs.count:,} recorded inputs under both rules{lasts(past.inputs.count, 2)}")
+        with Folding(past.inputs.count, "inputs") as progress:
+            compared = compare(
+                past.everything,
+                past.inputs,
+                past.present,
+                other,
+                passing=past.passing,
+                decided=decisions_of(past.filtered),
+                examples=EXAMPLES if examples is None else examples,
+                environment=past.environment,
+                guard=Checker,
+                advance=progress.advance,
+            )
+        _told(compared, past.filters, ROWS if limit is None else limit, as_json=as_json)
+
+
+def _refuse_unheeded(*, search: bool, searching: dict[str, Any], comparing: dict[str, Any]) -> None:
+    """Refuse options of the other way to ask.
+
+    Raises:
+        ConfigError: naming them.
+    """
+    unheeded = comparing if search else searching
+    given = [f"--{name.replace('_', '-')}" for name, value in unheeded.items() if value not in (None, ())]
+    if given:
+        goes = "goes" if len(given) == 1 else "go"
+        raise ConfigError(f"{' and '.join(given)} only {goes} with {'--rules' if search else '--search'}")
+
+
+def _wanted(searching: dict[str, Any]) -> Wanted:
+    """How to choose, as the options say.
+
+    Raises:
+        ConfigError: the weights weigh nothing.
+    """
+    from ..history.whatif.choose import HOLD_OUT
+    from ..history.whatif.grid import DEFAULT_GRID
+    from ..history.whatif.search import Wanted
+
+    weights = searching["weight_false_alarm"], searching["weight_miss"]
+    if not all(weight is None or isfinite(weight) for weight in weights) or not any(w is None or w for w in weights):
+        raise ConfigError("--weight-false-alarm and --weight-miss are numbers from 0 on, and not both 0")
+    hold_out, seed = searching["hold_out"], searching["seed"]
+    return Wanted(
+        grid=searching["grid"] or DEFAULT_GRID,
+        false_alarm=weights[0],
+        miss=weights[1],
+        hold_out=HOLD_OUT if hold_out is None else hold_out,
+        seed=SEED if seed is None else seed,
+    )
+
+
+def _check_place(file: Path, *, replace: bool, toml: bool) -> None:
+    """Refuse, before anything is folded, a file that could not be written after it.
+
+    Raises:
+        ConfigError: saying why.
+    """
+    if toml and file.suffix.lower() == ".json":
+        raise ConfigError(f"{file}: rules are written as TOML, and a name in .json is read as JSON; name it .toml")
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise ConfigError(f"{file}: cannot be written; name a file in a directory that exists")
+    if file.exists() and not replace:
+        raise ConfigError(f"{file}: is there already; name another file, or --force to replace it")
+
+
+@contextmanager
+def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: bool = False) -> Iterator[Past]:
+    """The history, ready to be folded.
+
+    Args:
+        chosen: which, and what of it.
+        settings: of the environment.
+        against: rules to compare with.
+        named: compare with the named rules where records do not tell, and not with the last recorded ones.
+
+    Raises:
+        ConfigError: nothing is recorded there that passes the filters, or the rules cannot be used.
+    """
+    files = settings.rule_files(against)
+    base = files.load()
+    filters = chosen.filters
+    with (
+        open_history(chosen.roots) as everything,
+        open_history(chosen.roots, filters) if chosen.narrowed else nullcontext(everything) as filtered,
+    ):
+        from ..history.inputs import lined_up
+        from ..history.whatif.decision_filters import passing
+        from ..history.whatif.labels import recorded_sessions
+        from ..history.whatif.replay import Present, recorded_rules
+
+        told = recorded_rules(everything) if against is None else []
+        versions = tuple(rules for place, rules in enumerate(told) if rules not in told[:place])
+        note(_basis(versions, files))
+        if not told:
+            note_any(settings.switched_off)
+        if not recorded_sessions(filtered):
+            raise ConfigError(
+                f"nothing that is recorded passes: {filters.told() or 'there is no session'}; "
+                "`trustfold history overview` says what is recorded"
+            )
+        if chosen.narrowed:
+            note(f"only {filters.told()}; everything they depend on is folded")
+        with lined_up(everything, filters.since, warm_up(filters.since)) as inputs:
+            present = Present(base if named or not told else told[-1], versions)
+            yield Past(
+                everything, filtered, filters, inputs, present, passing(everything, filters), settings.environment()
+            )
+
+
+def warm_up(since: datetime | None) -> datetime | None:
+    """From when on to fold for what is compared from a time on."""
+    if since is None:
+        return None
+    try:
+        return since - WARM_UP
+    except OverflowError:  # the first day of all
+        return since
+
+
+def _basis(recorded: tuple[Any, ...], files: RuleFiles) -> str:
+    """What is compared with, for people."""
+    if recorded:
+        return f"compared with the rules in force when it was recorded ({counted(len(recorded), 'version')})"
+    where = ", ".join(map(str, files.paths)) or "the shipped rules"
+    return f"compared with {where}"
+
+
+def _told(compared: Compared, filters: Filters, limit: int, *, as_json: bool) -> None:
+    from . import whatif_view as view
+
+    if as_json:
+        write_json(view.comparison_as_json(compared, filters, limit))
+        return
+    difference, recorded = compared.difference, compared.recorded
+    if not difference.kinds:
+        since = f" {filters.told()}" if filters.told() else ""
+        note(f"nothing was decided{since} under either rules: there is nothing to compare")
+    view.show_comparison(compared, limit)
+    if recorded.count:
+        note(
+            f"{recorded.again:,} of {recorded.count:,} recorded decisions were decided again under the rules "
+            f"compared with, {recorded.otherwise:,} in other words"
+        )
+        if recorded.again < recorded.count:
+            note(_why_not_all(compared, filters.since))
+
+
+def _why_not_all(compared: Compared, since: datetime | None) -> str:
+    """Why what was decided then was not all decided again."""
+    reasons = []
+    if not compared.versions:
+        reasons.append("other rules were in force then, which are not those compared with")
+    if not compared.ordered:
+        reasons.append("the workers read the partitions in another order")
+    if since is not None:
+        reasons.append(f"they depend on what was more than {WARM_UP.days} day before --since")
+    why = ", or ".join(reasons) or "the records that they depend on are not kept any more"
+    return f"the others: {why}"
+
+
+def _search(
+    past: Past, wanted: Wanted, labels: Path | None, write: Path | None, html: str | None, *, as_json: bool
+) -> None:
+    """Try combinations of thresholds, show what they catch and what they cost, and write the choice.
+
+    Raises:
+        ConfigError: the grid, the labels or a file.
+        TrustfoldError: nothing was chosen that could be written.
+    """
+    from ..history.whatif.grid import alarm_of, chosen, patterns_of, processes_for
+    from ..history.whatif.search import judged, search
+    from . import whatif_view as view
+
+    alarm, patterns = alarm_of(wanted.grid), patterns_of(wanted.grid)
+    tried = len(chosen(wanted.grid, past.present.rules))
+    known = judged(past.filtered, past.inputs, labels, alarm, patterns)
+    if known.left_out:
+        of = "that have labels " if labels else ""
+        since = ", or began before --since" if past.inputs.whole is not None else ""
+        note(f"{counted(known.left_out, 'session')} {of}are not in the history{since}; they do not count")
+    note(view.judged_in_words(known, alarm, labels))
+    count = past.inputs.count
+    note(
+        f"folding {count:,} recorded inputs under {counted(tried, 'combination')}"
+        f"{lasts(count, tried, 2 * processes_for(past.inputs, tried))}"
+    )
+    with Folding(count * tried, f"inputs of {counted(tried, 'combination')}") as progress:
+        found = search(
+            past.everything,
+            past.inputs,
+            past.present.rules,
+            wanted,
+            known,
+            passing=past.passing,
+            environment=past.environment,
+            guard=Checker,
+            progress=progress.reached,
+        )
+    if as_json:
+        write_json(view.search_as_json(found, wanted))
+    else:
+        view.show_search(found, wanted)
+    if html:
+        _write_page(found, known, wanted, html)
+    if write:
+        _write_rules(found, past, wanted, labels, write)
+
+
+def _write_page(found: Found, known: Judged, wanted: Wanted, html: str) -> None:
+    from . import whatif_view as view
+
+    try:
+        with open_private(html) as file:
+            file.write(view.search_as_page(found, known, wanted).encode())
+    except OSError as error:
+        raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
+    note(f"{html} written")
+
+
+def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, file: Path) -> None:
+    """Write the choice.
+
+    Raises:
+        TrustfoldError: there is none, or the rules in force are it.
+        ConfigError: the file cannot be written.
+    """
+    from ..history.whatif.rules_file import toml_of
+    from . import whatif_view as view
+
+    if found.chosen is None:
+        raise TrustfoldError(f"{file} was not written: there are too few sessions to choose by")
+    if found.trials[found.chosen].in_force:
+        raise TrustfoldError(f"{file} was not written: no other combination costs less than the rules in force")
+    days = past.filtered.execute("SELECT min(time)::DATE, max(time)::DATE, count(*) FROM events").fetchone()
+    first, last, events = days or (None, None, 0)
+    told = past.filters.told()
+    basis = [
+        f"From {events:,} events, {first} to {last}{f' ({told})' if told else ''}.",
+        _sentence(view.judged_in_words(found.judged, found.alarm, labels)),
+        _sentence(view.split_in_words(found, wanted)),
+        _sentence(view.weights_in_words(found.weigh)),
+    ]
+    try:
+        replace_file(file, toml_of(found, basis))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+    note(f"{file} written; `trustfold config check {file}`, `trustfold whatif --rules {file}`")
+
+
+def _sentence(text: str) -> str:
+    """A text as a sentence; names in it keep their capitals."""
+    return f"{text[:1].upper()}{text[1:]}."

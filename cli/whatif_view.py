@@ -1,0 +1,507 @@
+"""What other rules would have decided, for people and for programs, and how far a fold has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..schemas.codec import rfc3339
+from ..schemas.decision_text import counted
+from .render import console, echo, note, side_console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ..history.filters import Filters
+    from ..history.whatif.compare import Compared, Seen, Told
+    from ..history.whatif.decisions import Difference
+
+EVENTS_A_SECOND = 20_000
+"""About what one core folds under one set of rules; only for saying beforehand how long it will take."""
+
+HOWS = ("caught", "lost", "earlier", "later", "otherwise")
+"""What other rules can make of a streak or an incident."""
+
+STREAK = "streak"
+
+
+class Folding:
+    """A bar on standard error where that is a terminal, with the time that is left; nothing elsewhere."""
+
+    def __init__(self, total: int, what: str, *, step: int = 500) -> None:
+        """Prepare for so many things of a name; the bar moves every `step` of them."""
+        self._total, self._step, self._what = total, step, what
+        self._done = 0
+        self._bar: Progress | None = None
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if self._done % self._step == 0:
+            self._move()
+
+    def reached(self, done: int) -> None:
+        """So many are done."""
+        self._done = done
+        self._move()
+
+    def _move(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        console = side_console()
+        if console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn(self._what), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("", total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take it away again; after an interrupt it says how far it had come."""
+        if self._bar is not None:
+            self._bar.stop()
+        if kind is KeyboardInterrupt:
+            note(f"{self._done:,} of {self._total:,} {self._what} were folded; nothing is shown or written")
+
+
+def show_comparison(compared: Compared, limit: int) -> None:
+    """Counts of every kind of decision that differs, streaks and incidents, and examples."""
+    difference = compared.difference
+    if difference.empty:
+        console().print("No difference: these rules decide the same.")
+        return
+    _show_kinds(difference)
+    streaks = [one for one in compared.shifts if one.kind == STREAK]
+    keys = [one for one in compared.shifts if one.kind != STREAK]
+    _show_shifts("Streaks of behaviour", _STREAK_COLUMNS, streaks, _streak_row, limit)
+    _show_shifts("Keys and circuits", _KEY_COLUMNS, keys, _key_row, limit)
+    for side, words in (("before", "the rules compared with"), ("after", "the other rules")):
+        if held := compared.held[side]:
+            note(f"{_held_in_words(held)} under {words}")
+    _show_examples(difference)
+
+
+def _show_kinds(difference: Difference) -> None:
+    from .history_view import table_of
+
+    columns = ("decision", "before", "after", "added", "gone", "changed")
+    rows = [
+        (what, kind.before, kind.after, kind.added, kind.gone, kind.changed)
+        for what, kind in difference.kinds.items()
+        if kind.differs
+    ]
+    console().print(table_of(columns, rows, "What the other rules decide"))
+
+
+def _show_examples(difference: Difference) -> None:
+    from .history_view import table_of
+
+    for title, examples in (
+        ("Would have been caught", difference.added),
+        ("Would have been spared", difference.gone),
+        ("Would have been said otherwise", difference.changed),
+    ):
+        if examples:
+            shown = [(e.what, e.time[:19], e.session, e.subject, e.after or e.before or e.reason) for e in examples]
+            console().print(table_of(("decision", "time", "session", "about", "how"), shown, title))
+
+
+_STREAK_COLUMNS = ("session", "pattern", "how", "calls_earlier", "before", "after", "look_at")
+_KEY_COLUMNS = ("workspace", "key", "how", "calls_earlier", "began", "before", "after", "session", "look_at")
+
+
+def _show_shifts(
+    title: str, columns: Sequence[str], shifts: Sequence[Told], row: Callable[[Told], Sequence[Any]], limit: int
+) -> None:
+    """A table of what differs, what is caught or lost first."""
+    from .history_view import table_of
+
+    if not shifts:
+        return
+    count = Counter[str](one.how for one in shifts)
+    told = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
+    ranked = sorted(shifts, key=_rank)
+    if limit:
+        console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {told}"))
+    else:
+        echo(f"{title}: {told}")
+    if len(ranked) > limit:
+        note(f"... and {len(ranked) - limit:,} more; --limit shows more")
+
+
+def _rank(one: Told) -> tuple[Any, ...]:
+    return HOWS.index(one.how) // 2, -abs(one.calls_earlier or 0), one.workspace, one.subject, one.session
+
+
+def _streak_row(one: Told) -> Sequence[Any]:
+    last = one.after or one.before
+    return one.session, one.subject, one.how, _by(one), _streak(one.before), _streak(one.after), _link(last)
+
+
+def _key_row(one: Told) -> Sequence[Any]:
+    last = one.after or one.before
+    place = last.session if last else one.session
+    began = datetime.fromtimestamp(last.time_ms / 1000, UTC).replace(tzinfo=None) if last else None
+    return one.workspace, one.subject, one.how, _by(one), began, _key(one.before), _key(one.after), place, _link(last)
+
+
+def _by(one: Told) -> str:
+    """By how many calls it comes earlier, or by how long where no call lies between."""
+    if one.calls_earlier:
+        return f"{one.calls_earlier:+,}"
+    return f"{one.seconds_earlier:+,g} s" if one.seconds_earlier else ""
+
+
+def _streak(seen: Seen | None) -> str:
+    return f"call {seen.call}, {seen.worst}{f', {seen.nudges}' if seen.nudges else ''}" if seen else ""
+
+
+def _key(seen: Seen | None) -> str:
+    if seen is None:
+        return ""
+    held = [f"{count} {word}" for count, word in ((seen.asked, "asked"), (seen.refused, "refused")) if count]
+    went = [f"{count} {word}" for count, word in ((seen.went_well, "for nothing"), (seen.broke, "rightly")) if count]
+    return ", ".join([seen.worst, *held, *went])
+
+
+def _link(seen: Seen | None) -> str:
+    return (seen.call_id or seen.event_id) if seen else ""
+
+
+def _held_in_words(held: Counter[str]) -> str:
+    return (
+        f"{counted(held.total(), 'call')} would have been asked about or refused ({held['well']:,} did their work, "
+        f"{held['broke']:,} broke or were denied)"
+    )
+
+
+def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict[str, Any]:
+    """A comparison as one document; of streaks and incidents at most `limit` of each, what is caught or lost first."""
+    difference, recorded = compared.difference, compared.recorded
+    streaks = sorted((one for one in compared.shifts if one.kind == STREAK), key=_rank)
+    keys = sorted((one for one in compared.shifts if one.kind != STREAK), key=_rank)
+    return {
+        "empty": difference.empty,
+        "filters": filters.told(),
+        "rules_recorded": compared.versions,
+        "recorded": recorded.count,
+        "recorded_decided_again": recorded.again,
+        "recorded_decided_otherwise": recorded.otherwise,
+        "kinds": {
+            what: {name: getattr(kind, name) for name in ("before", "after", "added", "gone", "changed")}
+            for what, kind in difference.kinds.items()
+        },
+        "alike": compared.alike,
+        "sessions": [{"session": name, **_hows(several)} for (name,), several in _grouped(streaks, "session")],
+        "streaks": [_told_json(one) for one in streaks[:limit]],
+        "streaks_left_out": max(0, len(streaks) - limit),
+        "keys": [
+            {
+                "kind": kind,
+                "workspace": workspace,
+                "key": key,
+                **_hows(several),
+                **{
+                    f"{name}_{side}": sum(getattr(seen, name) for one in several if (seen := getattr(one, side)))
+                    for name in ("asked", "refused", "went_well", "broke")
+                    for side in ("before", "after")
+                },
+            }
+            for (kind, workspace, key), several in _grouped(keys, "kind", "workspace", "subject")
+        ],
+        "incidents": [_told_json(one) for one in keys[:limit]],
+        "incidents_left_out": max(0, len(keys) - limit),
+        "held": {
+            side: {went: count[went] for went in ("well", "broke", "neither")} for side, count in compared.held.items()
+        },
+        "added": [example._asdict() for example in difference.added],
+        "gone": [example._asdict() for example in difference.gone],
+        "changed": [example._asdict() for example in difference.changed],
+    }
+
+
+def _grouped(shifts: Iterable[Told], *names: str) -> list[tuple[tuple[str, ...], list[Told]]]:
+    """Shifts by what they are about, those with most of them first."""
+    found: dict[tuple[str, ...], list[Told]] = {}
+    for one in shifts:
+        found.setdefault(tuple(getattr(one, name) for name in names), []).append(one)
+    return sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+
+
+def _hows(shifts: Iterable[Told]) -> dict[str, int]:
+    count = Counter[str](one.how for one in shifts)
+    return {how: count[how] for how in HOWS}
+
+
+def _told_json(one: Told) -> dict[str, Any]:
+    return {**one._asdict(), "before": _seen_json(one.before), "after": _seen_json(one.after)}
+
+
+def _seen_json(seen: Seen | None) -> dict[str, Any] | None:
+    if seen is None:
+        return None
+    body = seen._asdict()
+    calls = [{"session": session, "call_id": call_id} for session, call_id in body.pop("calls")]
+    return {"time": rfc3339(body.pop("time_ms")), **body, "calls": calls}
+
+
+def lasts(inputs: int, folds: int, cores: int = 1) -> str:
+    """About how long folding takes, where that is long enough to say."""
+    seconds = inputs * folds / EVENTS_A_SECOND / cores
+    return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""
+
+
+if TYPE_CHECKING:
+    from ..history.whatif.choose import Change, Score, Trial, Weights
+    from ..history.whatif.grid import Alarm
+    from ..history.whatif.search import Found, Judged, Wanted
+
+
+def judged_in_words(known: Judged, alarm: Alarm, labels: Path | None) -> str:
+    """By which sessions a search judges, and where it is known from what they were."""
+    from ..history.whatif.choose import counted as by_source
+    from ..history.whatif.labels import CALLS, LABELS, LOOP, VERDICTS
+
+    truth = known.truth
+    of_calls = (
+        f"what the calls themselves say (stuck: {LOOP} times the same result or more; healthy: less than 3 times)"
+        if alarm == "pattern"
+        else "how the calls went (stuck: one broke or was denied by the user; healthy: none, approved ones among them)"
+    )
+    sources = {LABELS: f"labels in {labels}", VERDICTS: "false alarms that operators reported", CALLS: of_calls}
+    found = by_source((*truth.healthy, *truth.stuck), truth)
+    by = ", ".join(f"{found[name]:,} by {words}" for name, words in sources.items() if found.get(name))
+    return f"judged are {len(truth.healthy):,} healthy and {len(truth.stuck):,} stuck sessions" + (
+        f": {by}" if by else ""
+    )
+
+
+def split_in_words(found: Found, wanted: Wanted) -> str:
+    """Which sessions were chosen by, and which the choice was checked by."""
+    by, held = found.parts
+    if not wanted.hold_out:
+        return "chosen by all of them, none is held out"
+    return (
+        f"chosen by {len(by.healthy):,} healthy and {len(by.stuck):,} stuck sessions, checked by "
+        f"{len(held.healthy):,} and {len(held.stuck):,} held out (share {wanted.hold_out:g}, seed {wanted.seed})"
+    )
+
+
+def weights_in_words(weigh: Weights) -> str:
+    """What a false alarm and a miss cost."""
+    why = ", so that both shares weigh alike (Youden's J)" if weigh.balanced else ""
+    return f"a false alarm costs {weigh.false_alarm:g}, a miss {weigh.miss:.3g}{why}"
+
+
+def label(trial: Trial, score: Score) -> str:
+    """A combination in words."""
+    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    return f"{values}: {score.false_alarms:.1%} of healthy, {score.recall:.0%} of stuck sessions"
+
+
+def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
+    """Trials as columns and rows, counted over the sessions that were chosen by; the best ones are marked."""
+    from ..history.whatif.choose import best
+
+    by = found.parts.by
+    front = best(found.trials, by)
+    names = [name.removesuffix(".minor").rpartition(".")[2] for name in found.trials[0].values]
+    asks = found.in_force.for_nothing is not None
+    columns = [
+        *names, "false alarms", "share", "95 %", "caught", "share", "95 %", "at call", "cost",
+        *(["calls asked", "for nothing"] if asks else ["alarms"]), "",
+    ]  # fmt: skip
+    rows: list[list[Any]] = []
+    for number, trial in enumerate(found.trials):
+        score = trial.score(by)
+        marks = (("◀", trial in front), ("★", number == found.chosen), ("now", trial.in_force))
+        rows.append(
+            [
+                *("null" if value is None else value for value in trial.values.values()),
+                f"{score.alarmed} of {score.healthy}",
+                f"{score.false_alarms:.1%}",
+                _bounds(score.false_alarms_95),
+                f"{score.caught} of {score.stuck}",
+                f"{score.recall:.1%}",
+                _bounds(score.recall_95),
+                "" if score.at_call is None else f"{score.at_call:g}",
+                round(found.weigh.cost(score), 2),
+                trial.alarms,
+                *([trial.for_nothing] if asks else []),
+                " ".join(word for word, holds in marks if holds),
+            ]
+        )
+    return columns, rows
+
+
+def _bounds(bounds: tuple[float, float]) -> str:
+    return f"{100 * bounds[0]:.1f}–{100 * bounds[1]:.1f}"
+
+
+def show_search(found: Found, wanted: Wanted) -> None:
+    """The trials as a table and as a plot, the choice and its price."""
+    from .history_view import table_of
+
+    columns, rows = rows_of(found)
+    console().print(table_of(columns, rows, "Thresholds tried"))
+    console().print(scatter(found))
+    note("◀ no other combination catches as many with fewer false alarms; now: the rules in force; at call: median")
+    note(f"{split_in_words(found, wanted)}; {weights_in_words(found.weigh)}")
+    for line in choice_in_words(found):
+        echo(line)
+
+
+def choice_in_words(found: Found) -> list[str]:
+    """The choice and its price, or why there is none."""
+    from ..history.whatif.choose import LEAST
+    from ..history.whatif.rules_file import price_lines
+
+    if found.chosen is None:
+        by = found.parts.by
+        few = f"{len(by.healthy)} healthy and {len(by.stuck)} stuck sessions are too few to choose by"
+        return [f"no ★: {few}, {LEAST} of each are needed; record more, or --labels"]
+    trial = found.trials[found.chosen]
+    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    if found.price_by is None:
+        return [f"★ {values}: the rules in force cost least; nothing better was found"]
+    lines = [
+        f"★ {values} costs least; against the rules in force, on the sessions it was chosen by:",
+        *price_lines(found.price_by),
+    ]
+    if found.price is None:
+        lines.append("no session was held out: on others it will do less well")
+    else:
+        lines += [f"on those held out ({found.price.verdict}):", *price_lines(found.price)]
+    lines.append(f"its price: {price_in_words(found)}")
+    return lines
+
+
+def price_in_words(found: Found) -> str:
+    """What the choice makes worse, in counts over all judged sessions."""
+    assert found.chosen is not None  # noqa: S101 - who asks has looked
+    now, then = found.in_force, found.trials[found.chosen]
+    before, after = now.score(found.judged.truth), then.score(found.judged.truth)
+    worse = [
+        f"{number:,} more {what}"
+        for number, what in (
+            (after.alarmed - before.alarmed, f"of {before.healthy:,} healthy sessions with an alarm"),
+            (after.missed - before.missed, f"of {before.stuck:,} stuck sessions missed"),
+            ((then.for_nothing or 0) - (now.for_nothing or 0), "calls asked about for nothing"),
+        )
+        if number > 0
+    ]
+    if (after.at_call or 0) > (before.at_call or 0) and before.at_call is not None:
+        worse.append(f"caught at call {after.at_call:g} in place of {before.at_call:g} (median)")
+    return "; ".join(worse) or "nothing that is counted here gets worse"
+
+
+def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
+    """A search as one document."""
+    from ..history.whatif.choose import best
+    from ..history.whatif.choose import counted as by_source
+
+    truth, (by, held) = found.judged.truth, found.parts
+    front = best(found.trials, by)
+    price = {
+        name: None if change is None else {**_price_json(change), "verdict": change.verdict}
+        for name, change in (("chosen_by", found.price_by), ("held_out", found.price))
+    }
+    return {
+        "alarm": str(found.alarm),
+        "judged": {
+            "healthy": len(truth.healthy),
+            "stuck": len(truth.stuck),
+            "left_out": found.judged.left_out,
+            "sources": by_source((*truth.healthy, *truth.stuck), truth),
+        },
+        "hold_out": wanted.hold_out,
+        "seed": wanted.seed,
+        "weights": found.weigh._asdict(),
+        "trials": [
+            {
+                "values": dict(trial.values),
+                "in_force": trial.in_force,
+                "best": trial in front,
+                "recommended": number == found.chosen,
+                "alarms": trial.alarms,
+                "for_nothing": trial.for_nothing,
+                "cost": found.weigh.cost(trial.score(by)),
+                **_score_json(trial.score(truth)),
+                "chosen_by": _score_json(trial.score(by)),
+                "held_out": _score_json(trial.score(held)),
+            }
+            for number, trial in enumerate(found.trials)
+        ],
+        "recommended": found.chosen,
+        "against_in_force": price,
+        "price": "" if found.price_by is None else price_in_words(found),
+    }
+
+
+def _score_json(score: Score) -> dict[str, Any]:
+    return {
+        **score._asdict(),
+        "false_alarms": score.false_alarms,
+        "false_alarms_95": score.false_alarms_95,
+        "recall": score.recall,
+        "recall_95": score.recall_95,
+    }
+
+
+def _price_json(change: Change) -> dict[str, Any]:
+    return {**change._asdict(), "before": _score_json(change.before), "after": _score_json(change.after)}
+
+
+def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
+    """A search as a page of HTML that needs nothing else."""
+    from html import escape
+
+    from ..history.page import document, figure, table
+    from ..history.plots import points
+    from ..history.whatif.choose import best
+
+    by = found.parts.by
+    front = best(found.trials, by)
+    scores = [(trial, trial.score(by)) for trial in found.trials]
+    plot = points(
+        ((score.false_alarms, score.recall, label(trial, score), trial in front) for trial, score in scores),
+        "alarms in healthy sessions", "stuck sessions caught",
+    )  # fmt: skip
+    truth = known.truth
+    lines = [
+        f"{len(truth.healthy)} healthy sessions, {len(truth.stuck)} stuck ones.",
+        f"{split_in_words(found, wanted)}; {weights_in_words(found.weigh)}",
+        *choice_in_words(found),
+    ]
+    told = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    finding = "The best of the tried thresholds are marked."
+    return document("Thresholds tried", told + figure(plot, "Thresholds tried", finding, table(*rows_of(found))))
+
+
+def scatter(found: Found, *, width: int = 60, height: int = 12) -> str:
+    """The trade-off as characters: stuck sessions caught upwards, alarms in healthy ones to the right."""
+    from ..history.whatif.choose import best
+
+    by = found.parts.by
+    front = best(found.trials, by)
+    scores = [(trial.score(by), trial in front) for trial in found.trials]
+    widest = max((score.false_alarms for score, _ in scores), default=0.0) or 0.01
+    field = [[" "] * (width + 1) for _ in range(height + 1)]
+    for score, is_best in sorted(scores, key=lambda one: one[1]):
+        column = round(score.false_alarms / widest * width)
+        field[round((1 - score.recall) * height)][column] = "●" if is_best else "·"
+    lines = ["".join(line).rstrip() for line in field]
+    lines = [f"100% ┤{lines[0]}", *(f"     │{line}" for line in lines[1:-1]), f"  0% ┤{lines[-1]}"]
+    axis = f"      0% alarms in healthy sessions{widest:>{width - 29}.1%}"
+    return "\n".join(["stuck sessions caught", *lines, f"     └{'─' * width}", axis])

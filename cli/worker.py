@@ -1,0 +1,151 @@
+"""`trustfold worker` and `topics`: the Kafka engine."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ..config import Settings
+from ..errors import ConfigError
+from ..projections.rule_source import RuleSource
+from .clients.selection import rules_options
+from .render import console, note, note_any, write_json
+
+try:
+    from ..streams.kafka.acls import Principals, acls
+    from ..streams.kafka.settings import KafkaSettings
+    from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan, refuse_hidden
+    from ..streams.kafka.worker import run_worker
+except ImportError as missing:
+    raise ConfigError(
+        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
+    ) from missing
+
+_bootstrap = click.option(
+    "--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]"
+)
+
+
+@click.command()
+@_bootstrap
+@rules_options
+def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str | None) -> None:
+    """Run one Kafka worker until it is told to stop; run more of them to share the partitions.
+
+    Everything else is set by TRUSTFOLD_* variables. The log goes to standard error. Rules and policies are read again
+    when their files change.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+    ours = Settings.from_env()
+    note_any(ours.switched_off)
+    files = ours.rule_files(rules_file, policies_file)
+    source = RuleSource(files.load(), ours.environment())
+    checked = _run(settings, check_topics(settings))
+    click.get_current_context().exit(run_worker(settings, source, files=files, checked=checked))
+
+
+@click.group()
+def topics() -> None:
+    """Create or check the Kafka topics."""
+
+
+_partitions = click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Partitions of every topic, fixed for ever. [env: TRUSTFOLD_PARTITIONS; default: 12]",
+)
+
+
+@topics.command()
+@_bootstrap
+@_partitions
+@click.option("--dry-run", is_flag=True, help="Show what would be created.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_json: bool) -> None:
+    """Create the topics that do not exist yet, with their partitions and clean-up; leave the others alone.
+
+    Exit code 2 where a topic that was there already differs from what is needed: it is named, with what was found and
+    what is wanted.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
+    if dry_run:
+        _show_plan(settings, as_json=as_json)
+        return
+    created: list[str] = _run(settings, create_topics(settings))
+    differences: list[Difference] = _run(settings, find_differences(settings))
+    if as_json:
+        write_json({"created": created, "differences": [asdict(one) for one in differences]})
+    else:
+        for name in created:
+            click.echo(f"✓ {name}")
+    note(f"{len(created)} topics created at {settings.bootstrap}" if created else "all topics were there already")
+    if partitions not in {None, KafkaSettings.from_env(bootstrap=bootstrap).partitions}:
+        note(f"set TRUSTFOLD_PARTITIONS={partitions} wherever a worker runs, or it will not start on these topics")
+    _tell(differences)
+
+
+@topics.command()
+@_bootstrap
+@_partitions
+@click.option("--json", "as_json", is_flag=True, help="One JSON document: every difference.")
+def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> None:
+    """Compare the topics with what trustfold needs; every difference is named.
+
+    Exit code 2 where one has to be mended; what an operator may have chosen, like a retention, is only told.
+    """
+    settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
+    differences: list[Difference] = _run(settings, find_differences(settings))
+    refuse_hidden(settings, differences)
+    if as_json:
+        write_json({"differences": [asdict(one) for one in differences]})
+    elif not differences:
+        note(f"all topics at {settings.bootstrap} are as they should be")
+    _tell(differences)
+
+
+@topics.command(name="acls")
+@_bootstrap
+@click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
+@click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
+@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers.")
+@click.option("--recorder", default=Principals().recorder, show_default=True, help="Who records the history.")
+def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str, recorder: str) -> None:
+    """Print the access control lists that give each role what it needs and no more, as commands of kafka-acls.sh."""
+    who = Principals(publisher, operator, worker_, recorder)
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), who):
+        click.echo(line)
+
+
+def _tell(differences: Sequence[Difference]) -> None:
+    """Name the differences on standard error; those that have to be mended end the command."""
+    for one in differences:
+        if one.chosen:
+            note(str(one))
+    if wrong := [one for one in differences if not one.chosen]:
+        raise ConfigError("the topics do not fit:\n" + "\n".join(f"  {one}" for one in wrong))
+
+
+def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
+    planned = plan(settings)
+    if as_json:
+        write_json([asdict(one) for one in planned])
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    for name in ("Topic", "Partitions", "Clean-up"):
+        table.add_column(name, overflow="fold")
+    for one in planned:
+        table.add_row(one.name, str(one.partitions), str(one.config.get("cleanup.policy", "delete")))
+    console().print(table)
+
+
+def _run(settings: KafkaSettings, work: Coroutine[Any, Any, Any]) -> Any:
+    from .clients.kafka_log import run
+
+    return run(settings, work)

@@ -1,0 +1,178 @@
+"""Making a call out of what its caller says: ids, whose it is, and the options about it alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..errors import ConfigError
+from ..schemas.fields import MAX_SPAN_MS
+from ..schemas.tool_envelopes import CallHints, DedupeMode, ToolCallEnvelope
+from .clock import Clock, new_id
+from .errors import EnvelopeRejected
+from .guarantees import amount
+from .json_view import clean_text, text_of
+from .request import Call
+from .settings import SCOPES, GuardSettings, RetryPolicy
+from .tools import Tool
+
+if TYPE_CHECKING:
+    from .session import GuardSession
+
+
+def prepare(
+    tool: Tool,
+    args: Mapping[str, Any],
+    session_id: str,
+    options: Mapping[str, Any],
+    *,
+    session: GuardSession | None,
+    settings: GuardSettings,
+    clock: Clock,
+) -> Call:
+    """A call that begins now. What its options leave out its session says, else the settings.
+
+    Raises:
+        EnvelopeRejected: an option that does not exist, or that makes no sense.
+    """
+    given = {name: _name(value) if name in _NAMES else value for name, value in options.items() if value is not None}
+    workspace = given.pop("workspace_id", None) or settings.workspace_id
+    call = Call(tool, args, session_id, workspace)
+    call.families = settings.families
+    call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
+    call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))
+    call.call_id = _id_or(given.pop("call_id", None), call.request_id)
+    who = session if session is not None else settings
+    call.namespace = given.pop("namespace", None) or settings.namespace
+    call.actor_id = given.pop("actor_id", None) or who.actor_id
+    call.user_id = given.pop("user_id", who.user_id)
+    call.agent_id = given.pop("agent_id", who.agent_id)
+    call.model = given.pop("model", who.model)
+    call.model_tier = given.pop("model_tier", who.model_tier)
+    call.tenant_id = given.pop("tenant_id", settings.tenant_id)
+    if session is not None:
+        call.turn_index = session.turn_index
+        if session.workspace_id != settings.workspace_id and "workspace_id" not in options:
+            call.workspace_id = session.workspace_id
+    if given:
+        _apply(call, given)
+    return call
+
+
+def options_of(given: ToolCallEnvelope, now_ms: int) -> dict[str, Any]:
+    """What an envelope says about its call besides tool, arguments and session (docs/design/guard.md#envelopes)."""
+    target, payload, budget = given.target, given.payload, given.transport.retry_budget
+    options: dict[str, Any] = {
+        "request_id": given.request_id,
+        "call_id": given.tool_call_id,
+        "namespace": given.tool_namespace,
+        "actor_id": target.actor_id,
+        "agent_id": target.agent_id,
+        "workspace_id": target.workspace_id,
+        "correlation_id": target.correlation_id,
+        "tenant_id": target.tenant_id,
+        "idempotency_key": payload.idempotency_key,
+        "dedupe_mode": given.transport.dedupe_mode,
+        "max_attempts": budget.max_attempts if budget is not None else None,
+        "max_elapsed_ms": budget.max_elapsed_ms if budget is not None else None,
+        "hints": payload.call_hints,
+        "trace": given.trace,
+    }
+    if given.control.deadline_at_ms is not None:
+        options["deadline_ms"] = given.control.deadline_at_ms - now_ms
+    return options
+
+
+def _id_or(given: Any, otherwise: str) -> str:
+    """An id that events may carry; models and their servers make up ids that are none."""
+    good = isinstance(given, str) and 0 < len(given) <= 256 and "\x1f" not in given and "\x00" not in given
+    return clean_text(given) if good else otherwise
+
+
+_NAMES = frozenset(
+    {
+        "workspace_id", "namespace", "actor_id", "user_id", "agent_id", "tenant_id", "correlation_id", "model",
+        "model_tier",
+    }
+)  # fmt: skip
+_PLAIN_OPTIONS = frozenset({"correlation_id", "model_tier", "trace"})
+_HINTS = ("safety_critical", "expected_retry_safe", "timeout_ms")
+
+
+def _name(value: Any) -> str | None:
+    """Id or name as text; None where it is empty."""
+    return text_of(value) or None
+
+
+def _milliseconds(name: str, value: Any) -> float:
+    number = float(value)
+    if math.isnan(number):
+        raise EnvelopeRejected(f"{name} is no number of milliseconds")
+    return max(-MAX_SPAN_MS, min(MAX_SPAN_MS, number))
+
+
+def _apply(call: Call, given: dict[str, Any]) -> None:
+    """Take up the options of one call.
+
+    Raises:
+        EnvelopeRejected: an option that does not exist, or that makes no sense.
+    """
+    for name, value in given.items():
+        try:
+            _apply_one(call, name, value)
+        except (TypeError, ValueError, OverflowError, ConfigError) as error:
+            raise EnvelopeRejected(f"{name}: {text_of(error)[:200]}") from error
+
+
+def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR0912 - one branch an option
+    """Take up one option.
+
+    Raises:
+        EnvelopeRejected, TypeError, ValueError, ConfigError: it does not exist, or makes no sense.
+    """
+    if name in _PLAIN_OPTIONS:
+        setattr(call, name, value)
+    elif name == "scenario":
+        call.scenario = text_of(value)
+    elif name == "recursion_depth":
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
+            raise EnvelopeRejected("recursion_depth must be a whole number from 0 to 1000000")
+        call.recursion_depth = value
+    elif name == "hints":
+        call.hints = msgspec.convert(value, CallHints) if isinstance(value, Mapping) else value
+        if missing := [hint for hint in _HINTS if not hasattr(call.hints, hint)]:
+            raise EnvelopeRejected(f"hints have no {missing[0]}; use CallHints, or an object with its fields")
+        if call.hints is not None and call.hints.timeout_ms is not None:
+            replace(call.tool, timeout_ms=call.hints.timeout_ms)  # checks it
+    elif name == "scope":
+        if value not in SCOPES:
+            raise EnvelopeRejected(f"scope {text_of(value)[:40]!r}: use {' or '.join(SCOPES)}")
+        call.scope = value
+    elif name == "idempotency_key":
+        if not isinstance(value, str) or not 0 < len(value) <= 1024:
+            raise EnvelopeRejected("idempotency_key must be a text of 1 to 1024 characters")
+        call.given_key = value
+    elif name == "dedupe_mode":
+        try:
+            call.dedupe_mode = DedupeMode(value)
+        except ValueError:
+            raise EnvelopeRejected(f"dedupe_mode {text_of(value)[:40]!r}: use {', '.join(DedupeMode)}") from None
+    elif name == "deadline_ms":
+        call.deadline_ms = call.began_ms + _milliseconds(name, value)
+    elif name == "approved":
+        call.approved = value is True
+    elif name == "cost_usd":
+        call.cost_usd = amount(value)
+    elif name == "timeout_ms":
+        call.tool = replace(call.tool, timeout_ms=_milliseconds(name, value))
+    elif name in {"max_attempts", "max_elapsed_ms"}:
+        if isinstance(value, bool) or not isinstance(value, int if name == "max_attempts" else (int, float)):
+            raise EnvelopeRejected(f"{name} must be a number")
+        RetryPolicy(**{name: value})  # type: ignore[arg-type] # checked above
+        setattr(call, name, value)
+    else:
+        raise EnvelopeRejected(f"a call has no option {text_of(name)[:40]!r}")

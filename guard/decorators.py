@@ -1,0 +1,131 @@
+"""Decorators: a guarded function of the same kind (coroutine, generator, plain), and how its arguments get names."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from .attempts import Function
+
+if TYPE_CHECKING:
+    from .result import ToolResult
+    from .settings import GuardSettings
+
+AsyncCall = Callable[[str, Function, dict[str, Any]], Awaitable["ToolResult"]]
+SyncCall = Callable[[str, Function, dict[str, Any]], "ToolResult"]
+
+
+def guarded(  # noqa: C901 - one wrapper for each kind of function
+    function: Function, name: str, settings: GuardSettings, call: AsyncCall, call_blocking: SyncCall
+) -> Any:
+    """A function that is called as `function` is, and guarded under a tool's name.
+
+    Args:
+        function: of any kind; the guarded one is of the same.
+        name: of the registered tool.
+        settings: say whether the kill switch is on.
+        call: makes a guarded call for coroutine functions and asynchronous generators.
+        call_blocking: makes one for plain functions and generators.
+    """
+    signature = _signature_of(function)
+
+    def bound(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, Function, dict[str, Any]]:
+        args, call_with = by_name(signature.bind(*positional, **named))
+        return name, function if call_with is None else as_bound(function, call_with), args
+
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def async_generator(*positional: Any, **named: Any) -> Any:
+            if settings.enabled:
+                stream = (await call(*bound(positional, named))).unwrap()
+            else:
+                stream = function(*positional, **named)
+            # What `yield from` would do, as in `streams.relay_async`.
+            try:
+                item = await stream.__anext__()
+                while True:
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        await stream.aclose()
+                        raise
+                    except BaseException as thrown:  # noqa: BLE001 - for the tool's own generator
+                        item = await stream.athrow(thrown)
+                    else:
+                        item = await stream.asend(sent)
+            except StopAsyncIteration:
+                return
+
+        return async_generator
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*positional: Any, **named: Any) -> Any:
+            if not settings.enabled:
+                return await function(*positional, **named)
+            return (await call(*bound(positional, named))).unwrap()
+
+        return coroutine
+
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*positional: Any, **named: Any) -> Any:
+            if not settings.enabled:
+                return (yield from function(*positional, **named))
+            return (yield from call_blocking(*bound(positional, named)).unwrap())
+
+        return generator
+
+    @functools.wraps(function)
+    def plain(*positional: Any, **named: Any) -> Any:
+        if not settings.enabled:
+            return function(*positional, **named)
+        return call_blocking(*bound(positional, named)).unwrap()
+
+    return plain
+
+
+def _signature_of(function: Function) -> inspect.Signature:
+    """Signature of a function; some built-in ones have none, and take whatever they are given."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        kinds = {"args": inspect.Parameter.VAR_POSITIONAL, "kwargs": inspect.Parameter.VAR_KEYWORD}
+        return inspect.Signature([inspect.Parameter(name, kind) for name, kind in kinds.items()])
+
+
+def by_name(bound: inspect.BoundArguments) -> tuple[dict[str, Any], inspect.BoundArguments | None]:
+    """Arguments by name; and the binding itself where some of them cannot be given by name."""
+    args: dict[str, Any] = {}
+    odd = False
+    for name, parameter in bound.signature.parameters.items():
+        if name not in bound.arguments or name in {"self", "cls"}:
+            odd = odd or name in {"self", "cls"}
+            continue
+        value = bound.arguments[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            args |= value
+        else:
+            args[name] = list(value) if parameter.kind is parameter.VAR_POSITIONAL else value
+            odd = odd or parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}
+    return args, bound if odd else None
+
+
+def as_bound(function: Function, bound: inspect.BoundArguments) -> Function:
+    """A function that is called as it was bound, whatever the names say."""
+    if inspect.iscoroutinefunction(function):
+
+        async def asynchronous(**_: Any) -> Any:
+            return await function(*bound.args, **bound.kwargs)
+
+        return asynchronous
+
+    def plain(**_: Any) -> Any:
+        return function(*bound.args, **bound.kwargs)
+
+    return plain

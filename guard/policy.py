@@ -1,0 +1,180 @@
+"""What the guard knows of a call before it is made, from its local view alone.
+
+See docs/design/guard.md#breaker-and-trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..schemas.codec import rfc3339
+from ..schemas.public_state import StateUpdated
+from ..schemas.vocabulary import StateKind, TrustState
+from .breaker import Refused, standing_in
+from .clock import Clock
+from .errors import EnvelopeRejected
+from .json_view import sent_form
+from .permission import is_refused, must_ask, refusal_message
+from .request import NO_SESSION, Call, check_call, is_name, named, safe_key, scopes_of, trust_keys
+from .session import CURRENT
+from .settings import GuardSettings
+from .state_cache import SESSION_SCOPE, StateView, Trust
+from .tools import ToolBook
+
+if TYPE_CHECKING:
+    from weakref import WeakValueDictionary
+
+    from .backends.base import Backend
+    from .breaker import BreakerGate
+    from .session import GuardSession
+
+
+class Decision(NamedTuple):
+    """What a check says about a call that nobody has made yet.
+
+    Attributes:
+        allowed: nothing refuses it; it may still have to be approved.
+        ask: a person must approve it.
+        code: `allowed`, `approved` (an operator lets one call pass), `approval_required`, `blocked`, `removed`,
+            `circuit_open`; `unknown_tool` or `invalid_input` where the call would make no sense.
+        message: why, in words; empty where it is allowed.
+    """
+
+    allowed: bool
+    ask: bool = False
+    code: str = "allowed"
+    message: str = ""
+
+
+ALLOWED = Decision(allowed=True)
+APPROVED = Decision(allowed=True, code="approved")
+
+
+def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
+    """Decide about a call by its trust and its circuits: refused, fast-failed, to be approved or allowed."""
+    if trust is not None and is_refused(trust):
+        return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
+    if standing is not None:
+        return Decision(shadow, code="circuit_open", message=standing.message)
+    if trust is not None and must_ask(trust):
+        return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
+    return ALLOWED
+
+
+def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, str]:
+    """Decide about a call of a recording as a guard with this view would have done at that time.
+
+    Whether somebody has used an operator's approval already is not known to a view before the call is folded.
+
+    Returns:
+        The decision, and the trust key or circuit behind it; of a call that is allowed, its own key.
+    """
+    if view.untroubled:
+        return ALLOWED, call.key.fine
+    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
+    standing = standing_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
+    decision = decide(call.name, trust, standing)
+    if standing is not None and decision.code == "circuit_open":
+        return decision, standing.scope
+    if trust is None or decision is ALLOWED:
+        return decision, call.key.fine
+    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms):
+        return APPROVED, call.key.fine
+    return decision, trust.record.key
+
+
+class Checking:
+    """The part of `ToolGuard` that answers before a call: nothing here publishes or waits."""
+
+    settings: GuardSettings
+    backend: Backend
+    clock: Clock
+    tools: ToolBook
+    sessions: WeakValueDictionary[str, GuardSession]
+    _gate: BreakerGate
+
+    def check(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> Decision:
+        """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds.
+
+        The session is by default the surrounding one, as for the call itself.
+        """
+        if not self.settings.enabled:
+            return ALLOWED
+        if args is None:
+            args = {}
+        view, settings = self.backend.view, self.settings
+        try:
+            check_call(tool_name, args, NO_SESSION if session_id is None else session_id)
+        except EnvelopeRejected as rejected:
+            return Decision(allowed=False, code=rejected.code, message=str(rejected))
+        session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
+        if view.untroubled and session is None:
+            return ALLOWED
+        workspace = workspace_id or (session or settings).workspace_id
+        key = safe_key(tool_name, sent_form(named(args)), self.tools.get(tool_name).service or "", settings.families)
+        keys = trust_keys(tool_name, key)
+        if session is None:
+            trust = view.trust(workspace, keys, settings.user_id)
+        else:
+            trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
+        scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
+        found = decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
+        if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
+            user = (session or settings).user_id
+            if view.approvals(workspace, keys, user, self.clock.now_ms()):
+                return APPROVED
+        return found
+
+    def trust_of(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str = "",
+        workspace_id: str | None = None,
+    ) -> Trust | None:
+        """The strictest trust of a call's keys; None where it is trusted, or where the name is none.
+
+        Workspace and user are those of the session, else the guard's, as they are for the call itself.
+        """
+        if not is_name(tool_name):
+            return None
+        who = self.sessions.get(session_id) or self.settings
+        call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or who.workspace_id)
+        call.user_id = who.user_id
+        call.families = self.settings.families
+        return self._trust(call)
+
+    def _trust(self, call: Call) -> Trust | None:
+        session = self.sessions.get(call.session_id)
+        if session is not None and (own := session.trust_override(call.trust_keys)) is not None:
+            if own is TrustState.TRUSTED:
+                return None
+
+            return session_trust(call, own, self.clock.now_ms())
+        view = self.backend.view
+        return None if view.untroubled else view.trust(call.workspace_id, call.trust_keys, call.user_id)
+
+
+def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
+    """What an override says about a call."""
+    record = StateUpdated(
+        schema_version="1.0",
+        id=f"session-{call.session_id}",
+        time=rfc3339(now_ms),
+        workspace_id=call.workspace_id,
+        kind=StateKind.TRUST,
+        key=call.name,
+        scope=SESSION_SCOPE,
+        state=str(state),
+        reason="set for this session",
+    )
+    return Trust(state, record)

@@ -1,0 +1,111 @@
+"""Pictures of answers: the rows of a question as the marks of its plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+from ..security.untrusted import visible
+from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning, columns, heat, number_text, timeline
+from .reports import Answer, Plot
+
+Link = Callable[[dict[str, Any]], str]
+"""Gives the address that a cell links to, from its row by names of columns; empty for no link."""
+
+
+def picture(answer: Answer, window: Window | None = None, link: Link = lambda _row: "") -> Picture:
+    """The picture of an answer; an empty one where its question has no plot, or nothing in it can be drawn.
+
+    Args:
+        answer: of any question.
+        window: time that an axis of time shows. [default: that of the rows]
+        link: where a cell of a heat map leads.
+    """
+    plot = answer.question.plot
+    if plot is None or not answer.rows:
+        return Picture(Html())
+    rows = objects(answer)
+    drawn = _DRAW[plot.kind](plot, rows, window, link)
+    cut = f"The plot is of {len(rows):,} rows; {answer.left_out:,} are left out."
+    return drawn._replace(notes=(*drawn.notes, cut)) if drawn.svg and answer.left_out else drawn
+
+
+def objects(answer: Answer) -> list[dict[str, Any]]:
+    """The rows of an answer by names of columns."""
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def _bars(plot: Plot, rows: Sequence[dict[str, Any]], _window: Window | None, _link: Link) -> Picture:
+    known = [row for row in rows if row[plot.value] is not None]
+    drawn = bars([_bar(plot, row) for row in known], plot.unit)
+    unknown = len(rows) - len(known)
+    said = (f"{unknown:,} {'row has' if unknown == 1 else 'rows have'} no {plot.value.replace('_', ' ')} and no bar.",)
+    return drawn._replace(notes=drawn.notes + said) if drawn.svg and unknown else drawn
+
+
+def _bar(plot: Plot, row: dict[str, Any]) -> Bar:
+    low, high = row.get(plot.low), row.get(plot.high)
+    of = f"{number_text(row[plot.hits])}/{number_text(row[plot.trials])}" if plot.hits else ""
+    if of and plot.unit != "share":
+        of += f" {plot.hits.replace('_', ' ')}"
+    return Bar(
+        _label(plot, row),
+        float(row[plot.value]),
+        None if low is None else float(low),
+        None if high is None else float(high),
+        of,
+    )
+
+
+def _columns(plot: Plot, rows: Sequence[dict[str, Any]], window: Window | None, _link: Link) -> Picture:
+    parts = [Part(row[plot.began], str(row[plot.label[0]]), float(row[plot.value])) for row in rows]
+    return columns(parts, plot.unit, step_of(part.at for part in parts), window)
+
+
+def _heat(plot: Plot, rows: Sequence[dict[str, Any]], _window: Window | None, link: Link) -> Picture:
+    down, across = plot.label
+    return heat(
+        [
+            Cell(
+                visible(str(row[down])),
+                visible(str(row[across])),
+                row[plot.value],
+                row[plot.hits],
+                row[plot.trials],
+                link(row),
+            )
+            for row in rows
+        ]
+    )
+
+
+def _timeline(plot: Plot, rows: Sequence[dict[str, Any]], window: Window | None, _link: Link) -> Picture:
+    first, *rest = plot.label
+    several = any(len({row[name] for row in rows}) > 1 for name in rest)
+    short = plot if several else plot._replace(label=(first,))
+    spans = [
+        Span(_label(short, row), row[plot.began], row[plot.ended], str(row[plot.value]))
+        for row in rows
+        if row[plot.began]
+    ]
+    return timeline(spans, window)
+
+
+def _label(plot: Plot, row: dict[str, Any]) -> str:
+    return visible(" · ".join(str(row[name]) for name in plot.label if row[name] is not None))
+
+
+def step_of(times: Iterable[Any]) -> timedelta:
+    """The smallest distance of different times; a day where there is one alone."""
+    known = sorted({beginning(at) for at in times})
+    return min((later - earlier for earlier, later in pairwise(known)), default=timedelta(days=1))
+
+
+_DRAW: dict[str, Callable[[Plot, Sequence[dict[str, Any]], Window | None, Link], Picture]] = {
+    "bars": _bars,
+    "columns": _columns,
+    "heat": _heat,
+    "timeline": _timeline,
+}

@@ -1,0 +1,141 @@
+"""Places of histories: directories of this machine, and addresses of object stores that DuckDB's httpfs reads.
+
+An address is a `Path`, too: `Path("s3://bucket/team")` has lost one of its slashes, which is how it is known again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+
+from ..errors import ConfigError
+from .errors import HistoryError, unreachable
+from .files import data_files, source_of
+
+_ADDRESS = re.compile(r"(s3|s3a|s3n|gs|gcs|r2):/{1,2}([^/].*)")
+_WEB = re.compile(r"(https?:)/{1,2}(.*)")
+_SPECIAL = re.compile(r"([*?\[])")
+"""Characters of a directory's name that a pattern of files must escape."""
+
+NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
+"""Names of our files: what others have put beside them is not read."""
+
+_TOPICS = r"SELECT DISTINCT regexp_extract(file, '.*/([^/]+)/date=[^/]+/[^/]+$', 1) FROM glob(?)"
+
+
+def address_of(root: Path) -> str | None:
+    """The address of a history in an object store, such as `s3://bucket/team`; None for a directory.
+
+    Raises:
+        ConfigError: it is a web address, below which nothing can be listed.
+    """
+    text = str(root)
+    if web := _WEB.fullmatch(text):
+        raise ConfigError(
+            f"{web[1]}//{web[2]}: files below a web address cannot be listed; name a store (s3://BUCKET/…) or a "
+            "directory"
+        )
+    found = _ADDRESS.fullmatch(text)
+    return f"{found[1]}://{found[2]}" if found else None
+
+
+def refuse_address(root: Path) -> None:
+    """Let only directories pass, where something is to be written.
+
+    Raises:
+        ConfigError: it is an address.
+    """
+    if address := address_of(root):
+        raise ConfigError(
+            f"{address}: a recorder writes into a directory of this machine (--history DIR); copy the directory there "
+            "afterwards, and `history`, `report`, `sql` and `whatif` read it from there"
+        )
+
+
+def opened(connection: duckdb.DuckDBPyConnection, roots: Iterable[Path]) -> None:
+    """Let a connection read the object stores among the places; for directories alone it does nothing.
+
+    Raises:
+        HistoryError: DuckDB's extension is not installed.
+    """
+    address = next(filter(None, map(address_of, roots)), None)
+    if address is None:
+        return
+    try:
+        for statement in _opening():
+            connection.execute(statement)
+    except duckdb.Error as error:
+        raise HistoryError(
+            f"{address}: DuckDB {duckdb.__version__} has no extension httpfs here, which reads object stores; install "
+            f"it once, with a network: python -c \"import duckdb; duckdb.execute('INSTALL httpfs')\" "
+            f"({str(error).partition(chr(10))[0]})"
+        ) from error
+
+
+def _opening() -> Iterable[str]:
+    """The extension reads AWS_ACCESS_KEY_ID and the like itself when it is loaded, but not where another store is."""
+    yield "LOAD httpfs"
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, _, host = endpoint.rpartition("://")
+        yield f"SET s3_endpoint = '{_quoted(host.rstrip('/'))}'"
+        yield f"SET s3_use_ssl = {scheme != 'http'}"
+        yield "SET s3_url_style = 'path'"
+
+
+def pattern_of(root: Path, beside: Path | None = None) -> str:
+    """The beginning of a pattern of files in a text of SQL; with `beside`, a directory is relative to that one."""
+    path = address_of(root)
+    if path is None:
+        path = str(root.absolute()) if beside is None else os.path.relpath(root.absolute(), beside)
+    return _quoted(_SPECIAL.sub(r"[\1]", path))
+
+
+def surveyed(root: Path) -> tuple[set[str], str]:
+    """Topics that have files in a place, and where its records come from (empty when nobody said).
+
+    Raises:
+        ConfigError: nothing is recorded there.
+        HistoryError: the object store cannot be read.
+    """
+    address = address_of(root)
+    topics, source = _surveyed_there(root, address) if address else _surveyed_here(root)
+    if not topics:
+        raise ConfigError(
+            f"{address or root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names "
+            "another place"
+        )
+    return topics, source
+
+
+def _surveyed_here(root: Path) -> tuple[set[str], str]:
+    topics = {file.topic for file in data_files(root)}
+    if not topics and root.exists():
+        if not root.is_dir():
+            raise ConfigError(f"{root}: is a file; name the directory that `trustfold record` writes (--history)")
+        if not os.access(root, os.R_OK | os.X_OK):
+            raise ConfigError(f"{root}: cannot be read; check the rights of the directory")
+    return topics, source_of(root)
+
+
+def _surveyed_there(root: Path, address: str) -> tuple[set[str], str]:
+    with duckdb.connect() as connection:
+        opened(connection, [root])
+        path = _SPECIAL.sub(r"[\1]", address)
+        try:
+            topics = connection.execute(_TOPICS, [f"{path}/*/date=*/{NAMED}"]).fetchall()
+        except duckdb.Error as error:
+            raise unreachable(error, address) from error
+        source: Sequence[tuple[str]] = ()
+        with suppress(duckdb.Error):  # it is not there: only who copied hidden files, too, has it
+            source = connection.execute("SELECT content FROM read_text(?)", [f"{path}/.source"]).fetchall()
+    return {topic for (topic,) in topics if not topic.startswith(".")}, source[0][0] if source else ""
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

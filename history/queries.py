@@ -1,0 +1,151 @@
+"""Query runner: runs questions and other queries over the catalogue, and says why one cannot be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, cast
+
+import duckdb
+
+from .errors import HistoryError, unreadable
+from .reports import Answer, Question
+
+MOST = 1 << 62
+"""A limit that no answer reaches."""
+
+_COUNTED = "WITH whole AS MATERIALIZED ({whole}) SELECT *, (SELECT count(*) FROM whole) FROM whole LIMIT $limit"
+
+PAGE = 5000
+"""Rows that are read at once where an answer may be of any length."""
+
+
+def ask(
+    connection: duckdb.DuckDBPyConnection, question: Question, limit: int, arguments: Mapping[str, Any] | None = None
+) -> Answer:
+    """The answer to one question, at most `limit` rows; what is left out is counted.
+
+    Args:
+        connection: of a catalogue.
+        question: to be answered.
+        limit: rows at most.
+        arguments: values of further parameters that its query names.
+
+    Raises:
+        HistoryError: the files cannot be read.
+    """
+    given = {"limit": limit, **(arguments or {})}
+    whole = question.sql.removesuffix("LIMIT $limit")
+    if whole != question.sql and "$limit" not in whole:
+        # Its rows and their number at once: counted by a second query, a full page would cost twice.
+        columns, rows = run(connection, _COUNTED.format(whole=whole), given)
+        left_out = rows[0][-1] - len(rows) if rows else 0
+        return Answer(question, columns[:-1], [row[:-1] for row in rows], left_out)
+    columns, rows = run(connection, question.sql, given)
+    left_out = 0
+    if len(rows) >= limit or (question.plot and question.plot.kind == "columns" and rows):
+        _, ((every,),) = run(
+            connection,
+            f"SELECT count(*) FROM ({question.sql})",  # noqa: S608 - a query of ours
+            {**given, "limit": MOST},
+        )
+        left_out = every - len(rows)
+    return Answer(question, columns, rows, left_out)
+
+
+def run(
+    connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Columns and rows of a query.
+
+    A file that was merged away between planning and reading is asked for again, once.
+
+    Raises:
+        HistoryError: the query is wrong, or the files cannot be read.
+    """
+    for last in (False, True):
+        try:
+            columns, cursor = _begun(connection, sql, arguments)
+            return columns, cursor.fetchall() if columns else []
+        except duckdb.IOException as error:
+            if last:
+                raise unreadable(error) from error
+        except _FAULTS as error:
+            raise _fault(error) from error
+    raise AssertionError
+
+
+def stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+    """Columns of a query, and pages of its rows as they are read; the connection asks nothing else meanwhile.
+
+    Raises:
+        HistoryError: the query is wrong, or the files cannot be read.
+    """
+    pages = _pages(connection, sql)
+    return next(pages), cast("Iterator[list[tuple[Any, ...]]]", pages)
+
+
+def _pages(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[Any]]:
+    """The names of the columns, then the pages."""
+    try:
+        columns, cursor = _begun(connection, sql)
+        yield columns
+        while columns and (page := cursor.fetchmany(PAGE)):
+            yield page
+    except _FAULTS as error:
+        raise _fault(error) from error
+
+
+def _begun(
+    connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
+) -> tuple[list[str], Any]:
+    cursor: Any = connection.execute(sql, arguments)
+    if cursor is None or cursor.description is None:  # a comment, or nothing at all
+        return [], cursor
+    return [column[0] for column in cursor.description], cursor
+
+
+_FAULTS = (duckdb.Error, OverflowError, ValueError)
+
+
+def _fault(error: Exception) -> HistoryError:
+    """A fault of a query, as ours."""
+    if isinstance(error, duckdb.IOException):
+        return unreadable(error)
+    if isinstance(error, duckdb.CatalogException):
+        return HistoryError(f"{error}\n`trustfold sql .tables` lists what there is")
+    if isinstance(error, duckdb.InvalidInputException) and ".parquet" in str(error):
+        return unreadable(error)
+    if isinstance(error, duckdb.Error):
+        return HistoryError(str(error))
+    return HistoryError(f"a value in the answer is beyond what can be shown ({error})")
+
+
+def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """The statements of a text, one after the other.
+
+    Raises:
+        HistoryError: it is no SQL.
+    """
+    try:
+        return [statement.query for statement in connection.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise HistoryError(str(error)) from error
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON has."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

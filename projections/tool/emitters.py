@@ -1,0 +1,260 @@
+"""Decisions of the tool stage as wire events: transitions, answers to probes, and the public state of a key.
+
+Emitters read states and change none: what was published is noted by whoever called them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...rules.rules import EscalationRule
+from ...schemas import decisions as out
+from ...schemas.codec import rfc3339
+from ...schemas.outcomes import US, ProbeRequest
+from ...schemas.vocabulary import BreakerState, TrustState
+from ..calls.keys import in_quotes
+from . import breaker, trust
+from .state import Fold, ToolState, TrustRecord
+
+MAX_FAILURE_TIMES = 20
+"""Latest failures whose times a public state lists."""
+
+
+class Cause(NamedTuple):
+    """What moved a trust record: a call, or an operator's order.
+
+    Attributes:
+        id: of the input event.
+        session_id: session of the call; empty for an order.
+        user_id: user of the call; empty for an order.
+    """
+
+    id: str
+    session_id: str = ""
+    user_id: str = ""
+
+
+def _when(ms: int) -> str | None:
+    return rfc3339(ms) if ms else None
+
+
+def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: EscalationRule, cause: Cause) -> None:
+    """Emit a transition of trust, or that recovery waits for the operator, with evidence and ready-made texts."""
+    workspace = fold.state.workspace_id
+    evidence = change.evidence if change.after in {TrustState.ESCALATED, TrustState.BLOCKED} else ()
+    fold.emit.decision(
+        "escalations",
+        f"{workspace}{US}{record.key}",
+        out.TrustRecoveryPending if change.pending else out.TrustChanged,
+        session_id=cause.session_id or None,
+        workspace_id=workspace,
+        user_id=cause.user_id or None,
+        caused_by=evidence or (cause.id,),
+        key=record.key,
+        scope=record.scope,
+        from_=change.before,
+        to=change.after,
+        trigger=change.move,
+        reason=change.reason,
+        count=round(change.amount, 4),
+        threshold=change.threshold,
+        window_s=rule.window_seconds,
+        expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+        successes=record.successes,
+        successes_needed=record.successes_needed,
+        recovery_hint=recovery_hint(record, rule, change.order_key) or None,
+        notification=notification(record, change, rule),
+        permission_warning=permission_warning(record, change, rule),
+        silent=not rule.notify_user or bool(change.part_of),
+        part_of=change.part_of or None,
+    )
+
+
+def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
+    """Publish a key's whole public state; a tombstone once it is back to its default.
+
+    Returns whether the `state` topic holds the key from now on.
+    """
+    state, emit = fold.state, fold.emit
+    key = trust_key(state, record)
+    failures = trust.effective_failures(record, rule, fold.at)
+    if record.state is TrustState.TRUSTED and not failures and not record.denials:
+        if record.published:
+            emit.tombstone("state", key)
+        return False
+    escalated = record.state is TrustState.ESCALATED
+    emit.decision(
+        "state",
+        key,
+        out.StateUpdated,
+        workspace_id=state.workspace_id,
+        kind="trust",
+        key=record.key,
+        scope=record.scope,
+        state=str(record.state),
+        failures=round(failures, 4),
+        # A tool as a whole is judged by how many of its keys fail, not by the number of their failures.
+        threshold=None if record is state.trust and state.keyed else rule.count_threshold,
+        window_s=rule.window_seconds,
+        consecutive=record.consecutive,
+        reason=record.reason or None,
+        since=_when(record.since),
+        escalated_at=_when(record.escalated_at),
+        expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+        cooldown_until=_when(trust.cooldown_until(record, rule)) if escalated else None,
+        recovery_at=_when(trust.recovery_at(record, rule)) if escalated else None,
+        successes=record.successes,
+        successes_needed=record.successes_needed,
+        recovery_pending=record.pending or None,
+        denials=record.denials or None,
+        last_failure_at=_when(record.last_counted),
+        last_success_at=_when(record.last_success),
+        failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),
+        part_of=record.part_of or None,
+        approval_id=record.approval or None,
+        approval_expires_at=_when(record.approval_until),
+    )
+    return True
+
+
+def trust_key(state: ToolState, record: TrustRecord) -> str:
+    """Key of a trust record on the `state` topic."""
+    return f"trust:{state.workspace_id}{US}{record.key}"
+
+
+def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...]) -> None:
+    """Emit a transition of a circuit."""
+    state, record = fold.state, fold.state.breaker
+    rate, measured = breaker.failure_rate(record)
+    fold.emit.decision(
+        "breakers",
+        f"{state.workspace_id}{US}{state.scope}",
+        out.BreakerChanged,
+        workspace_id=state.workspace_id,
+        caused_by=evidence,
+        breaker_key=state.scope,
+        from_=change.before,
+        to=change.after,
+        trigger=change.move,
+        consecutive_failures=len(record.consecutive),
+        failure_rate=round(rate, 4),
+        measured=measured,
+        open_until=_when(record.open_until) if change.after in {BreakerState.OPEN, BreakerState.FORCED_OPEN} else None,
+        mode=record.mode,
+    )
+
+
+def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswer) -> None:
+    """Emit who holds the fleet's one probe, or that a call must fail fast."""
+    state = fold.state
+    fold.emit.decision(
+        "breakers",
+        f"{state.workspace_id}{US}{state.scope}",
+        out.BreakerProbeGranted if answer.granted else out.BreakerProbeDenied,
+        session_id=request.session_id or None,
+        workspace_id=state.workspace_id,
+        caused_by=(request.cause,),
+        breaker_key=state.scope,
+        holder=request.guard_id,
+        call_id=request.call_id,
+        lease_until=_when(answer.lease_until),
+    )
+
+
+def breaker_state(fold: Fold) -> bool:
+    """Publish a circuit's whole public state; a tombstone once it is closed and enforced again.
+
+    Returns whether the `state` topic holds the circuit from now on.
+    """
+    state, record, emit = fold.state, fold.state.breaker, fold.emit
+    key = f"breaker:{state.workspace_id}{US}{state.scope}"
+    if record.state is BreakerState.CLOSED and record.mode == "enforce":
+        if record.published:
+            emit.tombstone("state", key)
+        return False
+    rate, measured = breaker.failure_rate(record)
+    lease = record.lease
+    emit.decision(
+        "state",
+        key,
+        out.StateUpdated,
+        workspace_id=state.workspace_id,
+        kind="breaker",
+        key=state.scope,
+        scope=state.scope.partition(":")[0],
+        state=str(record.state),
+        mode=record.mode,
+        reason=record.trigger or None,
+        failure_rate=round(rate, 4),
+        measured=measured,
+        opened_at=_when(record.opened_at),
+        open_until=_when(record.open_until),
+        reopen_count=record.opened_total,
+        since=_when(record.since),
+        consecutive=len(record.consecutive),
+        last_failure_at=_when(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
+        last_success_at=_when(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
+        successes=record.successes,
+        lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
+        if lease
+        else None,
+        time_in_state_ms={str(name): spent for name, spent in zip(breaker.STATES, record.spent_ms, strict=True)},
+    )
+    return True
+
+
+# --- ready-to-show texts (docs/trust.md) ---
+
+
+def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str) -> str:
+    """Describe what leads back to trust; `order_key` names the record whose reset makes calls of the key run again."""
+    match record.state:
+        case TrustState.ESCALATED:
+            when = rfc3339(trust.recovery_at(record, rule))[11:19]
+            return (
+                f"{rule.success_count_to_recover} successful calls after {when} UTC restore trust; "
+                f"`trustfold reset {in_quotes(order_key)}` at once"
+            )
+        case TrustState.RECOVERING if record.pending:
+            return f"ready: `trustfold recover {in_quotes(order_key)}` restores trust"
+        case TrustState.RECOVERING:
+            return f"{record.successes_needed - record.successes} more successful calls restore trust"
+        case TrustState.BLOCKED:
+            return f"manual reset required: `trustfold reset {in_quotes(order_key)}`"
+        case TrustState.REMOVED:
+            return f"an operator took the tool away; `trustfold restore {in_quotes(order_key)}` brings it back"
+    return ""
+
+
+def subject(record: TrustRecord) -> str:
+    """Subject of a notification: `Tool 'bash|command=git'`, `Service 'api.example.com'`."""
+    name = record.key.removeprefix("service:")
+    return f"Service '{name}'" if record.scope == "service" else f"Tool '{record.key}'"
+
+
+def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule) -> str:
+    """What a user is shown when a key moves."""
+    name, why, order_key = subject(record), change.reason, change.order_key
+    if change.pending:
+        return f"{name} ready for recovery. Use `trustfold recover {in_quotes(order_key)}` to restore trust."
+    match change.after:
+        case TrustState.ESCALATED:
+            until = rfc3339(record.escalated_at + record.duration_ms)[11:19]
+            return (
+                f"⚠️ {name} escalated to require approval\n   Reason: {why}\n   Duration: until {until} UTC\n"
+                f"   Recovery: {rule.success_count_to_recover} successful calls after cooldown"
+            )
+        case TrustState.BLOCKED:
+            return f"🛑 {name} blocked - {why}\n   {recovery_hint(record, rule, order_key)}"
+        case TrustState.RECOVERING:
+            return f"{name} is recovering ({record.successes}/{record.successes_needed} successes)"
+        case TrustState.REMOVED:
+            return f"{name} removed by an operator"
+    return f"✓ {name} recovered" if change.move is not trust.Move.RESTORE else f"✓ {name} restored"
+
+
+def permission_warning(record: TrustRecord, change: trust.Change, rule: EscalationRule) -> str | None:
+    """Warning for a permission prompt while the key is not trusted."""
+    if change.after is TrustState.TRUSTED:
+        return None
+    return f"This tool has been {change.after} due to: {change.reason}\n{recovery_hint(record, rule, change.order_key)}"

@@ -1,0 +1,116 @@
+"""Reports to the fleet: how a tool does in one workspace, for each user who calls it there (docs/trust.md).
+
+Theory of operation. Every call of the tool is counted in coarse buckets of time. While the tool as a whole is trusted,
+that is all: nothing is told. Once it is not, the fleet is told for each of its users: the state whenever it changes,
+the counts when they begin to mean something, when the failed share has moved by a tenth, and with the first call of
+each new bucket. The end is told twice, the second time in a later bucket: should a crash have let an order and a call
+change places, the fleet hears how it ended all the same (decision 0012).
+"""
+
+from __future__ import annotations
+
+from ...rules.rules import FleetRules
+from ...schemas.outcomes import CallOutcome
+from ...schemas.standings import ToolStanding
+from ...schemas.vocabulary import TrustState
+from . import trust
+from .emitters import Cause
+from .state import MAX_USERS, FleetReport, Fold, TrustRecord
+
+BUCKETS = 6
+"""Parts of the window in which calls are counted; the oldest leaves the window as a whole."""
+
+RATE_STEP = 0.1
+"""Change of the failed share that is worth telling."""
+
+_TRUSTED = TrustState.TRUSTED
+
+
+def after_call(fold: Fold, outcome: CallOutcome) -> None:
+    """Count a call that has been folded into the tool's own trust record, and report what changed."""
+    state, rules, verdict = fold.state, fold.rules.fleet, outcome.verdict
+    own = state.trust
+    if own is None or own.scope != "tool" or verdict == "neutral" or not rules.enabled:
+        return
+    report = state.fleet_report
+    if report is None:
+        report = state.fleet_report = FleetReport()
+    user = outcome.user_id
+    joined = bool(user) and user not in report.users and _join(report, user)
+    counted = verdict == "failure" and trust.is_counted(outcome, trust.rule_for(fold.rules.trust, "tool", outcome))
+    if verdict == "success" or (counted and outcome.time_ms >= own.watermark):
+        if fold.at >= report.until:
+            _roll(report, fold.at, rules)
+        report.tally[0] += 1
+        report.tally[1] += counted
+    if report.told or own.state is not _TRUSTED:
+        _tell(fold, own, report, Cause(outcome.cause, outcome.session_id), joined=joined)
+
+
+def after_order(fold: Fold, cause: str) -> None:
+    """Report what an operator's order has changed; one that trusts the tool starts the counts afresh."""
+    own, report = fold.state.trust, fold.state.fleet_report
+    if own is None or report is None or not fold.rules.fleet.enabled:
+        return
+    if own.watermark == fold.emit.at:
+        report.tally = [0, 0]
+    if report.told or own.state is not _TRUSTED:
+        _tell(fold, own, report, Cause(cause), joined=False)
+
+
+def _join(report: FleetReport, user: str) -> bool:
+    """Remember a user; False when there is no room, because whoever was told of a trouble must hear of its end."""
+    if len(report.users) >= MAX_USERS:
+        if report.told:
+            return False
+        del report.users[0]
+    report.users.append(user)
+    return True
+
+
+def _roll(report: FleetReport, at: int, rules: FleetRules) -> None:
+    """Begin a new bucket, and let those go that have left the window."""
+    width = max(1, int(rules.window_seconds * 1000) // BUCKETS)
+    passed = min(BUCKETS, (at - report.until) // width + 1)
+    report.tally = ([0, 0] * passed + report.tally)[: 2 * BUCKETS]
+    report.until = at - at % width + width
+
+
+def _tell(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, joined: bool) -> None:
+    """Report to each user's tool, if something has changed that is worth it; `joined`: a user has just come."""
+    rules, emit = fold.rules.fleet, fold.emit
+    trusted = own.state is _TRUSTED
+    changed = own.state != report.told
+    if changed and trusted:
+        report.tally = [0, 0]  # what was held against it is forgiven
+    calls, failures = sum(report.tally[::2]), sum(report.tally[1::2])
+    due = changed or report.until != report.told_until
+    if not due and (trusted or not (joined or _moved(report, calls, failures, rules))):
+        return
+    for user in report.users:
+        standing = ToolStanding(
+            id=emit.next_id("tool.standing"),
+            time_ms=emit.at,
+            session_id=cause.session_id,
+            cause=cause.id,
+            origin_topic=emit.origin_topic,
+            origin_partition=emit.origin_partition,
+            origin=emit.next_origin(),
+            user_id=user,
+            tool_name=fold.state.name,
+            workspace_id=fold.state.workspace_id,
+            state=own.state,
+            calls=calls,
+            failures=failures,
+        )
+        emit.record("standings", standing.key, standing, standing.id)
+    report.told = "" if trusted and not changed else str(own.state)
+    report.told_calls, report.told_failures, report.told_until = calls, failures, report.until
+
+
+def _moved(report: FleetReport, calls: int, failures: int, rules: FleetRules) -> bool:
+    """Whether the counts say something else than they said when they were told last."""
+    means, meant = calls >= rules.min_calls, report.told_calls >= rules.min_calls
+    if not (means and meant):
+        return means != meant
+    return abs(failures / calls - report.told_failures / report.told_calls) >= RATE_STEP - 1e-9

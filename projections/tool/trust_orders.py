@@ -1,0 +1,144 @@
+"""Operators' orders about trust: which records an order is about, here and in other states of its workspace.
+
+An order for a tool or service as a whole reaches its fine keys too, wherever they live; an order for a fine key that
+its service does not know goes on to the tool, where older versions kept such keys.
+"""
+
+from __future__ import annotations
+
+from ...errors import EventRejected, RejectReason
+from ...rules.rules import Rules
+from ...rules.trust import Layers
+from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
+from ...schemas.outcomes import TrustOrder
+from ...schemas.vocabulary import TrustState
+from ..calls.keys import has_scope, tool_of_key, unescape
+from . import emitters, fleet_report, trust
+from .emitters import Cause
+from .state import Fold, ToolState, TrustRecord
+from .trust import Move, Order
+from .trust_scopes import own_record, publish, records
+
+APPROVAL_S = 3600.0
+"""Seconds after which an approval that was not used ends, unless its command says otherwise."""
+
+_SEEN_ORDERS = frozenset({Move.REMOVE, Move.RESTORE})
+"""Moves that are published also of a tool that is followed for the fleet alone."""
+
+TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore
+"""An operator's command about trust."""
+
+
+def check_room(state: ToolState, command: ToolRemove, rules: Rules) -> None:
+    """Refuse an order that would remember one fine key too many; before time or order have changed anything.
+
+    Raises:
+        EventRejected: the tool has its most fine keys.
+    """
+    most = rules.trust.max_fine_keys
+    if len(state.fine) < most or not _is_new_fine_key(state, command.key):
+        return
+    raise EventRejected(
+        RejectReason.BAD_VALUE,
+        "$.key",
+        f"{command.key!r} is not tracked, and {state.scope} has its {most} fine keys (trust.max_fine_keys); remove the "
+        "tool as a whole, or raise that bound and give the order again",
+    )
+
+
+def obey(fold: Fold, command: TrustCommand) -> None:
+    """Apply a command to the key it names; one for a scope as a whole reaches its fine keys too."""
+    state, name = fold.state, command.key
+    order = _order_of(command, fold.at)
+    whole = has_scope(name) or unescape(name) == state.name
+    if whole and state.trust is None and order.move is Move.REMOVE:
+        state.trust = own_record(state)
+    if not whole and state.kind_of_scope == "service" and name not in state.fine:
+        tool = tool_of_key(name)
+        _pass_on(fold, f"tool:{tool}", tool, order, name)
+    if _is_new_fine_key(state, name) and order.move is Move.REMOVE:
+        state.fine[name] = TrustRecord(key=name, scope="key")
+    # An order about a key that was never seen, and that it would leave as it is, creates nothing.
+    meant = [state.fine[name]] if name in state.fine else []
+    if whole:
+        meant = records(state)
+        for service in state.services:
+            _pass_on(fold, f"service:{service}", state.name, order)
+    _apply(fold, meant, order, whole=whole)
+    fleet_report.after_order(fold, command.id)
+
+
+def obey_passed_on(fold: Fold, event: TrustOrder) -> None:
+    """Apply an order that another state has passed on: for a tool as a whole, or for a key of an older version."""
+    state, order = fold.state, Order(event.order, event.cause, event.until_ms)
+    if not event.key:
+        mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
+        _apply(fold, mine, order, whole=True)
+        return
+    old = state.fine.pop(event.key, None)
+    if old is None or order.move is Move.REMOVE:  # the service holds the key from now on, and tells so
+        return
+    _apply(fold, [old], order, whole=False)
+    if old.state is not TrustState.TRUSTED:
+        state.fine[event.key] = old
+
+
+def _order_of(command: TrustCommand, at: int) -> Order:
+    """The order that a command gives at a time."""
+    until = 0
+    if isinstance(command, TrustApprove):
+        until = at + int((APPROVAL_S if command.expires_in_s is None else command.expires_in_s) * 1000)
+    return Order(command.__struct_config__.tag, command.id, until)  # type: ignore[arg-type]  # one of the union's tags
+
+
+def _is_new_fine_key(state: ToolState, key: str) -> bool:
+    """Whether an order is about a fine key of the tool that nothing is known of."""
+    return not (has_scope(key) or unescape(key) == state.name or key in state.fine)
+
+
+def _pass_on(fold: Fold, scope: str, tool_name: str, order: Order, key: str = "") -> None:
+    """Pass an order on to another scope of the workspace, about a tool's fine keys there or about one of them."""
+    passed = TrustOrder(
+        id=f"{order.cause}/{scope}",
+        time_ms=fold.at,
+        workspace_id=fold.state.workspace_id,
+        scope=scope,
+        cause=order.cause,
+        tool_name=tool_name,
+        order=order.type,
+        key=key,
+        until_ms=order.until,
+    )
+    fold.emit.record("outcomes", passed.key, passed, passed.id)
+
+
+def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -> None:
+    """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
+    state, move = fold.state, order.move
+    for record in meant:
+        wide = record is state.trust
+        if whole and record.state is TrustState.TRUSTED and not wide and move is not Move.RESET:
+            continue
+        # Of an MCP server's tool that is followed for the fleet alone nobody has seen anything move.
+        of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
+        hidden = wide and of_mcp and not record.published and move not in _SEEN_ORDERS
+        rule = fold.rules.trust.rule_for(_layers(state, record))
+        changes = trust.obey(record, order, rule, fold.at, whole=whole, hidden=hidden)
+        if hidden:
+            continue
+        for change in changes:
+            emitters.trust_changed(fold, record, change, rule, Cause(order.cause))
+        publish(fold, record, rule)
+
+
+def _layers(state: ToolState, record: TrustRecord) -> Layers:
+    """Names by which a record finds its rule without a call."""
+    kind = state.kind_of_scope
+    service = state.name if kind == "service" else ""
+    return Layers(
+        record.scope,
+        tool=state.name if kind == "tool" else tool_of_key(record.key),
+        domain=service if state.kind == "domain" else "",
+        service=service if state.kind == "mcp" else "",
+        plugin=state.plugin_name,
+    )

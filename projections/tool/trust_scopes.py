@@ -1,0 +1,197 @@
+"""Trust of one scope: the record of the tool or service as a whole, and those of its fine keys.
+
+Each call is folded into up to two records, each with its own rule. A fine key that names a service lives with the
+service, any other with its tool, so that one state knows all records that one outage of a service, or of a tool, moves
+(docs/trust.md, Scopes).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...rules.rules import EscalationRule
+from ...schemas.outcomes import CallOutcome
+from ...schemas.vocabulary import Severity, TrustState
+from ..calls.fingerprints import digest
+from ..calls.keys import service_of_key, tool_key
+from . import emitters, trust
+from .emitters import Cause
+from .state import MAX_SERVICES, Fold, ToolState, TrustRecord
+
+UNTRACKED = "untracked"
+"""Counter of failures that counted in their tool or service alone, as that had its most fine keys."""
+
+
+class FineKey(NamedTuple):
+    """A call's fine key, as far as one state has it.
+
+    Attributes:
+        record: its record; None where there is none here.
+        digest: of the key; 0 where the call has no key but that of its tool.
+        elsewhere: the record is held by another state.
+    """
+
+    record: TrustRecord | None
+    digest: int = 0
+    elsewhere: bool = False
+
+
+def own_record(state: ToolState) -> TrustRecord:
+    """A clean trust record for the scope as a whole."""
+    kind = state.kind_of_scope
+    return TrustRecord(key=tool_key(state.name) if kind == "tool" else state.scope, scope=kind)
+
+
+def fold_call(fold: Fold, outcome: CallOutcome) -> None:
+    """Fold a call into the record of the scope, then into that of its fine key."""
+    state, rules, at = fold.state, fold.rules, fold.at
+    whole = state.trust
+    if whole is None:
+        whole = state.trust = own_record(state)
+    kind = whole.scope
+    rule, key_rule = trust.rule_for(rules.trust, kind, outcome), trust.rule_for(rules.trust, "key", outcome)
+    fine = _open_fine_key(fold, whole, outcome, at - key_rule.window_seconds * 1000)
+    record = fine.record
+    mode = outcome.recovery_mode or rules.trust.recovery_mode
+    worked = outcome.verdict == "success"
+    expected = 0.0 if worked else rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
+    # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
+    hidden = kind == "tool" and fine.elsewhere and outcome.kind == "mcp" and not whole.published
+    if worked and trust.is_untroubled(whole, rule):
+        trust.fold_untroubled_success(whole, at)
+    else:
+        judgement = trust.Judgement(
+            rule,
+            mode,
+            narrowest=record is None and not (fine.elsewhere or fine.digest),
+            key=fine.digest if kind == "tool" and state.keyed else 0,
+            expected_rate=expected if kind == "tool" else 0.0,
+            hidden=hidden,
+        )
+        _fold_into(fold, whole, outcome, judgement)
+    if record is None:
+        return
+    if worked and trust.is_untroubled(record, key_rule):
+        trust.fold_untroubled_success(record, at)
+    else:
+        wider = None if hidden else trust.Wider(whole, told=rule.notify_user)
+        _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
+
+
+def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
+    """End the approvals by which a call has passed, at every key that they were given for."""
+    for record in records(fold.state):
+        if trust.use_up(record, outcome.approvals):
+            publish(fold, record, trust.rule_for(fold.rules.trust, record.scope, outcome))
+
+
+def records(state: ToolState) -> list[TrustRecord]:
+    """Every trust record of a state: that of the scope as a whole first."""
+    return [*([state.trust] if state.trust is not None else []), *state.fine.values()]
+
+
+def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
+    """Publish what followers see at the key of a record, and note whether they see anything.
+
+    Calls without a fine key, of a tool that has fine keys, have a record of their own under the tool's key: the tool
+    as a whole is published there while it is not trusted, else that record is.
+    """
+    whole = fold.state.trust
+    own = fold.state.fine.get(whole.key) if whole is not None else None
+    if whole is None or own is None or record.key != own.key:
+        record.published = emitters.trust_state(fold, record, rule)
+        return
+    trusted = whole.state is TrustState.TRUSTED
+    if record is own and whole.published and not trusted:
+        return  # the tool as a whole is shown there
+    shown = own if trusted and _is_away(own) else whole
+    shown.published = whole.published or own.published
+    whole.published = own.published = emitters.trust_state(fold, shown, rule)
+
+
+def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement: trust.Judgement) -> None:
+    """Fold a call into one record, and publish what that changes."""
+    rule = judgement.rule
+    shown = trust.shown(record)
+    changes = trust.fold_call(record, outcome, judgement, fold.at)
+    if judgement.hidden:
+        return
+    for change in changes:
+        cause = Cause(outcome.cause, outcome.session_id, outcome.user_id)
+        emitters.trust_changed(fold, record, change, rule, cause)
+    lapsed = record.published and trust.forget_lapsed(record, rule, fold.at)
+    if changes or lapsed or shown != trust.shown(record):
+        publish(fold, record, rule)
+
+
+def _is_away(record: TrustRecord) -> bool:
+    """Whether a record has anything to show."""
+    return record.state is not TrustState.TRUSTED or bool(record.failures or record.denials)
+
+
+def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: float) -> FineKey:
+    """Find the record of a call's fine key, or make it with its first call; failures before `since` have lapsed."""
+    state = fold.state
+    fine_key = outcome.fine_key or whole.key
+    service = service_of_key(fine_key)
+    if whole.scope == "tool":
+        if service:
+            _note_service(fold, fine_key, service)
+            return FineKey(None, digest_of(fine_key), elsewhere=True)
+        if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
+            if not state.keyed:
+                return FineKey(None)
+            fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
+        state.keyed = True
+    elif f"service:{service}" != state.scope:
+        return FineKey(None, elsewhere=True)
+    record = state.fine.get(fine_key)
+    if record is None and (outcome.verdict != "neutral" or outcome.denied):
+        most = fold.rules.trust.max_fine_keys
+        if outcome.severity is Severity.SECURITY:
+            most *= 2  # charged to a key of its own whatever happens: its tool or service never answers for it
+        if len(state.fine) < most or _make_room(fold, since):
+            record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
+        elif outcome.verdict == "failure" and not outcome.expected:
+            fold.emit.count(UNTRACKED)
+    return FineKey(record, digest_of(fine_key))
+
+
+@lru_cache(maxsize=8192)
+def digest_of(fine_key: str) -> int:
+    """Digest by which records remember a fine key."""
+    return digest(fine_key.encode())
+
+
+def _make_room(fold: Fold, since: float) -> bool:
+    """Forget one trusted fine key: the earliest untroubled one, else the earliest whose failures have lapsed."""
+    state = fold.state
+    trusted = [record for record in state.fine.values() if record.state is TrustState.TRUSTED]
+    leaving = next((one for one in trusted if not (one.failures or one.published)), None)
+    if leaving is None:
+        whole = state.trust.key if state.trust is not None else ""
+        lapsed = (one for one in trusted if not one.failures or one.failures[-1].at < since)
+        leaving = next((one for one in lapsed if one.key != whole), None)  # that one is published with its tool
+    if leaving is None:
+        return False
+    _forget(fold, leaving.key)
+    return True
+
+
+def _note_service(fold: Fold, fine_key: str, service: str) -> None:
+    """Note that a service holds fine keys of this tool; a record of the key from an older version ends here."""
+    state = fold.state
+    state.keyed = state.keyed or state.kind != "mcp"
+    if service not in state.services:
+        state.services.append(service)
+        del state.services[:-MAX_SERVICES]
+    if fine_key in state.fine:
+        _forget(fold, fine_key)
+
+
+def _forget(fold: Fold, fine_key: str) -> None:
+    """Forget a fine key, and take back what was published of it."""
+    record = fold.state.fine.pop(fine_key)
+    if record.published:
+        fold.emit.tombstone("state", emitters.trust_key(fold.state, record))

@@ -1,0 +1,83 @@
+"""Recording files of events: what is in them and what would have been decided, without an engine running."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..history.files import APPENDED_PARTITION
+from ..history.recorder import Recorder
+from ..projections.emit import Output
+from ..projections.local import LocalTopology
+from ..projections.rule_source import RULES_TOPIC, RuleSource
+from ..rules.rules import Rules
+from ..security.redaction import redact_record
+from ..streams.embedded.arrivals import UNKNOWN, Arrivals, Line
+from ..streams.embedded.replay import STDIN, open_lines
+from .store import OUTPUT_TOPICS
+
+_INPUTS = ("events", "commands", "settings")
+"""Topics that a line of a file may be of."""
+
+
+def record_files(
+    recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None] = lambda _size: None
+) -> None:
+    """Fold every line of every file and record both sides; the same files again add nothing.
+
+    `advance` is told the size of every line.
+
+    Raises:
+        ConfigError: standard input cannot be told from what was recorded before.
+        HistoryError: the directory cannot be written.
+    """
+    recorder.from_source("files " + ", ".join(Path(name).name for name in names))
+    for topic in (*_INPUTS, *OUTPUT_TOPICS):
+        if recorder.own(topic, 0) and STDIN in names:
+            raise ConfigError(
+                f"{recorder.root}: something is recorded there; standard input needs a directory of its own"
+            )
+    recorder.own("events", APPENDED_PARTITION)
+    recorder.own(RULES_TOPIC, 0)
+    source = RuleSource(rules)
+    topology = LocalTopology(source)
+    places: Counter[tuple[str, int]] = Counter()
+    _add(recorder, places, RULES_TOPIC, 0, None, source.in_force())
+
+    def keep(outputs: list[Output]) -> None:
+        for output in outputs:
+            if output.topic in OUTPUT_TOPICS or output.topic == "events":
+                partition = APPENDED_PARTITION if output.topic == "events" else 0
+                _add(recorder, places, output.topic, partition, output.key.encode(), output.value)
+
+    for number, line in enumerate(_lines(names)):
+        recorder.add(line.topic, 0, number, line.arrived_ms, None, line.value)  # one numbering over all inputs
+        keep(topology.feed(line.topic, (redact_record(line.value),), timestamp=line.arrived_ms))
+        advance(len(line.value) + 1)
+        if recorder.full:
+            recorder.flush()
+    keep(topology.tick(topology.stream_time))
+    recorder.flush()
+
+
+def _add(
+    recorder: Recorder,
+    places: Counter[tuple[str, int]],
+    topic: str,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+) -> None:
+    offset = places[topic, partition]
+    recorder.add(topic, partition, offset, UNKNOWN, key, value)
+    places[topic, partition] = offset + 1
+
+
+def _lines(names: tuple[str, ...]) -> Iterator[Line]:
+    arrivals = Arrivals()
+    for name in names:
+        with open_lines(name) as lines:
+            yield from arrivals.of(value for line in lines if (value := line.strip()))
+    yield from arrivals.rest()

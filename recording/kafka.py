@@ -1,0 +1,386 @@
+"""Recording Kafka: a consumer group of its own copies every topic of the catalogue into the history.
+
+Offsets are committed after the files are in place. Which partition is read from where follows from the files and, on a
+machine without them, from the group; so recorders may share a directory or have one each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaError
+
+from ..errors import ConfigError, TrustfoldError
+from ..history.errors import HistoryError, HistoryFull, HistoryTaken
+from ..history.files import kafka_source
+from ..history.parquet import RECORDED_TOPICS
+from ..history.recorder import Place, Recorder
+from ..streams.kafka.access import LACKING, unseen
+from ..streams.kafka.broker_queries import hidden
+from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
+from ..streams.kafka.faults import describe
+from ..streams.kafka.settings import KafkaSettings
+from ..streams.kafka.topic_metadata import Found
+from .health import LOOP_STUCK_S, RecordingStatus
+
+POLL_MS = 500
+POLL_RECORDS = 2000
+"""Records taken at once: 40 ms of work, so that heartbeats are never late."""
+
+RETRY_S = 2.0
+"""Seconds between two tries while the disk is full."""
+
+TAKE_S = 0.5
+"""Seconds between two tries while another process still has a partition."""
+
+TIDY_S = 300.0
+UNKNOWN_TOPIC = 3
+"""Kafka's error code."""
+
+TICK_S = 1.0
+"""Seconds between two signs of life."""
+
+LEAVE_S = 3.0
+"""Longest time for leaving the group."""
+
+T = TypeVar("T")
+
+
+class RecorderWatch(BrokerWatch):
+    """Watch over the brokers of a recorder: its positions are in the names of files."""
+
+    who = "recorder"
+
+    def deleted(self, name: str) -> str:
+        """Fault of a topic that is gone, with its remedy."""
+        return f"topic {name} was deleted under the running recorder. {_ELSEWHERE}"
+
+    def made_anew(self, name: str) -> str:
+        """Fault of a topic whose id has changed, with its remedy."""
+        return f"topic {name} was deleted and created again under the running recorder. {_ELSEWHERE}"
+
+    def repartitioned(self, _name: str, _before: Found, _now: Found) -> str:
+        """More partitions do no harm: the group shares them out."""
+        return ""
+
+
+class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
+    """One member of the recorders' group."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        settings: KafkaSettings,
+        *,
+        group: str = "",
+        keep_days: int | None = None,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Record with the group `group`, by default that of this deployment (`APP_ID-history`)."""
+        self._recorder, self._settings = recorder, settings
+        self.status = RecordingStatus(recorder, stuck_s=LOOP_STUCK_S)
+        self._keep_days, self._say = keep_days, say
+        self._group = group or f"{settings.app_id}-history"
+        self._names = {settings.topic(topic): topic for topic in RECORDED_TOPICS}
+        self._consumer = AIOKafkaConsumer(
+            **settings.client_arguments(),
+            group_id=self._group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=int(settings.session_timeout * 1000),
+            rebalance_timeout_ms=int(settings.rebalance_timeout * 1000),
+        )
+        self._writing = asyncio.Lock()
+        self._owned: dict[TopicPartition, Place] = {}
+        self._wanted: set[TopicPartition] = set()
+        self._assigned = asyncio.Event()
+        self._take_again = 0.0
+        self._waits = False
+        self._working: asyncio.Future[Any] | None = None
+
+    async def run(self, stopped: asyncio.Event, *, once: bool = False) -> None:
+        """Record until told to stop, or once to the present end of the assigned partitions.
+
+        A stop takes at most `stop_timeout`, also while no broker answers: what is in no file by then is read again.
+
+        Raises:
+            KafkaError: the brokers cannot be reached or refuse.
+            ConfigError: the directory holds another source's history, a topic was deleted or made anew, or a right is
+                missing.
+        """
+        status = self.status
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def fail(error: BaseException) -> None:
+            if not failed.done():
+                failed.set_exception(_told(error))
+
+        status.watch = RecorderWatch(self._settings, dict.fromkeys(self._names, (READ,)), fail)
+        recording = asyncio.create_task(self._run(stopped, once=once))
+        ticking, stop = asyncio.create_task(self._tick()), asyncio.create_task(stopped.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {recording, failed, stop}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            status.stopping = stopped.is_set()
+            if status.stopping:
+                await asyncio.wait({recording}, timeout=self._settings.stop_timeout)
+            if recording.done():
+                recording.result()
+            elif failed.done():
+                failed.result()
+            else:
+                self._say("stopped before everything was written and committed; the next start reads it again")
+        except Exception as error:
+            status.failure = describe(error)
+            raise
+        finally:
+            for task in (recording, ticking, stop):
+                task.cancel()
+            await asyncio.wait({recording, ticking, stop})
+            if self._working is not None:
+                await asyncio.wait({self._working})
+            if failed.done():
+                failed.exception()  # it has been raised, or something came before it
+
+    async def _run(self, stopped: asyncio.Event, *, once: bool) -> None:
+        """Find the cluster, join the group and record."""
+        measuring = None
+        try:
+            cluster = await _cluster(self._settings, list(self._names))
+            self._recorder.from_source(kafka_source(cluster, self._settings.topic_prefix))
+            await self._consumer.start()
+            self._consumer.subscribe(list(self._names), listener=self)
+            measuring = asyncio.create_task(self._measure())
+            await self._record(stopped, once=once)
+        finally:
+            if measuring is not None:
+                measuring.cancel()
+            with suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._consumer.stop()
+
+    async def _tick(self) -> None:
+        """Give a sign of life every second."""
+        while True:
+            self.status.turn()
+            self.status.assigned, self.status.wanted = len(self._owned), len(self._wanted)
+            await asyncio.sleep(TICK_S)
+
+    async def _measure(self) -> None:
+        """Watch over the brokers and measure how far the files are behind them."""
+        watch = self.status.watch
+        assert watch is not None  # noqa: S101 - made in `run`
+        watching = asyncio.create_task(watch.run())
+        try:
+            while True:
+                await asyncio.sleep(INTERVAL_S)
+                with suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(ANSWER_S):
+                        ends = await self._consumer.end_offsets(list(self._owned))
+                    written = self._recorder.written()
+                    self.status.lag = {
+                        owned: max(ends[place] - written[owned], 0)
+                        for place, owned in self._owned.items()
+                        if place in ends and owned in written
+                    }
+        finally:
+            watching.cancel()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run blocking work in a thread; `run` waits for it, for a thread cannot be cancelled."""
+        working = self._working = asyncio.ensure_future(asyncio.to_thread(work))
+        return await asyncio.shield(working)
+
+    async def _record(self, stopped: asyncio.Event, *, once: bool) -> None:
+        ends: dict[TopicPartition, int] = {}
+        tidied = time.monotonic()
+        while not stopped.is_set():
+            await self._take()
+            batches = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
+            async with self._writing:  # a rebalance may be writing what waits
+                for place, records in batches.items():
+                    if records and place in self._owned:  # and not what was asked for before a rebalance
+                        await self._add(place, records)
+            done = False
+            if once and self._assigned.is_set() and not self._wanted:
+                if ends.keys() != self._owned.keys():
+                    ends = await self._consumer.end_offsets(list(self._owned))
+                done = await self._reached(ends)
+            if self._recorder.due or done:
+                await self._flush()
+            if done and not self._recorder.counts.disk_full:
+                return
+            if time.monotonic() - tidied >= TIDY_S:
+                tidied = time.monotonic()
+                async with self._writing:
+                    await self._in_thread(partial(self._recorder.tidy, self._keep_days))
+        await self._flush()
+
+    async def _add(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
+        """Hand records to the recorder; what was asked for begins where it left off, or the log is not what it was."""
+        topic, partition = self._owned[place]
+        following = self._recorder.own(topic, partition)
+        if records[0].offset != following:
+            await self._check_log([(place, following)])
+            if records[0].offset < following:
+                raise _other_log(self._recorder.root, place, following, records[-1].offset + 1)
+        for one in records:
+            self._recorder.add(topic, partition, one.offset, one.timestamp, one.key, one.value)
+
+    async def _check_log(self, places: list[tuple[TopicPartition, int]]) -> None:
+        """Look whether the brokers still have what is to be read next; what they have deleted is said.
+
+        Raises:
+            ConfigError: a log ends before that: it is another one.
+        """
+        begins = await self._consumer.beginning_offsets([place for place, _ in places])
+        ends = await self._consumer.end_offsets([place for place, _ in places])
+        for place, following in places:
+            if ends[place] < following:
+                raise _other_log(self._recorder.root, place, following, ends[place])
+            if 0 < following < begins[place]:
+                self._say(
+                    f"the brokers have deleted records {following} to {begins[place] - 1} of {place.topic}, partition "
+                    f"{place.partition}, before they were recorded; recording goes on with {begins[place]}"
+                )
+
+    async def _reached(self, ends: dict[TopicPartition, int]) -> bool:
+        return all(
+            [place in self._owned and await self._consumer.position(place) >= end for place, end in ends.items()]
+        )
+
+    async def _flush(self) -> None:
+        """Write what waits and commit it; with a full disk, read no further and try again."""
+        async with self._writing:
+            was_full = self._recorder.counts.disk_full
+            try:
+                written = await self._in_thread(self._recorder.flush)
+            except HistoryFull as full:
+                if not was_full:
+                    self._say(str(full))
+                self._consumer.pause(*self._owned)
+                await asyncio.sleep(RETRY_S)
+                return
+            if was_full:
+                self._consumer.resume(*self._owned)
+                self._say("there is room again; recording goes on where it stopped")
+            await self._commit(written)
+
+    async def _commit(self, written: dict[Place, int]) -> None:
+        offsets = {place: written[owned] for place, owned in self._owned.items() if owned in written}
+        try:
+            if offsets:
+                await self._consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError):
+            pass  # the group is being shared out anew; the files say how far we are
+
+    async def _take(self) -> None:
+        """Take up the partitions that were assigned, as soon as no other process holds them any more."""
+        if not self._wanted or time.monotonic() < self._take_again:
+            return
+        async with self._writing:
+            taken = [(place, following) for place in sorted(self._wanted) if (following := await self._own(place)) >= 0]
+            await self._check_log([one for one in taken if one[1]])
+            for place, following in taken:
+                self._wanted.discard(place)
+                self._owned[place] = (self._names[place.topic], place.partition)
+                if following:
+                    self._consumer.seek(place, following)
+                else:
+                    await self._consumer.seek_to_beginning(place)
+                self._consumer.resume(place)
+            if self._wanted:
+                self._take_again = time.monotonic() + TAKE_S
+                if not self._waits:
+                    self._say(
+                        f"{len(self._wanted)} partitions are still recorded into {self._recorder.root} by another "
+                        "process; waiting until it lets go of them"
+                    )
+            self._waits = bool(self._wanted)
+
+    async def _own(self, place: TopicPartition) -> int:
+        """Offset to read a partition from; -1 while another process has it."""
+        committed = await self._consumer.committed(place) or 0
+        try:
+            return self._recorder.own(self._names[place.topic], place.partition, committed)
+        except HistoryTaken:
+            return -1
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Write what waits, commit, and let go, whatever happens: another process may be waiting."""
+        async with self._writing:
+            self._assigned.clear()
+            try:
+                with suppress(HistoryError, KafkaError):  # whoever takes over reads it again
+                    await self._commit(await self._in_thread(self._recorder.flush))
+            finally:
+                for place in revoked:
+                    self._wanted.discard(place)
+                    self._owned.pop(place, None)
+                    self._recorder.disown(self._names[place.topic], place.partition)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Nothing is read of a partition before it is taken up (`_take`); what that raises must reach the caller."""
+        places = list(assigned)
+        self._consumer.pause(*places)
+        self._wanted.update(places)
+        self._take_again = 0.0
+        self.status.rebalances += 1
+        self._assigned.set()
+
+
+_ELSEWHERE = (
+    "Where the topic was made anew its records would be taken for recorded: move the directory away, or name another "
+    "one (--history) and another --group"
+)
+
+
+def _told(error: BaseException) -> Exception:
+    """What the watch found, as commands report it: one more look at the brokers tells why they let nobody in."""
+    if isinstance(error, TrustfoldError):
+        return ConfigError(str(error))
+    told: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
+    return told
+
+
+def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> ConfigError:
+    return ConfigError(
+        f"{root} holds what {place.topic}, partition {place.partition}, had up to {following - 1}, but the log ends at "
+        f"{end - 1}. {_ELSEWHERE}"
+    )
+
+
+async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
+    """Identity of the cluster, for offsets mean something only there; waits until it leads every partition.
+
+    Raises:
+        ConfigError: a topic does not exist, or may not be seen.
+    """
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        await admin.start()
+        if denied := await hidden(admin._client, topics):  # noqa: SLF001 - aiokafka has no other door
+            raise unseen(settings, denied)
+        while True:
+            found = await admin.describe_topics(topics)
+            missing = [one["topic"] for one in found if one["error_code"] == UNKNOWN_TOPIC]
+            if missing:
+                raise ConfigError(
+                    f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX "
+                    "names it"
+                )
+            # A topic made a moment ago has partitions that nobody leads yet; they would be left out of the assignment.
+            if all(one["error_code"] == 0 and all(p["leader"] >= 0 for p in one["partitions"]) for one in found):
+                break
+            await asyncio.sleep(POLL_MS / 1000)
+        return str((await admin.describe_cluster()).get("cluster_id") or settings.bootstrap)
+    finally:
+        await admin.close()

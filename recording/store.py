@@ -1,0 +1,199 @@
+"""Recording the embedded engine: what its file gets is copied into the history as it grows."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..history.errors import HistoryFull
+from ..history.files import APPENDED_PARTITION
+from ..history.parquet import RECORDED_TOPICS
+from ..history.recorder import Recorder
+from ..projections.topology import DECISION_TOPICS
+from ..security.private_files import make_file
+from ..streams.embedded.store import STORE_ID
+from ..streams.embedded.tail import Copied, Tail
+from ..streams.embedded.views import Views
+from .health import RecordingStatus
+
+PAGE = 2000
+"""Records read from the store at once."""
+
+POLL_S = 1.0
+"""Seconds between two looks when nothing was new."""
+
+TIDY_S = 300.0
+"""Seconds between two rounds of merging and deleting."""
+
+POSITIONS = ".positions.json"
+"""How far both tables have been copied; only ever behind the files, and only there to save reading."""
+
+OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
+LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
+"""What comes in, under which rules, and what the engine appends to its internal topics when something falls due."""
+
+
+class StoreRecording:
+    """Copies one store into one recorder's directory."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        path: Path,
+        *,
+        keep_days: int | None = None,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Take all partitions of the store.
+
+        Raises:
+            StoreError: there is no such store.
+            ConfigError: the directory holds another store's history, or a later state of this one, or another process
+                records it.
+        """
+        views = Views.open(path)
+        try:
+            identity = views.noted(STORE_ID)
+        finally:
+            views.close()
+        recorder.from_source(f"store {identity or path.absolute()}")
+        self._recorder, self._path, self._tail = recorder, path, Tail.open(path)
+        self._keep_days, self._say = keep_days, say
+        self._file = _file(path)
+        self._marker = recorder.root / POSITIONS
+        log_end, outputs_end = self._tail.ends()
+        marks = _read(self._marker)
+        if not (0 <= marks["log"] <= log_end and 0 <= marks["outputs"] <= outputs_end):
+            marks = _NOTHING  # not of this store
+        logs = [recorder.own(topic, 0, marks["log"] + 1) for topic in LOG_TOPICS]
+        outputs = [recorder.own(topic, 0, marks["outputs"] + 1) for topic in OUTPUT_TOPICS]
+        outputs.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
+        if max(logs) > log_end + 1 or max(outputs) > outputs_end + 1:
+            raise ConfigError(
+                f"{recorder.root} holds more than {path}, which must be an older copy: what it gets now would be taken "
+                "for what is recorded. Name another directory (--history)"
+            )
+        self._log, self._outputs = self._in_files = min(logs) - 1, min(outputs) - 1
+        self.status = RecordingStatus(recorder)
+        self.status.assigned = len(LOG_TOPICS) + len(OUTPUT_TOPICS)
+
+    def run(self, stopped: threading.Event, *, once: bool = False) -> None:
+        """Copy until told to stop, or once to the end; what was copied is in files when this returns.
+
+        Raises:
+            ConfigError: another store has been put in the place of this one.
+            HistoryError: the files cannot be written.
+        """
+        tidied = time.monotonic()
+        while not stopped.is_set():
+            self._turn()
+            copied = self._copy()
+            if self._recorder.due or (once and not copied):
+                self._flush(stopped)
+            if once and not copied and not self._recorder.rows:
+                break
+            if time.monotonic() - tidied >= TIDY_S:
+                self._recorder.tidy(self._keep_days)
+                tidied = time.monotonic()
+            if not copied:
+                self._check_file(stopped)
+                stopped.wait(POLL_S)
+        self.status.stopping = True
+        while not once and not self._recorder.counts.disk_full and self._copy():
+            pass  # what was committed before the stop belongs to it
+        if self._recorder.rows and not self._recorder.counts.disk_full:
+            self._flush(stopped)
+        self._recorder.tidy(self._keep_days)
+
+    def close(self) -> None:
+        """Close the store; the recorder is the caller's."""
+        self._tail.close()
+
+    def _check_file(self, stopped: threading.Event) -> None:
+        """Whoever puts another store in the place of this one must hear that it is not recorded."""
+        if _file(self._path) in {self._file, None}:  # or moved away: the engine writes on in it
+            return
+        if self._recorder.rows:
+            self._flush(stopped)
+        raise ConfigError(
+            f"{self._path} has been replaced by another file; the old one is recorded. Start again, and with another "
+            "directory (--history) if it is another store"
+        )
+
+    def _turn(self) -> None:
+        """Give a sign of life, and say how far the files are behind the store."""
+        if not self._recorder.rows:
+            self._in_files = self._log, self._outputs
+        log_end, outputs_end = self._tail.ends()
+        log, outputs = self._in_files
+        self.status.lag = {("log", 0): log_end - log, ("outputs", 0): outputs_end - outputs}
+        self.status.turn()
+
+    def _copy(self) -> int:
+        """Copy one page of each table; returns how many records were new."""
+        if self._recorder.full:
+            return 0
+        log = self._tail.log(self._log, PAGE)
+        for record in log:
+            if record.topic in LOG_TOPICS:
+                self._add(record, 0)
+            self._log = record.offset
+        outputs = self._tail.outputs(self._outputs, PAGE)
+        for record in outputs:
+            if record.topic in OUTPUT_TOPICS:
+                self._add(record, 0)
+            elif record.topic == "events":
+                self._add(record, APPENDED_PARTITION)
+            self._outputs = record.offset
+        return len(log) + len(outputs)
+
+    def _add(self, record: Copied, partition: int) -> None:
+        self._recorder.add(record.topic, partition, record.offset, record.arrived_ms, record.key, record.value)
+
+    def _flush(self, stopped: threading.Event) -> None:
+        """Write what waits; with a full disk, say so once and try again later."""
+        was_full = self._recorder.counts.disk_full
+        try:
+            self._recorder.flush()
+        except HistoryFull as full:
+            if not was_full:
+                self._say(str(full))
+            stopped.wait(POLL_S)
+            return
+        if was_full:
+            self._say("there is room again; recording goes on where it stopped")
+        _write(self._marker, {"log": self._log, "outputs": self._outputs})
+
+
+_NOTHING = {"log": 0, "outputs": 0}
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file a name stands for now; None for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _read(marker: Path) -> dict[str, int]:
+    try:
+        found = json.loads(marker.read_text(encoding="utf-8"))
+        return {"log": int(found["log"]), "outputs": int(found["outputs"])}
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return _NOTHING
+
+
+def _write(marker: Path, positions: dict[str, int]) -> None:
+    made = marker.with_suffix(".new")
+    try:
+        make_file(made)
+        made.write_text(json.dumps(positions), encoding="utf-8")
+        made.rename(marker)
+    except OSError:
+        made.unlink(missing_ok=True)  # it only saves reading; the files are the truth

@@ -1,0 +1,203 @@
+"""Rules from text: TOML or JSON, with faults that name the line, the field and what would be right.
+
+Pure: text in, rules out. Whoever reads the file names it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from ..errors import ConfigError
+from . import rules as rules_module
+from .allowed_values import OFF, allowed_at, given_at, without_off
+from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
+from .overlay import Patch, merged, overlaid, plain
+from .rules import Rules
+from .text_positions import line_of
+
+_UNIONS = (Union, UnionType)
+_LISTS = (list, tuple, set, frozenset)
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+POLICY_FIELDS = frozenset({"policies", "prerequisite_policies", "pattern_detection", "version"})
+"""What a policies file may hold."""
+
+SHOWN_FIELDS = frozenset({"files", "environment", "rules"})
+"""Fields of the JSON document that `config show --json` prints; as a rules file it stands for its `rules`."""
+
+
+class Document:
+    """A text of rules, parsed.
+
+    Attributes:
+        name: of the file, for messages.
+        patch: what it sets, in the shape of `Rules`; what older files spell otherwise is moved to where it lives now.
+    """
+
+    def __init__(self, name: str, text: str, *, suffix: str = "") -> None:
+        """Parse a text: TOML or JSON by the suffix of its file, or by its first character.
+
+        Raises:
+            ConfigError: it is neither, or holds no table, or sets something twice.
+        """
+        self.name = name
+        self._text = text
+        self._as_json = suffix == ".json" or (suffix != ".toml" and text.lstrip().startswith("{"))
+        try:
+            data = json.loads(text) if self._as_json else tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{name}: not {'JSON' if self._as_json else 'TOML'}: {error}") from error
+        if not isinstance(data, dict):
+            raise ConfigError(f"{name}: must hold one object with rules, not {type(data).__name__}")
+        self._above: tuple[Step, ...] = ()
+        if data.keys() == SHOWN_FIELDS and isinstance(data["rules"], dict):
+            self._above, data = ("rules",), data["rules"]
+        self.written: dict[str, Any] = data
+        try:
+            self.patch = moved(data)
+        except Misfit as misfit:
+            raise self.fault(misfit) from misfit
+
+    def over(self, base: Rules) -> Rules:
+        """The rules that this document makes of others.
+
+        Raises:
+            ConfigError: naming file, line, field and fix.
+        """
+        try:
+            return fitted(base, self.patch)
+        except Misfit as misfit:
+            raise self.fault(misfit) from misfit
+
+    def only_policies(self) -> Document:
+        """This document, checked to be one of policies.
+
+        Raises:
+            ConfigError: it holds something else.
+        """
+        for name in self.written:
+            if name not in POLICY_FIELDS:
+                what = "a policies file holds policies and nothing else; other rules belong into the rules file"
+                raise self.fault(Misfit((name,), what))
+        return self
+
+    def fault(self, misfit: Misfit) -> ConfigError:
+        """What is wrong, with the file, the line and the path as they are written."""
+        path = misfit.path
+        if path[:1] == ("trust",) and "trust" not in self.written:
+            path = path[1:]
+        path = (*self._above, *path)
+        line = line_of(self._text, path, as_json=self._as_json) if path else None
+        place = f"{self.name}:{line}" if line else self.name
+        return ConfigError(f"{place}: {Misfit(path, misfit.what)}")
+
+
+def as_toml(rules: Rules, *, everything: bool = False) -> str:
+    """Render rules as TOML that loads to the same rules: those that are not as shipped, or all of them."""
+    shipped = dict(_lines(plain(Rules())))
+    return "".join(
+        f"{name} = {value}\n" for name, value in _lines(plain(rules)) if everything or shipped.get(name) != value
+    )
+
+
+def _lines(table: Patch, above: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted key and value of everything in a table, as TOML writes them."""
+    for step, value in table.items():
+        name = f"{above}{step if _BARE_KEY.fullmatch(step) else _toml_text(step)}"
+        if isinstance(value, Mapping) and value:
+            yield from _lines(value, f"{name}.")
+        else:
+            yield name, _toml_value(value)
+
+
+def _toml_value(value: Any) -> str:
+    match value:
+        case None:
+            return f'"{OFF}"'
+        case str():
+            return _toml_text(value)
+        case list():
+            return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(value)
+
+
+def _toml_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def fitted(base: Rules, patch: Patch) -> Rules:
+    """`base` with everything that a patch names.
+
+    Raises:
+        Misfit: with the path of the fault, and what would be right.
+    """
+    patch = without_off(patch)
+    try:
+        return overlaid(base, patch)
+    except msgspec.ValidationError as error:
+        found = _misfit_in(merged(plain(base), patch), Rules)
+        raise found or Misfit((), str(error.__cause__ or error)) from error
+
+
+def _misfit_in(value: Any, annotation: Any, path: tuple[Step, ...] = ()) -> Misfit | None:
+    """The first value of a document that its type refuses; None where the whole is valid.
+
+    Every value is converted by itself, so that path and fault come from the document and not from an error's text.
+    """
+    try:
+        msgspec.convert(value, annotation)
+    except msgspec.ValidationError as error:
+        return _misfit_below(value, annotation, path) or _misfit_of(value, path, error)
+    return None
+
+
+def _misfit_below(value: Any, annotation: Any, path: tuple[Step, ...]) -> Misfit | None:
+    for kind in get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,):
+        plain_kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        inner = get_args(plain_kind)
+        match value:
+            case Mapping() if isinstance(plain_kind, type) and issubclass(plain_kind, msgspec.Struct):
+                return _misfit_of_struct(value, plain_kind, path)
+            case Mapping() if get_origin(plain_kind) is dict:
+                for name, one in value.items():
+                    if _misfit_in(name, inner[0]) is not None:
+                        return Misfit(path, f"{name!r} is no name here; it must be {allowed_at(path, key=True)}")
+                    if found := _misfit_in(one, inner[1], (*path, name)):
+                        return found
+            case list() if inner and get_origin(plain_kind) in _LISTS:
+                found_at = (_misfit_in(one, inner[0], (*path, at)) for at, one in enumerate(value))
+                return next(filter(None, found_at), None)
+    return None
+
+
+def _misfit_of_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], path: tuple[Step, ...]) -> Misfit | None:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, one in value.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, _known_names(), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "remove it, or look the name up in the rules reference"
+            return Misfit((*path, name), f"there is no such rule; {hint}")
+        if found := _misfit_in(one, fields[name].type, (*path, name)):
+            return found
+    missing = next((name for name, field in fields.items() if field.required and name not in value), None)
+    return Misfit(path, f"{missing} is missing") if missing else None
+
+
+def _misfit_of(value: Any, path: tuple[Step, ...], error: msgspec.ValidationError) -> Misfit:
+    """What is wrong with a value as a whole: what our own check of it says, else what its type allows."""
+    if error.__cause__ is not None:
+        return Misfit(path, str(error.__cause__))
+    return Misfit(path, f"must be {allowed_at(path) or 'something else'}, not {given_at(value, ())}")
+
+
+def _known_names() -> list[str]:
+    base = rules_module.RulesBase
+    kinds = [kind for kind in vars(rules_module).values() if isinstance(kind, type) and issubclass(kind, base)]
+    return sorted({field for kind in kinds for field in kind.__struct_fields__} | TRUST_FIELDS)

@@ -1,0 +1,123 @@
+"""Rules as data: every threshold the folds read, with unit, default and where it comes from.
+
+All of it can be loaded from TOML or JSON; an older `reliability.json` loads unchanged. A layer (tool, domain,
+service, plugin, default) sets only the fields it names; `UNSET` means "ask the next layer", while an
+explicit null switches a threshold off (docs/design/semantics.md#trust).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from .behaviour import BehaviourRules, Ladder, NudgeRules, Policy, ToolPattern
+from .calls import CallRules, ToolRules
+from .circuits import MUTATING_POLICY, READ_ONLY_POLICY, RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from .fields import Ratio, RulesBase, Score, Seconds
+from .quality import QUALITY_BY_CAUSE, ModelRules, QualityRules, RegisteredTool
+from .trust import DEFAULT_FILTER, SERVICE_RULE, EscalationPatch, EscalationRule, FleetRules, TrustRules
+
+__all__ = [
+    "DEFAULT_FILTER",
+    "MUTATING_POLICY",
+    "QUALITY_BY_CAUSE",
+    "READ_ONLY_POLICY",
+    "RECURSIVE_POLICY",
+    "SERVICE_RULE",
+    "TOOL_POLICY",
+    "BehaviourRules",
+    "BreakerPolicy",
+    "BreakerRules",
+    "CallRules",
+    "ConfidenceRules",
+    "EscalationPatch",
+    "EscalationRule",
+    "FleetRules",
+    "GuaranteeRules",
+    "IdleRules",
+    "Ladder",
+    "ModelRules",
+    "NudgeRules",
+    "Policy",
+    "QualityRules",
+    "RegisteredTool",
+    "Rules",
+    "RulesBase",
+    "ToolPattern",
+    "ToolRules",
+    "TrustRules",
+]
+
+Hours = Annotated[float, Meta(gt=0, le=87_600)]
+
+
+class IdleRules(RulesBase, kw_only=True, frozen=True):
+    """After how many hours without a record a state is over; the key's next record begins a new one.
+
+    Attributes:
+        session_idle_hours: of a session, by the arrival of its events. A call in flight keeps it.
+        key_idle_hours: of a tool, service or model tier in a workspace, by the times of its calls and orders. Kept for
+            ever is whatever is not trusted, not closed, ordered by an operator, or told to the fleet; also lowered
+            quality and declined calls. Longer than every window and every outage of a worker.
+        fleet_idle_hours: of a user's tool over all workspaces, and of a model's profile. Kept for ever while the tool
+            is escalated or some workspace does not trust it.
+    """
+
+    session_idle_hours: Hours = 72.0
+    key_idle_hours: Hours = 2160.0
+    fleet_idle_hours: Hours = 2160.0
+
+
+class GuaranteeRules(RulesBase, kw_only=True, frozen=True):
+    """Hard boundaries of an execution (docs/design/semantics.md#guarantees).
+
+    Attributes:
+        sessions: whose limits are watched: `recursive` (sessions from their first recursive call on, and those that
+            were given limits), `all` (from the first call on) or `off`.
+        max_cost_usd: US dollars.
+        max_duration_seconds: seconds.
+        max_recursive_calls: recursive calls; the last of them is still allowed.
+        warn_at: share of a limit that warns.
+    """
+
+    sessions: Annotated[str, Meta(pattern="^(recursive|all|off)$")] = "recursive"
+    max_cost_usd: Annotated[float, Meta(ge=0, le=1_000_000_000)] = 1.0
+    max_duration_seconds: Seconds = 300.0
+    max_recursive_calls: Annotated[int, Meta(ge=0, le=1_000_000)] = 20
+    warn_at: Ratio = 0.8
+
+
+class ConfidenceRules(RulesBase, kw_only=True, frozen=True):
+    """When a recursive result is flagged for review (docs/design/semantics.md#confidence).
+
+    Attributes:
+        low: results below this are flagged; one that reaches it is not.
+        consensus: confidence from which a result takes part in a consensus.
+    """
+
+    low: Score = 0.3
+    consensus: Score = 0.5
+
+
+class Rules(RulesBase, kw_only=True, frozen=True):
+    """Everything the folds may read besides the events; the same rules and events give the same decisions.
+
+    `policies` are prerequisites by name; the name stands in what is reported. `enabled` is the kill switch: where it is
+    false, records are read and nothing is folded (docs/design/guard.md#switches).
+    """
+
+    enabled: bool = True
+    trust: TrustRules = TrustRules()
+    breakers: BreakerRules = BreakerRules()
+    behaviour: BehaviourRules = BehaviourRules()
+    nudges: NudgeRules = NudgeRules()
+    tools: ToolRules = ToolRules()
+    calls: CallRules = CallRules()
+    models: ModelRules = ModelRules()
+    quality: QualityRules = QualityRules()
+    guarantees: GuaranteeRules = GuaranteeRules()
+    confidence: ConfidenceRules = ConfidenceRules()
+    policies: dict[str, Policy] = {}
+    fleet: FleetRules = FleetRules()
+    idle: IdleRules = IdleRules()

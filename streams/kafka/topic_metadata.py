@@ -1,0 +1,165 @@
+"""Metadata of topics that aiokafka does not ask for: topic ids, what this user may do to them, the cluster's id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+
+class _Uuid:
+    """Topic id on the wire: 16 bytes."""
+
+    @classmethod
+    def decode(cls, data: Any) -> bytes:
+        """Read it."""
+        return bytes(data.read(16))
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        """Write it."""
+        return value
+
+    @classmethod
+    def repr(cls, value: bytes) -> str:
+        """Show it."""
+        return value.hex()
+
+
+class _Answer(Response):  # type: ignore[misc] # aiokafka has no types; Metadata v10, the first with topic ids: Kafka 2.8
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", CompactString("utf-8")),
+                ("topic_id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _Question(RequestStruct):  # type: ignore[misc] # as above
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 10
+    RESPONSE_TYPE = _Answer
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic_id", _Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields))),
+        ("allow_auto_topic_creation", Boolean),
+        ("cluster_operations", Boolean),
+        ("topic_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class TopicMetadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[misc] # as above
+    """Metadata of some topics: with ids and rights where the broker knows them, else as aiokafka asks."""
+
+    API_KEY = 3
+
+    def __init__(self, topics: list[str]) -> None:
+        self._topics = topics
+
+    def build(self, request_struct_class: Any) -> Any:
+        """The question in the version that the broker speaks."""
+        if request_struct_class is _Question:
+            nobody = bytes(16)
+            return _Question([(nobody, topic, {}) for topic in self._topics], False, False, True, {})  # noqa: FBT003
+        return request_struct_class(self._topics, False)  # noqa: FBT003
+
+
+class Found:
+    """One topic as the cluster describes it.
+
+    Attributes:
+        error: Kafka's error code.
+        topic_id: changes when a topic is created anew; None from an old broker.
+        partitions: how many.
+        leaderless: partitions without a leader.
+        operations: bits of what the user may do; None where the broker does not say.
+    """
+
+    __slots__ = ("error", "leaderless", "operations", "partitions", "topic_id")
+
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        """Read a topic of a metadata answer."""
+        self.error: int = described["error_code"]
+        self.topic_id: bytes | None = described.get("topic_id")
+        self.partitions = len(described["partitions"])
+        self.leaderless = sorted(part["partition"] for part in described["partitions"] if part["leader"] < 0)
+        operations = described.get("operations", -1)
+        self.operations: int | None = operations if operations >= 0 else None
+
+
+class Cluster(NamedTuple):
+    """Some topics of a cluster.
+
+    Attributes:
+        cluster_id: of the cluster; empty where the brokers do not say.
+        hosts: address and port of each broker.
+        topics: by name; those that were asked for, whether they exist or not.
+    """
+
+    cluster_id: str
+    hosts: list[tuple[str, int]]
+    topics: dict[str, Found]
+
+
+def described(answer: Any) -> Cluster:
+    """Read the answer to `TopicMetadata`."""
+    told = answer.to_object()
+    return Cluster(
+        told["cluster_id"] or "",
+        [(broker["host"], broker["port"]) for broker in told["brokers"]],
+        {topic["topic"]: Found(topic) for topic in told["topics"]},
+    )
+
+
+async def describe(client: Any, topics: Sequence[str]) -> Cluster:
+    """Ask a broker for topics, through a client of aiokafka."""
+    return described(await client.send(client.get_random_node(), TopicMetadata(list(topics))))

@@ -1,0 +1,218 @@
+"""The entry: quick, documented, with exit codes that mean something and no tracebacks."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import trustfold as package
+from command_line import COMMAND, environment, trustfold
+from trustfold.cli.main import COMMANDS, RELIABILITY_COMMANDS, main
+from trustfold.cli.render import ExitCode
+
+HEAVY = {"aiokafka", "asyncio", "duckdb", "faust", "http", "rich", "sqlite3", "starlette", "uvicorn"}
+
+
+def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    """Every command with the words that call it."""
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            found += commands(child, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), commands(), ids=lambda value: "-".join(value) if type(value) is tuple else ""
+)
+def test_every_command_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
+    """Each command has help, and so has each of its options."""
+    assert command.help, path
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, (path, parameter.name)
+
+
+def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
+    """`trustfold --help` names all commands, each with its line, and what the exit codes mean."""
+    done = trustfold("--help", cwd=tmp_path)
+    shown = " ".join(done.stdout.decode().split())
+    assert done.returncode == 0
+    for name, (_, line) in COMMANDS.items():
+        assert f" {name} " in shown
+        assert line in shown
+    for code in ExitCode:
+        assert f" {code:d} " in shown
+    assert done.stderr == b""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Asking for help imports no engine, no server, not even the library that draws tables."""
+    code = """
+import sys, trustfold.cli.main
+try:
+    trustfold.cli.main.main(["--help"])
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=60, check=True)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert not loaded & HEAVY
+    assert "trustfold.streams" not in done.stderr.split()
+
+
+def test_version(tmp_path: Path) -> None:
+    """`trustfold --version` is one line."""
+    assert trustfold("--version", cwd=tmp_path).stdout == f"trustfold {package.__version__}\n".encode()
+
+
+def test_the_older_spelling_works(tmp_path: Path) -> None:
+    """`trustfold reliability status` is `trustfold status`, and so for the others that exist."""
+    context = click.Context(main)
+    group = main.get_command(context, "reliability")
+    assert isinstance(group, click.Group)
+    for name in RELIABILITY_COMMANDS:
+        assert group.get_command(context, name) is main.get_command(context, name)
+    assert trustfold("reliability", "status", cwd=tmp_path).stderr == trustfold("status", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense"], ["status", "--nonsense"], ["replay"], ["up", "--port", "x"], ["status", "--store", "none.sqlite"]],
+)
+def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
+    """What cannot be understood is told on standard error and changes nothing."""
+    done = trustfold(*words, cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == b""
+    assert done.stderr
+    assert b"Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["statsu"], "did you mean 'status'?"),
+        (["breaker", "opn"], "did you mean 'open'?"),
+        (["topics", "zzz"], "; choose from acls, check, create"),
+        (["worker", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
+        (["status", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
+        (["up", "--store", "."], ".: is a directory; name a file in it"),
+        (["status", "--store", "."], ".: is a directory; name the store in it"),
+        (["breaker", "close", " "], "the name is empty; say which tool or circuit"),
+    ],
+)
+def test_what_is_mistyped_is_told_with_what_is_meant(words: list[str], said: str, tmp_path: Path) -> None:
+    """One line says what is wrong and what would be right; no traceback does."""
+    done = trustfold(*words, cwd=tmp_path)
+    assert done.returncode != ExitCode.OK
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["status"], ["reset", "bash"], ["dead-letters", "list"], ["publish", "-"]])
+def test_nobody_there_is_exit_code_3(words: list[str], tmp_path: Path) -> None:
+    """A server that does not answer is one line that says what to check."""
+    done = trustfold(*words, "--url", "http://127.0.0.1:1", cwd=tmp_path, stdin=b"{}")
+    assert done.returncode == ExitCode.UNREACHABLE
+    assert done.stderr.startswith(b"trustfold: nothing answers at http://127.0.0.1:1 (")
+    assert done.stderr.endswith(b"); is `trustfold up` running there?\n")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:
+    """A variable that does not parse is an error of the configuration, with its name."""
+    done = trustfold("status", cwd=tmp_path, env={"TRUSTFOLD_PORT": "eighty"})
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr == b"trustfold: TRUSTFOLD_PORT is 'eighty', which is not a whole number\n"
+
+
+def test_two_places_at_once_are_refused(tmp_path: Path) -> None:
+    """--url and --store name different places; neither wins silently."""
+    done = trustfold("status", "--url", "x", "--store", "y", cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert b"--store and --url name different places" in done.stderr
+
+
+def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
+    """Ctrl-C ends a command quietly."""
+    with subprocess.Popen(
+        [*COMMAND, "replay", "-", "--json"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write((Path(__file__).parents[2] / "cli" / "scenarios" / "bad_day.ndjson").read_bytes())
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.INTERRUPTED
+        assert process.stderr.read() == b"trustfold: interrupted\n"
+
+
+def in_terminal(*words: str, cwd: Path, **env: str) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    settings = {name: value for name, value in environment(env).items() if name != "NO_COLOR" or "NO_COLOR" in env}
+    with subprocess.Popen([*COMMAND, *words], cwd=cwd, env={**settings, "TERM": "xterm"}, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        written = b""
+        while chunk := _read(ours):
+            written += chunk
+    os.close(ours)
+    return written.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # Linux says so when the other side is closed
+        return b""
+
+
+def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
+    """A terminal gets colour, unless NO_COLOR is set; a pipe gets none."""
+    red = "\x1b[1;31m"
+    assert red in in_terminal("demo", cwd=tmp_path)
+    assert "\x1b[1;31m" not in in_terminal("demo", cwd=tmp_path, NO_COLOR="1")
+    assert b"\x1b" not in trustfold("demo", cwd=tmp_path).stdout
+
+
+def test_live_keys_are_completed(tmp_path: Path) -> None:
+    """The shell's completion offers the keys that are not trusted; without a store it offers none, and no error."""
+    env = {"_TRUSTFOLD_COMPLETE": "bash_complete", "COMP_WORDS": "trustfold reset ba", "COMP_CWORD": "2"}
+
+    def complete() -> bytes:
+        code = "from trustfold.cli.main import main; main(prog_name='trustfold')"
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=environment(env),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        ).stdout
+
+    assert complete().split() == []
+    made = (
+        "from trustfold.streams.embedded.engine import EmbeddedEngine;"
+        "from trustfold.cli.scenarios.bad_day import events;"
+        "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
+    )
+    subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)
+    assert complete().split() == [b"plain,bash|command=rm"]

@@ -1,0 +1,107 @@
+"""`trustfold demo`: the bundled day is what its script writes, and the story tells all that was decided."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+from command_line import trustfold
+from trustfold.cli.scenarios import bad_day
+from trustfold.projections.emit import Output
+from trustfold.projections.local import LocalTopology
+from trustfold.projections.topology import DECISION_TOPICS
+from trustfold.rules.rules import Rules
+from trustfold.schemas.codec import decode_event
+
+
+def decided() -> list[Output]:
+    """What the bundled day leads to."""
+    topology = LocalTopology(Rules())
+    outputs = topology.feed("events", bad_day.events()) + topology.tick(topology.stream_time)
+    return [output for output in outputs if output.topic in DECISION_TOPICS and output.value is not None]
+
+
+def test_the_bundled_day_is_what_the_script_writes() -> None:
+    """`python -m trustfold.cli.scenarios.bad_day` writes the committed file, byte for byte."""
+    committed = Path(bad_day.__file__).with_name(bad_day.FILE).read_bytes()
+    assert committed == bad_day.written(), "run: python -m trustfold.cli.scenarios.bad_day"
+    for line in bad_day.events():
+        decode_event(line)
+
+
+def test_json_is_what_consumers_read(tmp_path: Path) -> None:
+    """With --json the demo prints its decisions in wire format and nothing else."""
+    done = trustfold("demo", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == b"".join((output.value or b"") + b"\n" for output in decided())
+    assert done.stderr == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_day_holds_what_the_seeds_tell() -> None:
+    """Escalated at the third 503, open at the fifth, recovered later; blocked at once; one server; two ladders."""
+    bodies = [orjson.loads(output.value or b"") for output in decided()]
+    trust = [one for one in bodies if one["type"] == "trust.changed"]
+    assert [(one["key"], one["to"]) for one in trust if not one["silent"]] == [
+        ("service:api.example.com", "escalated"),
+        ("service:api.example.com", "recovering"),
+        ("service:api.example.com", "trusted"),
+        ("bash|command=rm", "blocked"),
+        ("service:atlassian", "escalated"),
+    ]
+    key = "http_request|domain=api.example.com|path_prefix=figures"
+    assert [(one["key"], one["to"], one["part_of"]) for one in trust if one["silent"]] == [
+        (key, to, "service:api.example.com") for to in ("escalated", "recovering", "trusted")
+    ]
+    circuits = [(one["breaker_key"], one["to"]) for one in bodies if one["type"] == "breaker.changed"]
+    assert circuits == [("service:api.example.com", to) for to in ("open", "half_open", "closed")]
+    nudges = [(one["session_id"], one["nudge_type"]) for one in bodies if one["type"] == "nudge.issued"]
+    for session in ("research", "restore"):
+        assert [kind for told, kind in nudges if told == session] == ["gentle", "direct", "interrupt"]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120", "200"])
+def test_the_story_fits_the_terminal(columns: str, tmp_path: Path) -> None:
+    """At any width no line is longer than the terminal, and everything is told."""
+    shown = trustfold("demo", cwd=tmp_path, env={"COLUMNS": columns}).stdout.decode()
+    assert max(map(len, shown.splitlines())) <= min(int(columns), 100)
+    flowing = re.sub(r"[▌─\s]+", " ", shown)
+    for chapter in bad_day.CHAPTERS:
+        assert chapter.title in flowing
+        assert chapter.moral in flowing
+    for word in (
+        "ESCALATED",
+        "BLOCKED",
+        "RECOVERING",
+        "TRUSTED AGAIN",
+        "CIRCUIT OPEN",
+        "GENTLE NUDGE",
+        "INTERRUPT NUDGE",
+    ):
+        assert word in shown
+    for said in (
+        "3/3 failures in 1h",
+        "5 failures in a row",
+        "a dangerous command was attempted",
+        "2/2 failures in 5m",
+        "pauses the session and calls the user",
+        "refuses such calls until a person resets it",
+        "manual reset required",
+        "du -sh build → ok",
+        "(part of it, silent)",
+        "… 31 minutes later",
+    ):
+        assert said in flowing, said
+
+
+def test_every_decision_has_words(tmp_path: Path) -> None:
+    """Each trust, circuit and nudge decision of the day appears in the story with its reason or message."""
+    flowing = re.sub(r"[▌─\s]+", " ", trustfold("demo", cwd=tmp_path).stdout.decode())
+    for output in decided():
+        body = orjson.loads(output.value or b"")
+        if body["type"] == "trust.changed":
+            assert body["reason"] in flowing
+        if body["type"] == "nudge.issued":
+            assert body["message"] in flowing

@@ -1,0 +1,337 @@
+"""The history from the command line: recorded, asked, reported, folded again."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import duckdb
+import orjson
+import pytest
+from command_line import trustfold, up
+from recorded import ARRIVED, rows, small_event
+from scenarios import ALL
+from story import Story
+from trustfold.history.errors import HistoryFull
+from trustfold.history.recorder import Recorder
+from trustfold.history.reports import QUESTIONS
+from trustfold.rules.rules import Rules
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from waiting import wait_until
+
+
+def written(folder: Path) -> Path:
+    """The scenarios of the use cases as a file of events."""
+    file = folder / "events.ndjson"
+    lines = [
+        value.replace(b'"00000000-', b'"%08d-' % number)
+        for number, name in enumerate(sorted(ALL))
+        for _, value in ALL[name]().records
+    ]
+    file.write_bytes(b"\n".join(lines))
+    return file
+
+
+@pytest.fixture
+def recorded_files(tmp_path: Path) -> Path:
+    """A working directory with a history of the scenarios in the default place."""
+    done = trustfold("record", written(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_files_are_recorded_once(recorded_files: Path) -> None:
+    """Events and what is decided over them; the same files again add nothing, other ones need another directory."""
+    root = recorded_files / ".trustfold/history"
+    events = len((recorded_files / "events.ndjson").read_bytes().splitlines())
+    assert rows(root, "SELECT count(*) FROM events WHERE appended IS NOT TRUE") == [(events,)]
+    assert rows(root, "SELECT count(*) > 5 FROM decisions") == [(True,)]
+    again = trustfold("record", "events.ndjson", cwd=recorded_files)
+    assert b"0 records written" in again.stderr
+    (recorded_files / "other.ndjson").write_bytes(b"")
+    other = trustfold("record", "other.ndjson", cwd=recorded_files)
+    assert (other.returncode, b"name another directory" in other.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_every_question_has_an_answer_for_people_and_for_machines(recorded_files: Path) -> None:
+    """As a table and as JSON; an unknown one is told which there are."""
+    for question in QUESTIONS:
+        done = trustfold("history", question.name, "--json", cwd=recorded_files)
+        assert done.returncode == 0, done.stderr
+        assert orjson.loads(done.stdout)["question"] == question.title
+    shown = trustfold("history", "tools", "--limit", "3", cwd=recorded_files)
+    assert b"Which tools fail?" in shown.stdout
+    latest = orjson.loads(trustfold("history", "--json", "--limit", "2", cwd=recorded_files).stdout)
+    assert len(latest["rows"]) == 2
+    assert latest["rows"][0]["time"] >= latest["rows"][1]["time"]
+    unknown = trustfold("history", "weather", cwd=recorded_files)
+    assert (unknown.returncode, b"choose from now, look-first" in unknown.stderr) == (2, True)
+
+
+def test_since_leaves_out_what_was_before(recorded_files: Path) -> None:
+    """A time or a span; nonsense is refused."""
+    everything = orjson.loads(trustfold("history", "overview", "--json", cwd=recorded_files).stdout)["rows"][0]
+    later = orjson.loads(
+        trustfold("history", "overview", "--since", "2026-01-05T10:20", "--json", cwd=recorded_files).stdout
+    )["rows"][0]
+    assert 0 < later["events"] < everything["events"]
+    refused = trustfold("history", "--since", "yesterday", cwd=recorded_files)
+    assert (refused.returncode, b"give a span" in refused.stderr) == (2, True)
+
+
+def test_filters_and_several_histories(recorded_files: Path) -> None:
+    """Every command takes them; a copy of a history adds nothing; an empty span is refused."""
+
+    def tools(*options: str) -> set[str]:
+        done = trustfold("sql", "SELECT DISTINCT tool_name FROM tool_calls", "--json", *options, cwd=recorded_files)
+        assert done.returncode == 0, done.stderr
+        return {orjson.loads(line)["tool_name"] for line in done.stdout.splitlines()}
+
+    everything = tools()
+    chosen = sorted(everything)[:2]
+    assert tools("--tool", chosen[0], "--tool", chosen[1]) == set(chosen)
+    assert tools("--session", "nobody") == tools("--until", "2026-01-01") == set()
+    shutil.copytree(recorded_files / ".trustfold/history", recorded_files / "copy")
+    count = ("sql", "SELECT count(*) AS n FROM events", "--json")
+    twice = trustfold(*count, "--history", "copy", "--history", ".trustfold/history", cwd=recorded_files)
+    assert twice.stdout == trustfold(*count, cwd=recorded_files).stdout
+    refused = trustfold("report", "--since", "2026-01-06", "--until", "2026-01-05", cwd=recorded_files)
+    assert (refused.returncode, b"nothing is between them" in refused.stderr) == (2, True)
+
+
+def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:
+    """For people and for machines; what is not a span is refused, and so is the option where it means nothing."""
+    done = trustfold("history", "compare", "--with", "10min", "--json", cwd=recorded_files)
+    assert done.returncode == 0, done.stderr
+    told = orjson.loads(done.stdout)
+    assert told["signatures"][0]["seen"] in {"new", "back"}
+    assert {row["kind"] for row in told["rates"]} == {"tool", "model"}
+    assert told["before"] < told["since"] < told["until"]
+    shown = trustfold("history", "compare", cwd=recorded_files)
+    assert b"Which tools and models got worse?" in shown.stdout
+    assert b"against as long before" in shown.stderr
+    for arguments in (
+        ("compare", "--with", "a week"),
+        ("compare", "--with", "9" * 30 + "w"),
+        ("tools", "--with", "7d"),
+    ):
+        assert trustfold("history", *arguments, cwd=recorded_files).returncode == 2
+
+
+def test_what_is_left_out_is_said(recorded_files: Path) -> None:
+    """On the screen and in JSON."""
+    shown = trustfold("history", "sessions", "--limit", "1", cwd=recorded_files)
+    assert b"more rows; --limit shows more" in shown.stderr
+    told = orjson.loads(trustfold("history", "sessions", "--limit", "1", "--json", cwd=recorded_files).stdout)
+    assert (len(told["rows"]), told["left_out"] > 0) == (1, True)
+
+
+def test_a_saved_catalogue_moves_with_its_history(
+    recorded_files: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its paths are relative to it, and it is opened where it stands."""
+    folder = recorded_files / ".trustfold"
+    done = trustfold("sql", "--save", ".trustfold/c.duckdb", "--relative", cwd=recorded_files)
+    assert done.returncode == 0, done.stderr
+    moved = tmp_path_factory.mktemp("moved") / "there"
+    folder.rename(moved)
+    monkeypatch.chdir(moved)
+    with duckdb.connect("c.duckdb", read_only=True) as connection:
+        assert connection.execute("SELECT count(*) > 0 FROM tool_calls").fetchall() == [(True,)]
+    assert trustfold("sql", "FROM events", "--relative", "--history", "history", cwd=moved).returncode == 2
+
+
+class Page(HTMLParser):
+    """What an HTML page asks for and whether its tags close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.asked: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Count what is opened, note what would be fetched."""
+        self.seen.add(tag)
+        self.asked += [
+            str(value) for name, value in attrs if name in {"src", "href"} and not str(value).startswith("#")
+        ]
+        if tag not in {"meta", "link", "br", "img", "input"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Elements of a plot close themselves."""
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close in order."""
+        assert self.open.pop() == tag
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(recorded_files: Path) -> None:
+    """Well-formed, with plots, no script and no request; names from events cannot break out of it."""
+    story = Story(session="<script>alert(1)</script>")
+    story.fails("<img src=x onerror=alert(1)>", times=4)
+    lines = [value.replace(b'"00000000-', b'"00000099-') for _, value in story.records]
+    (recorded_files / "evil.ndjson").write_bytes(b"\n".join(lines))
+    trustfold("record", "events.ndjson", "evil.ndjson", "--history", "h", cwd=recorded_files)
+    done = trustfold("report", "--history", "h", "--html", "report.html", cwd=recorded_files)
+    assert done.returncode == 0, done.stderr
+    text = (recorded_files / "report.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert page.asked == []
+    assert {"svg", "rect", "table"} <= page.seen
+    assert "script" not in page.seen
+    assert "img" not in page.seen
+    assert "&lt;img src=x" in text
+
+
+def test_the_report_opens_in_a_browser(recorded_files: Path) -> None:
+    """In the one that the environment names; without a file it is a temporary one, for the user alone."""
+    (recorded_files / "tmp").mkdir(exist_ok=True)
+    there = {"BROWSER": "true %s", "TMPDIR": str(recorded_files / "tmp")}
+    done = trustfold("report", "--open", "--since", "2026-01-01", cwd=recorded_files, env=there)
+    assert done.returncode == 0, done.stderr
+    (made,) = (recorded_files / "tmp").glob("trustfold-report-*.html")
+    assert made.stat().st_mode & 0o077 == 0
+    assert b"Look here first" in made.read_bytes()
+
+
+def test_the_report_in_the_terminal_and_as_json(recorded_files: Path) -> None:
+    """All questions that have an answer."""
+    shown = trustfold("report", cwd=recorded_files)
+    assert b"Which models get stuck, and how?" in shown.stdout
+    assert set(orjson.loads(trustfold("report", "--json", cwd=recorded_files).stdout)) == {q.name for q in QUESTIONS}
+
+
+def test_sql_of_ones_own(recorded_files: Path) -> None:
+    """As an argument or from standard input; a mistake is one sentence; the catalogue opens in plain DuckDB."""
+    done = trustfold("sql", "SELECT count(*) AS n FROM failures", "--json", cwd=recorded_files)
+    assert orjson.loads(done.stdout)["n"] > 0
+    piped = trustfold("sql", cwd=recorded_files, stdin=b"SELECT pattern FROM nudge_effectiveness")
+    assert b"announce_no_action" in piped.stdout
+    wrong = trustfold("sql", "FROM nowhere", cwd=recorded_files)
+    assert (wrong.returncode, b"nowhere does not exist" in wrong.stderr) == (1, True)
+    trustfold("sql", "--save", "catalogue.duckdb", cwd=recorded_files)
+    with duckdb.connect(str(recorded_files / "catalogue.duckdb"), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) > 0 FROM tool_calls").fetchall() == [(True,)]
+        assert connection.execute("FROM tool_health(min_calls := 1)").fetchall()
+    script = trustfold("sql", "--print", cwd=recorded_files).stdout.decode()
+    with duckdb.connect() as connection:
+        connection.execute(script)
+        assert connection.execute("SELECT count(*) > 0 FROM sessions").fetchall() == [(True,)]
+
+
+def test_whatif_with_the_same_and_with_other_rules(recorded_files: Path) -> None:
+    """The same rules make no difference; a higher threshold spares escalations, with examples."""
+    (recorded_files / "same.toml").write_text("")
+    (recorded_files / "other.toml").write_text("[trust.default_rule]\ncount_threshold = 9\n")
+    same = trustfold("whatif", "--rules", "same.toml", cwd=recorded_files)
+    assert b"No difference: these rules decide the same." in same.stdout
+    told = orjson.loads(trustfold("whatif", "--rules", "same.toml", "--json", cwd=recorded_files).stdout)
+    assert told["empty"]
+    assert told["recorded_decided_again"] == told["recorded"] > 5
+    other = orjson.loads(trustfold("whatif", "--rules", "other.toml", "--json", cwd=recorded_files).stdout)
+    assert other["kinds"]["trust escalated"]["gone"] > 0
+    assert {example["what"] for example in other["gone"]} >= {"trust escalated"}
+    assert trustfold("whatif", cwd=recorded_files).returncode == 2
+
+
+def test_whatif_search_shows_a_table_and_a_plot(recorded_files: Path) -> None:
+    """For people, for machines, and as a page."""
+    arguments = ("whatif", "--search", "--grid", "behaviour.repetitive_calls.minor=2,3")
+    shown = trustfold(*arguments, "--html", "search.html", cwd=recorded_files)
+    assert shown.returncode == 0, shown.stderr
+    assert b"stuck sessions caught" in shown.stdout
+    assert "<circle" in (recorded_files / "search.html").read_text()
+    assert len(orjson.loads(trustfold(*arguments, "--json", cwd=recorded_files).stdout)["trials"]) == 2
+
+
+def test_a_missing_history_says_what_to_do(tmp_path: Path) -> None:
+    """Every command that reads one."""
+    (tmp_path / "r.toml").write_text("")
+    for arguments in (("history",), ("report",), ("sql", "SELECT 1"), ("whatif", "--rules", "r.toml")):
+        done = trustfold(*arguments, cwd=tmp_path)
+        assert (done.returncode, b"`trustfold record` makes one" in done.stderr) == (2, True), arguments
+
+
+def test_up_records_beside_itself(tmp_path: Path) -> None:
+    """What was acknowledged before the stop is in the files after it, which are at the default place."""
+    with up("--history", cwd=tmp_path) as running:
+        running.post("/v1/events", written(tmp_path).read_bytes())
+        assert running.stop() == 0
+    events = len((tmp_path / "events.ndjson").read_bytes().splitlines())
+    assert rows(tmp_path / ".trustfold/history", "SELECT count(*) FROM events WHERE appended IS NOT TRUE") == [
+        (events,)
+    ]
+    done = trustfold("record", "--once", "--store", ".trustfold/trustfold.sqlite", cwd=tmp_path)
+    assert b"0 records written" in done.stderr
+
+
+def test_another_store_at_the_same_path_is_noticed(tmp_path: Path) -> None:
+    """Its offsets begin anew and would be taken for records that are there."""
+    store = tmp_path / "store.sqlite"
+    for expected in (0, 2):
+        with EmbeddedEngine.open(store, Rules()) as engine:
+            engine.ingest([small_event(1)])
+        done = trustfold("record", "--once", "--store", store, "--history", "h", cwd=tmp_path)
+        assert done.returncode == expected, done.stderr
+        for path in tmp_path.glob("store.sqlite*"):
+            path.unlink()
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """When the system takes no more bytes nothing half-written stays; with room again all is written."""
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    for number in range(2000):
+        recorder.add("events", 0, number, ARRIVED, b"s1", small_event(number))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(HistoryFull):
+            recorder.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.glob("events/**/*.parquet"))
+    recorder.flush()
+    recorder.close()
+    assert rows(tmp_path, "SELECT count(*) FROM events") == [(2000,)]
+
+
+def test_import_writes_events_that_can_be_recorded(tmp_path: Path) -> None:
+    """From a transcript to a question, through a pipe; a wrong format is told."""
+    transcript = {"messages": [{"role": "user", "content": "x"}], "id": "t"}
+    (tmp_path / "log.json").write_bytes(orjson.dumps(transcript))
+    done = trustfold("import", "log.json", "--from", "openai", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    kept = trustfold("record", "-", "--history", "h", cwd=tmp_path, stdin=done.stdout)
+    assert kept.returncode == 0, kept.stderr
+    assert rows(tmp_path / "h", "SELECT count(*) FROM events WHERE type = 'user.message'") == [(1,)]
+    wrong = trustfold("import", "log.json", "--from", "otel", cwd=tmp_path)
+    assert (wrong.returncode, b"nothing in there looks like otel" in wrong.stderr) == (2, True)
+
+
+def test_record_stops_when_told(tmp_path: Path) -> None:
+    """Ctrl-C writes what waits."""
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
+        engine.ingest([small_event(number) for number in range(5)])
+    import signal
+    import subprocess
+
+    from command_line import COMMAND, environment
+
+    with subprocess.Popen(
+        [*COMMAND, "record", "--store", "store.sqlite", "--history", "h"],
+        cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert "Ctrl-C stops it" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], timeout=60, what="five rows")

@@ -1,0 +1,134 @@
+"""The commands that speak to Kafka, on a real broker; and what they say where Kafka support is not installed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import COMMAND, environment, trustfold
+from trustfold.cli.scenarios.bad_day import events
+from waiting import wait_until
+
+
+@pytest.fixture
+def kafka(broker: Any, topic_prefix: str) -> dict[str, str]:
+    """Environment of a deployment of its own."""
+    return {
+        "TRUSTFOLD_BROKER": broker.bootstrap,
+        "TRUSTFOLD_TOPIC_PREFIX": f"{topic_prefix}.",
+        "TRUSTFOLD_APP_ID": f"{topic_prefix}-app",
+        "TRUSTFOLD_PARTITIONS": "2",
+        "TRUSTFOLD_CHECKPOINT_INTERVAL": "0.2",
+    }
+
+
+@pytest.fixture
+def worker(kafka: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker over its topics."""
+    assert trustfold("topics", "create", cwd=tmp_path, env=kafka).returncode == 0
+    log = tmp_path / "worker.log"
+    with (
+        log.open("wb") as out,
+        subprocess.Popen([*COMMAND, "worker"], cwd=tmp_path, env=environment(kafka), stdout=out, stderr=out) as process,
+    ):
+        yield process
+        process.kill()
+
+
+@pytest.mark.durable_broker
+def test_topics_are_created_and_checked(kafka: dict[str, str], tmp_path: Path) -> None:
+    """Missing topics are named, created once, and then fit."""
+    missing = trustfold("topics", "check", cwd=tmp_path, env=kafka)
+    assert missing.returncode == 2
+    assert f"{kafka['TRUSTFOLD_TOPIC_PREFIX']}events does not exist" in missing.stderr.decode()
+    planned = trustfold("topics", "create", "--dry-run", "--json", cwd=tmp_path, env=kafka)
+    names = {one["name"] for one in json.loads(planned.stdout)}
+    created = trustfold("topics", "create", "--json", cwd=tmp_path, env=kafka)
+    assert set(json.loads(created.stdout)["created"]) == names
+    assert trustfold("topics", "check", cwd=tmp_path, env=kafka).returncode == 0
+    again = trustfold("topics", "create", cwd=tmp_path, env=kafka)
+    assert (again.returncode, again.stdout) == (0, b"")
+    other = trustfold("topics", "create", "--partitions", "3", cwd=tmp_path, env=kafka)
+    assert other.returncode == 2
+    assert f"{kafka['TRUSTFOLD_TOPIC_PREFIX']}events: partitions is 2, should be 3" in other.stderr.decode()
+    assert trustfold("topics", "check", "--partitions", "3", cwd=tmp_path, env=kafka).returncode == 2
+    assert b"no such" not in trustfold("status", cwd=tmp_path, env=kafka).stderr
+
+
+@pytest.mark.durable_broker
+def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """Published events become states, an order changes them, a bad record becomes a dead letter."""
+
+    def states() -> dict[str, str]:
+        done = trustfold("status", "--json", cwd=tmp_path, env=kafka)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)["states"]
+        return {one["key"]: one["state"] for one in found if one.get("state", "trusted") != "trusted"}
+
+    published = trustfold("publish", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
+    assert published.stderr.decode() == f"{len(events())} published to {kafka['TRUSTFOLD_BROKER']}\n"
+    expected = {"bash|command=rm": "blocked", "service:atlassian": "escalated"}
+    wait_until(lambda: states() == expected, timeout=60, what="the day's states")
+    history = trustfold("status", "bash", "--include-history", cwd=tmp_path, env=kafka).stdout.decode()
+    assert "2026-03-02 09:45:12  ✕  bash|command=rm blocked" in history
+    order = trustfold("reset", "bash", cwd=tmp_path, env=kafka)
+    assert order.returncode == 0
+    assert "the workers apply it" in order.stderr.decode()
+    wait_until(lambda: states() == {"service:atlassian": "escalated"}, timeout=60, what="the reset")
+
+    trustfold("publish", "-", cwd=tmp_path, stdin=b'{"session_id":"s","type":"nonsense"}', env=kafka)
+
+    def letters() -> list[dict[str, Any]]:
+        done = trustfold("dead-letters", "list", "--json", cwd=tmp_path, env=kafka)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    (letter,) = wait_until(letters, timeout=60, what="the dead letter")
+    assert letter["value"] == '{"session_id":"s","type":"nonsense"}'
+    again = trustfold("dead-letters", "republish", letter["ref"], "--yes", cwd=tmp_path, env=kafka)
+    assert again.stderr == b"1 published again\n"
+
+    def new_letter() -> bool:
+        return [one["id"] != letter["id"] for one in letters()] == [True]
+
+    wait_until(new_letter, timeout=60, what="the letter of the repeated record, the first one being closed")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+
+
+@pytest.mark.parametrize("words", [["topics", "check"], ["worker"], ["status"], ["publish", "-"], ["reset", "bash"]])
+def test_no_broker_is_exit_code_3(words: list[str], tmp_path: Path) -> None:
+    """Where nobody answers, each command says so in one line."""
+    env = {"TRUSTFOLD_BROKER": "127.0.0.1:1"}
+    done = trustfold(*words, cwd=tmp_path, stdin=b'{"session_id":"s"}', env=env)
+    assert done.returncode == 3
+    assert "127.0.0.1" in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "extra"),
+    [
+        (["worker"], "aiokafka", "kafka"),
+        (["topics", "create"], "aiokafka", "kafka"),
+        (["status", "--bootstrap", "localhost:9092"], "aiokafka", "kafka"),
+        (["publish", "-", "--bootstrap", "localhost:9092"], "aiokafka", "kafka"),
+        (["up"], "starlette", "web"),
+        (["up"], "uvicorn", "web"),
+    ],
+)
+def test_a_missing_extra_is_named(words: list[str], missing: str, extra: str, tmp_path: Path) -> None:
+    """Without the libraries that a command needs it says which extra to install; the other commands work."""
+    code = f"import sys; sys.modules[{missing!r}] = None; from trustfold.cli.main import main; main({words!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().endswith(f"; pip install 'trustfold[{extra}]', or in a checkout `make install`\n")
+    assert done.stderr.count(b"\n") == 1
+    assert list(tmp_path.iterdir()) == []

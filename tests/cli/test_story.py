@@ -1,0 +1,70 @@
+"""`trustfold story`: the same timeline in a terminal, from a store, a server, or a history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+from click.testing import CliRunner
+from recorded import told
+from story import Story
+from trustfold.cli.main import main
+from trustfold.streams.embedded.engine import EmbeddedEngine
+
+
+def a_bad_session() -> Story:
+    """A loop, and a failure of a call whose argument would clear the screen."""
+    story = Story()
+    story.says("I will look")
+    story.works("bash", {"command": "git status"}, result="same", times=6)
+    story.fails("deploy", {"to": "\x1b[2Jprod"}, message="no space left")
+    return story
+
+
+def stored(folder: Path) -> Path:
+    """The store of that session."""
+    path = folder / "store.sqlite"
+    with EmbeddedEngine.open(path) as engine:
+        engine.ingest([value for _, value in a_bad_session().records])
+    return path
+
+
+def test_a_session_is_told_in_a_terminal(tmp_path: Path) -> None:
+    """Loops with their price and patterns first, then what happened; nothing in it commands the terminal."""
+    ran = CliRunner().invoke(main, ["story", "s1", "--store", str(stored(tmp_path))])
+    assert ran.exit_code == 0, ran.output
+    text = " ".join(ran.output.split())
+    assert "git status ×6, same result: 5 calls wasted" in text
+    assert "repetitive calls 3 → 4 → 6 of 3, 4, 6" in text
+    assert "no space left" in text
+    assert "\x1b[2J" not in ran.output
+
+
+def test_programs_get_one_document(tmp_path: Path) -> None:
+    """`--json`, cut by the same options."""
+    path = str(stored(tmp_path))
+    ran = CliRunner().invoke(main, ["story", "s1", "--store", path, "--json", "--errors"])
+    document = orjson.loads(ran.output)
+    assert all(one["failing"] for one in document["items"])
+    ran = CliRunner().invoke(main, ["story", "s1", "--store", path, "--json", "--limit", "2"])
+    assert len(orjson.loads(ran.output)["items"]) == 2
+
+
+def test_a_recorded_history_tells_the_same(tmp_path: Path) -> None:
+    """What is no longer in the log is told from the history; results are digests there, and equal ones are equal."""
+    told(tmp_path / "history", a_bad_session())
+    ran = CliRunner().invoke(main, ["story", "s1", "--history", str(tmp_path / "history"), "--json"])
+    assert ran.exit_code == 0, ran.output
+    recorded = orjson.loads(ran.output)
+    ran = CliRunner().invoke(main, ["story", "s1", "--store", str(stored(tmp_path)), "--json"])
+    live = orjson.loads(ran.output)
+    assert [one["times"] for one in recorded["loops"]] == [one["times"] for one in live["loops"]]
+    assert recorded["verdicts"] == live["verdicts"]
+    assert [one["pattern"] for one in recorded["patterns"]] == [one["pattern"] for one in live["patterns"]]
+
+
+def test_an_unknown_session_is_said(tmp_path: Path) -> None:
+    """Words and what to do, no empty page."""
+    ran = CliRunner().invoke(main, ["story", "nobody", "--store", str(stored(tmp_path))])
+    assert ran.exit_code == 2
+    assert "nothing is kept of a session 'nobody'" in ran.output

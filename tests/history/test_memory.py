@@ -1,0 +1,183 @@
+"""The columns in memory: every question has the answer that it has from the files, whatever happens to them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from recorded import record, small_event, told
+from story import Story
+from trustfold.history.catalogue import connect, narrow
+from trustfold.history.compaction import tidy
+from trustfold.history.errors import HistoryError
+from trustfold.history.files import data_files
+from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.memory import Memory
+from trustfold.history.parquet import ParquetWriter
+from trustfold.history.queries import ask
+from trustfold.history.recorder import Recorder
+from trustfold.history.reports import QUESTIONS, Question
+from trustfold.web.dashboard.models import _MODELS
+from trustfold.web.dashboard.tool import _TOOLS, Subject
+from two_days import two_days
+
+MIDDLE = datetime(2026, 1, 6, 6, tzinfo=UTC)
+FILTERS = (
+    EVERYTHING,
+    Filters(since=MIDDLE),
+    Filters(until=MIDDLE, tools=("bash",)),
+    Filters(since=MIDDLE, models=("large-1",)),
+    Filters(workspaces=("default",), sessions=("s1", "session-1")),
+)
+SUBJECT = Subject.of("bash")
+OF_PAGES = (
+    _TOOLS,
+    _MODELS,
+    SUBJECT.numbers(),
+    SUBJECT.failures(),
+    SUBJECT.over_time(),
+    SUBJECT.spans(),
+    SUBJECT.by("model", ""),
+)
+COUNT = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM tool_calls), (SELECT count(*) FROM decisions)"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two days, with calls that the engine closed and that were answered after it."""
+    folder = tmp_path_factory.mktemp("memory")
+    story = Story(session="late", model="large-1")
+    slow, lost = (story.started("deploy", {"to": "x"}, deadline_ms=1000) for _ in range(2))
+    story.after(minutes=30).works("bash", {"command": "ls"}).tick()
+    story.finished(slow, "deploy")
+    moved = [(topic, value.replace(b'"00000000-', b'"00000088-')) for topic, value in story.records]
+    record(folder, [*two_days(), *moved], live=True)
+    assert lost
+    return folder
+
+
+@pytest.fixture
+def memory(root: Path) -> Iterator[Memory]:
+    """All of it in memory."""
+    made = Memory(root)
+    assert made.refresh()
+    yield made
+    made.close()
+
+
+def test_every_question_is_answered_as_from_the_files(root: Path, memory: Memory) -> None:
+    """Those of the catalogue and those of pages, under every kind of filter."""
+    with connect(root, threads=2) as files, memory.connection() as kept:
+        for filters in FILTERS:
+            narrow(files, root, filters=filters)
+            narrow(kept, root, filters=filters, rows=memory.rows)
+            for question in (*QUESTIONS, *OF_PAGES):
+                given = {"name": "bash", "step_ms": 3_600_000} if question in OF_PAGES[2:] else {}
+                given = {name: value for name, value in given.items() if f"${name}" in question.sql}
+                assert ask(kept, question, 1000, given) == ask(files, question, 1000, given), (question.name, filters)
+
+
+def counted(memory: Memory, query: str = COUNT) -> tuple[int, ...]:
+    """One row of its catalogue."""
+    with memory.connection() as connection:
+        return connection.execute(query).fetchall()[0]
+
+
+def from_files(root: Path, query: str = COUNT) -> tuple[int, ...]:
+    """The same from the files."""
+    with connect(root, threads=2) as connection:
+        return connection.execute(query).fetchall()[0]
+
+
+def small(root: Path, first: int, last: int) -> None:
+    """Record events of these numbers, as one file."""
+    recorder = Recorder(root)
+    recorder.own("events", 0)
+    for number in range(first, last):
+        recorder.add("events", 0, number, -1, None, small_event(number))
+    recorder.flush()
+    recorder.close()
+
+
+def test_what_is_recorded_later_is_taken_once(tmp_path: Path) -> None:
+    """Also when its files are merged, before or after they were taken, and when the merged ones are deleted."""
+    made = Memory(tmp_path)
+    small(tmp_path, 0, 3)
+    assert made.refresh()
+    small(tmp_path, 3, 5)
+    assert made.waiting() == 2
+    made.refresh()
+    assert counted(made)[0] == 5
+    small(tmp_path, 5, 9)
+    writer = ParquetWriter(tmp_path)
+    tidied = tidy(tmp_path, writer, [("events", 0)], date(2030, 1, 1))
+    assert tidied.merged == 3
+    made.refresh()
+    assert counted(made)[0] == 9
+    for file in data_files(tmp_path):
+        os.utime(file.path, (time.time() - 1000,) * 2)
+    assert tidy(tmp_path, writer, [("events", 0)], date(2030, 1, 1)).covered == 3
+    made.refresh()
+    assert counted(made) == from_files(tmp_path) == (9, 0, 0)
+    writer.close()
+    made.close()
+
+
+def test_what_is_deleted_for_its_age_is_gone(tmp_path: Path) -> None:
+    """And the rest stays."""
+    small(tmp_path, 0, 4)
+    small(tmp_path, 4, 6)
+    made = Memory(tmp_path)
+    made.refresh()
+    min(data_files(tmp_path), key=lambda file: file.first).path.unlink()
+    made.refresh()
+    assert counted(made) == from_files(tmp_path) == (2, 0, 0)
+    made.close()
+
+
+def test_a_long_history_is_left_in_its_files(tmp_path: Path) -> None:
+    """And taken when it has become shorter."""
+    small(tmp_path, 0, 4)
+    small(tmp_path, 4, 6)
+    made = Memory(tmp_path, most_rows=5)
+    assert not made.refresh()
+    min(data_files(tmp_path), key=lambda file: file.first).path.unlink()
+    assert made.refresh()
+    assert counted(made)[0] == 2
+    made.close()
+
+
+def test_a_damaged_file_leaves_nothing_half_taken(tmp_path: Path) -> None:
+    """What could be read counts once when the file is mended."""
+    told(tmp_path, Story().works("bash", times=3))
+    small(tmp_path, 100, 104)
+    made = Memory(tmp_path)
+    file = max(data_files(tmp_path, "events"), key=lambda one: one.last).path
+    whole = file.read_bytes()
+    file.write_bytes(b"PAR1 and no more")
+    with pytest.raises(HistoryError):
+        made.refresh()
+    assert not made.ready
+    file.write_bytes(whole)
+    assert made.refresh()
+    assert counted(made) == from_files(tmp_path)
+    made.close()
+
+
+def test_a_query_goes_on_while_more_is_taken(tmp_path: Path) -> None:
+    """It sees the history as it was when it began."""
+    small(tmp_path, 0, 10)
+    made = Memory(tmp_path)
+    made.refresh()
+    with made.connection() as connection:
+        cursor = connection.execute("SELECT id FROM events")
+        cursor.fetchone()
+        small(tmp_path, 10, 20)
+        made.refresh()
+        assert len(cursor.fetchall()) == 9
+        assert ask(connection, Question("all", "?", "SELECT count(*) FROM events LIMIT $limit"), 1).rows == [(20,)]
+    made.close()

@@ -1,0 +1,50 @@
+"""requirements.lock pins what pyproject.toml asks for, and the hooks of pre-commit use the pinned ruff."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[\w.+-]+)(?: ; .*)?\n(?P<via>(?:    #.*\n)*)", flags=re.MULTILINE)
+PINS = list(PIN.finditer((ROOT / "requirements.lock").read_text()))
+
+
+def required() -> list[Requirement]:
+    """What the base and the extras `all`, `dev` and `docs` ask for."""
+    waiting = [*PROJECT["dependencies"], *EXTRAS["all"], *EXTRAS["dev"], *EXTRAS["docs"]]
+    found = []
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.name == "trustfold":
+            waiting += [line for extra in requirement.extras for line in EXTRAS[extra]]
+        else:
+            found.append(requirement)
+    return found
+
+
+@pytest.mark.parametrize("requirement", required(), ids=str)
+def test_every_requirement_is_pinned_within_its_bounds(requirement: Requirement) -> None:
+    """A requirement that was added or raised without `make lock` is named here."""
+    versions = [pin["version"] for pin in PINS if pin["name"] == canonicalize_name(requirement.name)]
+    assert versions, "not in requirements.lock: run `make lock`"
+    assert all(requirement.specifier.contains(version, prereleases=True) for version in versions), versions
+
+
+def test_nothing_is_pinned_that_is_asked_for_no_more() -> None:
+    """A requirement that was removed without `make lock` is named here."""
+    direct = {pin["name"] for pin in PINS if "trustfold (pyproject.toml)" in pin["via"]}
+    assert direct == {canonicalize_name(requirement.name) for requirement in required()}
+
+
+def test_hooks_use_the_pinned_ruff() -> None:
+    """The same code is well formatted for a commit hook and for `make lint`."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    named = {line for hook in hooks for line in hook.get("additional_dependencies", ())}
+    assert named == {f"ruff=={pin['version']}" for pin in PINS if pin["name"] == "ruff"}
