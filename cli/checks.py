@@ -17,7 +17,7 @@ from ..projections.emit import Output
 from ..projections.local import LocalTopology
 from ..projections.processor import CLOCK_TOLERANCE_MS
 from ..projections.session.calls import args_of
-from ..projections.session.state import OpenCall
+from ..projections.session.records import OpenCall
 from ..schemas.codec import decode_event, encode, rfc3339
 from ..schemas.decision_text import counted
 from ..schemas.events import ToolCallStarted, epoch_ms

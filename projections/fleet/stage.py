@@ -6,6 +6,9 @@ stage tell, never from decisions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
 import msgspec
 
 from ...errors import EventRejected, RejectReason
@@ -26,6 +29,7 @@ class FleetStage:
     sources = ("standings",)
     state_type = FleetState
     state_version = 1
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], FleetState]]] = {}
     by_arrival = False
     late_ms = WEEK_MS
 

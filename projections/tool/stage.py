@@ -7,7 +7,8 @@ from the same outcome, never from each other's output.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -55,6 +56,7 @@ class ToolStage:
     sources = ("outcomes", "commands")
     state_type = ToolState
     state_version = 2
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], ToolState]]] = {}
     by_arrival = False
     late_ms = WEEK_MS
 

@@ -370,7 +370,7 @@ def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iter
     """Pass on the headers of readable states; stop at the first other one, before any event is taken."""
     for key, snapshot in headers:
         version = header(snapshot)[0]
-        if version != stage.state_version:
+        if version != stage.state_version and version not in stage.older_states:
             raise StateIncompatible(
                 f"the store's {stage.name} states have version {version}, this trustfold reads version "
                 f"{stage.state_version}; run the version that wrote them, or start with a new store"

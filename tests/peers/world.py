@@ -12,7 +12,8 @@ from uuid import UUID
 import orjson
 from trustfold.projections.emit import Output
 from trustfold.projections.local import LocalTopology
-from trustfold.projections.session.state import ActivePattern, SessionState
+from trustfold.projections.session.records import ActivePattern
+from trustfold.projections.session.state import SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
 from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US

@@ -148,5 +148,5 @@ def _summary(session_id: str, state: SessionState, patterns: int) -> SessionSumm
     )
     return SessionSummary(
         session_id, state.workspace_id, state.user_id, state.model, state.calls, state.failed_calls,
-        state.neutral_calls, stuck, patterns, len(state.open_calls), state.clock, state.turn_open,
+        state.neutral_calls, stuck, patterns, len(state.open_calls), state.clock, state.turn.open,
     )  # fmt: skip
