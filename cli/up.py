@@ -76,7 +76,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         _in_background(port, stop=stop, others=any(others))
         return
     try:
-        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import Roles

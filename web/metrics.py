@@ -15,10 +15,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..projections.emit import Output
+from ..projections.emitter import Output
 from ..streams.embedded.engine import Request
 from ..streams.embedded.server import Service
-from ..streams.embedded.views import DEAD_LETTERS
+from ..streams.embedded.store_views import DEAD_LETTERS
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

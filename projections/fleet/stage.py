@@ -15,7 +15,7 @@ from ...errors import EventRejected, RejectReason
 from ...rules.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import profile, promotion
 from .emitters import model_state, user_trust_changed, withdraw_model

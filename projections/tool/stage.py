@@ -41,7 +41,7 @@ from ...schemas.outcomes import (
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
 from .state import Fold, ToolState

@@ -43,11 +43,11 @@ from ...rules.levels import Levels, set_by, table
 from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ..reload import Files
-from .access import NOBODY, Access
-from .bodies import read_body, records_of
 from .engine import EmbeddedEngine, Receipt, Request
+from .request_bodies import read_body, records_of
+from .roles import NOBODY, Access
 from .sign_in import Roles, SignIns
-from .views import DEAD_LETTERS, StoredOutput, Views
+from .store_views import DEAD_LETTERS, StoredOutput, Views
 from .writer import Busy, Writer
 
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")

@@ -18,17 +18,7 @@ from trustfold.config import load_rules
 from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
 from trustfold.history.whatif import grid as trying
-from trustfold.history.whatif.choose import (
-    LEAST,
-    Trial,
-    Weights,
-    best,
-    change,
-    paired_95,
-    recommended,
-    split,
-    weights,
-)
+from trustfold.history.whatif.choice import LEAST, Trial, Weights, best, change, paired_95, recommended, split, weights
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import _changed, toml_of
@@ -148,7 +138,7 @@ def test_rules_of_trust_are_judged_by_the_calls_that_are_asked_about(tmp_path: P
 def asks_by_hand(threshold: int) -> list[str]:
     """Sessions of the calls of `troubled` that a guard would have asked about, by a fold of its own."""
     from trustfold.cli.checks import Checker, Verdict, check_of
-    from trustfold.projections.local import LocalTopology
+    from trustfold.projections.local_topology import LocalTopology
     from trustfold.rules.rules import EscalationPatch
 
     rules = Rules()

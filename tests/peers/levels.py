@@ -11,7 +11,7 @@ import msgspec
 import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.session.records import ActivePattern
 from trustfold.projections.session.state import SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord

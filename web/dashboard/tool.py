@@ -22,10 +22,10 @@ from ...history.reports import Answer, Plot, Question
 from ...history.summary import Z_95, Share
 from ...projections.calls.keys import tool_of_key
 from ...projections.tool.models import wilson_bounds
-from .archive import Archive
-from .board import Board
+from .current_state import Board
 from .history import shown_figure, unanswered, window_of
-from .narrowing import NAMES, PRESETS, Narrowing, bucket_of
+from .history_answers import Archive
+from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
 from .ranking import RANK, TROUBLE
 from .render import Site, link, segment

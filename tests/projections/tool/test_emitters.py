@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from story import Story
-from trustfold.projections.emit import Emitter
+from trustfold.projections.emitter import Emitter
 from trustfold.projections.tool import emitters
 from trustfold.projections.tool.state import Fold, ToolState
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules

@@ -27,10 +27,10 @@ from trustfold.history.page import style
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.web.dashboard.archive import Archive, Found, Unanswered
 from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
+from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered
+from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
 from trustfold.web.dashboard.models import measured
-from trustfold.web.dashboard.narrowing import Narrowing, bucket_of
 from trustfold.web.dashboard.render import static_files
 from trustfold.web.dashboard.tool import Subject, four_numbers
 from trustfold.web.routes import more_routes

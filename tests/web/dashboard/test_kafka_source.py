@@ -15,10 +15,10 @@ from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.lag import Standing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.web.dashboard import kafka_source, recorded
-from trustfold.web.dashboard.archive import Archive, Unanswered
+from trustfold.web.dashboard import kafka_source
+from trustfold.web.dashboard.history_answers import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
-from trustfold.web.dashboard.recorded import FRESH_S, Recorded
+from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
 
 NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
@@ -222,7 +222,7 @@ def test_no_page_waits_long_for_the_sessions_of_a_young_history(
         return [("s1", None, None, None, 3, 1, 0, 5)]
 
     monkeypatch.setattr(made, "_rows", rows)
-    monkeypatch.setattr(recorded, "WAIT_S", 0.01)
+    monkeypatch.setattr(recorded_events, "WAIT_S", 0.01)
 
     async def list_them() -> None:
         assert await made.sessions() == []

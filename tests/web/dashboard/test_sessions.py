@@ -14,7 +14,7 @@ from recorded import told
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.rules.rules import Rules
-from trustfold.web.dashboard.recorded import Recorded
+from trustfold.web.dashboard.recorded_events import Recorded
 from trustfold.web.dashboard.session import Shelf
 from trustfold.web.dashboard.source import Placed
 

@@ -20,7 +20,7 @@ from ...history.catalogue import connect
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...projections.topology import DECISION_TOPICS
-from .archive import Unanswered, limited
+from .history_answers import Unanswered, limited
 from .source import Placed
 
 log = logging.getLogger(__name__)
