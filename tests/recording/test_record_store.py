@@ -14,6 +14,7 @@ from trustfold.errors import ConfigError
 from trustfold.history.recorder import Recorder
 from trustfold.recording.store import POSITIONS, StoreRecording
 from trustfold.rules.rules import Rules
+from trustfold.streams.embedded import store_tail
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.store_tail import Tail
 

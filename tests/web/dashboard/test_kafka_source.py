@@ -15,7 +15,7 @@ from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.lag import Standing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.web.dashboard import kafka_source
+from trustfold.web.dashboard import kafka_source, recorded_events
 from trustfold.web.dashboard.history_answers import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
 from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
