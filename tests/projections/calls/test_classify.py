@@ -246,6 +246,15 @@ def test_a_number_in_an_error_is_an_http_status_where_http_has_such_errors(told:
     assert failure.http_status == status
 
 
+@pytest.mark.parametrize(
+    "message",
+    ["said code 429", "got http 429", "with status 429", "an error 429", "<h1>429</h1>", "429 too many", "x: 429"],
+)
+def test_a_message_names_an_http_status(message: str) -> None:
+    """In the ways in which clients and servers write it."""
+    assert classify(Failure(message=message), status="error", dangerous=False) == "transient"
+
+
 @pytest.mark.parametrize(("length", "reason"), [(256, "cancelled"), (257, "")])
 def test_the_longest_error_type(length: int, reason: str) -> None:
     """Anything longer is text, in which nothing is read."""
