@@ -1,7 +1,7 @@
 """Configuration of the command line: the environment, and the files of rules and policies.
 
-The worker's own settings are those of `trustfold.streams.kafka.settings`; what stands here is what every command
-shares. Command line options win over the environment, the environment over the defaults.
+The worker's own settings are in `trustfold.streams.kafka.settings`; this module has those that all commands share.
+Command line options take precedence over the environment, the environment over the defaults.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
-"""Below the working directory: one store per project."""
+"""Default store, below the working directory: one store per project."""
 
 DEFAULT_HISTORY = Path(".trustfold/history")
-"""Beside the store."""
+"""Default history, beside the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the environment says.
+    """Settings from the environment.
 
     Attributes:
         db: store of the embedded engine (`TRUSTFOLD_DB`).
         host: address that `up` listens on (`TRUSTFOLD_HOST`).
-        port: and its port (`TRUSTFOLD_PORT`).
-        url: address of a running `up` to talk to (`TRUSTFOLD_URL`).
-        broker: Kafka to talk to, `host:port` (`TRUSTFOLD_BROKER`).
-        token: secret that a running `up` asks for (`TRUSTFOLD_TOKEN`).
-        operator_token: secret that a running `up` asks for before it takes orders (`TRUSTFOLD_OPERATOR_TOKEN`).
+        port: port that `up` listens on (`TRUSTFOLD_PORT`).
+        url: address of a running `up` (`TRUSTFOLD_URL`).
+        broker: Kafka broker, `host:port` (`TRUSTFOLD_BROKER`).
+        token: secret that a running `up` requires (`TRUSTFOLD_TOKEN`).
+        operator_token: secret that a running `up` requires for orders (`TRUSTFOLD_OPERATOR_TOKEN`).
         history: directory of Parquet files for analysts (`TRUSTFOLD_HISTORY`).
-        rules_file: rules to go by (`TRUSTFOLD_RULES`).
-        policies_file: prerequisites to go by, beside those of the rules file (`TRUSTFOLD_POLICIES`).
-        workspace: whose settings commands mean (`TRUSTFOLD_WORKSPACE`).
-        user: the same of a user (`TRUSTFOLD_USER`).
-        session: the same of a session (`TRUSTFOLD_SESSION`).
+        rules_file: rules file (`TRUSTFOLD_RULES`).
+        policies_file: policies file, in addition to those of the rules file (`TRUSTFOLD_POLICIES`).
+        workspace: workspace whose settings commands use (`TRUSTFOLD_WORKSPACE`).
+        user: user whose settings commands use (`TRUSTFOLD_USER`).
+        session: session whose settings commands use (`TRUSTFOLD_SESSION`).
         enabled: the kill switch: False folds nothing (`TRUSTFOLD_ENABLED`).
-        threshold: failures that escalate, whatever the rules say of the default (`TRUSTFOLD_THRESHOLD`).
-        window: seconds in which they count (`TRUSTFOLD_WINDOW`).
-        persist: False: `up` keeps its store only as long as it runs (`TRUSTFOLD_PERSIST`).
-        session_only: the same, and nothing may be saved for a user or a workspace (`TRUSTFOLD_SESSION_ONLY`).
+        threshold: failures that escalate; overrides the rules' default (`TRUSTFOLD_THRESHOLD`).
+        window: seconds in which these failures count (`TRUSTFOLD_WINDOW`).
+        persist: False: `up` deletes its store when it stops (`TRUSTFOLD_PERSIST`).
+        session_only: like `persist` False, and nothing may be saved for a user or a workspace (`TRUSTFOLD_SESSION_ONLY`).
         no_user_persist: nothing may be saved for a user (`TRUSTFOLD_NO_USER_PERSIST`).
         no_workspace_persist: nothing may be saved for a workspace (`TRUSTFOLD_NO_WORKSPACE_PERSIST`).
-        nudge_level: these five win over what a session, a workspace or a user sets (`TRUSTFOLD_NUDGE_LEVEL`).
+        nudge_level: this and the next four take precedence over session, workspace and user (`TRUSTFOLD_NUDGE_LEVEL`).
         nudge_enabled: `TRUSTFOLD_NUDGE_ENABLED`.
         recovery_mode: `TRUSTFOLD_RECOVERY_MODE`.
         model_switch_strategy: `TRUSTFOLD_MODEL_SWITCH_STRATEGY`.
@@ -104,7 +104,7 @@ class Settings:
         return cls(**values)
 
     def environment(self) -> SettingsOverrides:
-        """What the environment overrides: the level above all others (docs/design/semantics.md#settings).
+        """Settings of the environment, the level above all others (docs/design/semantics.md#settings).
 
         Raises:
             ConfigError: threshold or window are out of range.
@@ -129,17 +129,17 @@ class Settings:
 
     @property
     def switched_off(self) -> str:
-        """What to tell whoever starts something that will fold nothing; empty when it will."""
+        """Warning that nothing is folded because of `TRUSTFOLD_ENABLED`; empty if it is enabled."""
         return (
-            "" if self.enabled else "TRUSTFOLD_ENABLED is false: records are read and passed over, nothing is decided"
+            "" if self.enabled else "TRUSTFOLD_ENABLED is false: records are read but skipped, nothing is decided"
         )
 
     def rule_files(self, rules: str | Path | None = None, policies: str | Path | None = None) -> RuleFiles:
-        """The given files, else those of the environment."""
+        """Rule files given, else those of the environment."""
         return RuleFiles(rules or self.rules_file, policies or self.policies_file)
 
     def rules(self, file: str | Path | None = None, policies: str | Path | None = None) -> Rules:
-        """Rules of the given files, else of the environment's, else the defaults, with the environment laid over.
+        """Rules of the given files, else of the environment's files, else the defaults; the environment overrides them.
 
         Raises:
             ConfigError: a file cannot be used, or threshold or window are out of range.
@@ -147,7 +147,7 @@ class Settings:
         return layered(self.rule_files(file, policies).load(), {Level.ENVIRONMENT: self.environment()})
 
     def refusal(self, level: Level) -> str | None:
-        """Why nothing may be saved for a level; None if it may."""
+        """Why saving for a level is forbidden; None if it is allowed."""
         variables = {
             "TRUSTFOLD_SESSION_ONLY": self.session_only and level in {Level.USER, Level.WORKSPACE},
             "TRUSTFOLD_PERSIST=false": not self.persist and level in {Level.USER, Level.WORKSPACE},
@@ -202,22 +202,22 @@ _KINDS: dict[Callable[[str], Any], str] = {
 }
 
 ENVIRONMENT: tuple[str, ...] = tuple(variable for variable, _ in _VARIABLES.values())
-"""Every variable that `Settings.from_env` reads."""
+"""Variables that `Settings.from_env` reads."""
 
 
 def load_rules(path: str | Path) -> Rules:
-    """Rules from a TOML or JSON file, laid over the shipped ones.
+    """Rules from a TOML or JSON file, merged over the defaults.
 
     An older `reliability.json` loads unchanged: the tables at its top level become `Rules.trust`.
 
     Raises:
-        ConfigError: naming the file, the line, the path of the field and what would be right.
+        ConfigError: the file is invalid; the message names file, line, path of the field, and accepted values.
     """
     return read_document(path).over(Rules())
 
 
 def read_document(path: str | Path) -> Document:
-    """A file of rules or policies, parsed.
+    """Parse a file of rules or policies.
 
     Raises:
         ConfigError: it cannot be read, or is neither TOML nor JSON.
@@ -233,14 +233,14 @@ def read_document(path: str | Path) -> Document:
 
 
 class RuleFiles:
-    """The files of rules and of policies, read again when they change.
+    """Files of rules and policies, reloaded when they change.
 
     Attributes:
-        fault: why the newest version of a file is not used; None when it is.
+        fault: why the newest version of a file is not used; None if it is.
     """
 
     def __init__(self, rules: str | Path | None = None, policies: str | Path | None = None) -> None:
-        """Use files; without any, the shipped rules hold and nothing changes."""
+        """Use the given files; without files, the default rules apply and never change."""
         self.fault: str | None = None
         self.paths = tuple(Path(path) for path in (rules, policies) if path is not None)
         self._rules = rules
@@ -251,7 +251,7 @@ class RuleFiles:
         """Rules of both files.
 
         Raises:
-            ConfigError: one of them cannot be used.
+            ConfigError: one of them is invalid.
         """
         self._seen = self._marks()
         rules = load_rules(self._rules) if self._rules else Rules()
@@ -261,7 +261,7 @@ class RuleFiles:
         return rules
 
     def reload(self) -> Rules | None:
-        """Read the files again; None, and the `fault`, when they cannot be used: what holds goes on to hold."""
+        """Reload the files; if one is invalid, set `fault` and return None: the previous rules stay in force."""
         try:
             return self.load()
         except ConfigError as error:
@@ -269,7 +269,7 @@ class RuleFiles:
             return None
 
     def changed(self) -> bool:
-        """Whether a file is another than when it was last read: by time, size and place on disk."""
+        """True if a file has changed since it was last read, by its time, size or inode."""
         return self._marks() != self._seen
 
     def _marks(self) -> list[tuple[int, int, int] | None]:

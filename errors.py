@@ -9,10 +9,10 @@ from enum import StrEnum
 
 
 class RejectReason(StrEnum):
-    """Why a record became a dead letter. The codes are stable: they are metric labels and search terms.
+    """Reason why a record became a dead letter. The codes are stable: they are metric labels and search terms.
 
     One code per kind of bad input: docs/design/contracts.md#bad-input. `internal_error` is the only one that is not the
-    publisher's fault: a fold of ours failed, and the record can be republished after a fix.
+    publisher's fault: a fold has a bug, and the record can be republished after a fix.
     """
 
     NOT_JSON = "not_json"
@@ -38,7 +38,7 @@ class TrustfoldError(Exception):
 
 
 class EventRejected(TrustfoldError):
-    """A record that cannot be processed; the worker makes it a dead letter and goes on.
+    """A record that cannot be processed; the worker turns it into a dead letter and continues.
 
     Attributes:
         reason: stable code.
@@ -57,8 +57,8 @@ class EventRejected(TrustfoldError):
 
 
 class ConfigError(TrustfoldError):
-    """A setting or rule that makes no sense; the message names it and says what would."""
+    """An invalid setting or rule; the message names it and the accepted values."""
 
 
 class StateIncompatible(TrustfoldError):
-    """Stored state that this version cannot read; the message says which version wrote it and how to go on."""
+    """Stored state that this version cannot read; the message says which version wrote it and what to do."""

@@ -1,4 +1,4 @@
-"""`trustfold connect`: the hooks of a coding agent lead to this user's `trustfold up`, and back again."""
+"""`trustfold connect`: installs and removes hooks of a coding agent that call this user's `trustfold up`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEXT_STEP = {
     "gemini": "in a project's own settings hooks run only where the folder is trusted",
     "copilot": "in a project's own folder hooks run only where the folder is trusted",
 }
-"""What is left to the user, by agent."""
+"""Manual steps that remain for the user, by agent."""
 
 BACKUP = ".before-trustfold"
 
@@ -45,34 +45,34 @@ BACKUP = ".before-trustfold"
 @click.option("--project", metavar="DIR", type=click.Path(path_type=Path), help="Only for the project in this folder.")
 @click.option("--user", is_flag=True, help="For all projects of this user; the default.")
 @click.option("--remove", is_flag=True, help="Remove the hooks.")
-@click.option("--print", "show", is_flag=True, help="Only print the file; nothing is written or started.")
-@click.option("--shadow", is_flag=True, help="Only observe; `trustfold status` shows what it would have decided.")
+@click.option("--print", "show", is_flag=True, help="Only print the file; write and start nothing.")
+@click.option("--shadow", is_flag=True, help="Only observe; `trustfold status` shows the decisions it would have made.")
 def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show: bool, shadow: bool) -> None:
     """Connect a coding agent: its hooks report every call and deliver nudges and refusals.
 
     Writes the agent's own configuration, with one backup beside it, and starts `trustfold up` in the background if it
-    does not run. An agent continues as without hooks if trustfold does not answer.
+    does not run. If trustfold does not answer, the agent works as without hooks.
     """
     if user and project is not None:
         raise click.UsageError("--user and --project name different places; give one of them")
     if project is not None and not project.is_dir():
-        raise ConfigError(f"{project} is no folder; name the root of a project")
+        raise ConfigError(f"{project} is not a folder; name the root of a project")
     service = UserService()
     file = Path(os.path.realpath(place_of(agent, project, os.environ, Path.home())))
     connections = Connections(service.home)
     if remove:
         gone = connections.remove(agent, file)
-        note(f"{file}: trustfold's hooks are out" if gone else f"{file}: holds no hooks of trustfold")
+        note(f"{file}: trustfold's hooks removed" if gone else f"{file}: has no hooks of trustfold")
         return
     shared = project is not None and agent != "claude"
     if show:
-        link = _link(service, shadow=shadow, token="TOKEN")  # noqa: S106 - stands for it
+        link = _link(service, shadow=shadow, token="TOKEN")  # noqa: S106 - a placeholder
         echo(connected(agent, disconnected(agent, _read(file)), link, shared=shared), nl=False)
         return
-    connected(agent, _read(file), _link(service, shadow=shadow), shared=shared)  # else nothing would be started
+    connected(agent, _read(file), _link(service, shadow=shadow), shared=shared)  # otherwise nothing would be started
     how = service.start()
     changed = connections.write(agent, file, _link(service, shadow=shadow), shared=shared)
-    note(f"{file}: {'connected' if changed else 'connected already; nothing was changed'}")
+    note(f"{file}: {'connected' if changed else 'already connected; nothing was changed'}")
     note(f"trustfold up: {how}")
     if agent in NEXT_STEP and (agent == "codex" or project is not None):
         note(NEXT_STEP[agent])
@@ -82,7 +82,7 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
 
 
 def counted_twice(agent: str) -> str:
-    """What is to be said where a connected agent runs an MCP server behind `trustfold mcp-proxy`, too; else nothing."""
+    """Warning if a connected agent also runs an MCP server behind `trustfold mcp-proxy`; else an empty text."""
     for file in mcp_places(agent, Path.cwd(), os.environ, Path.home()):
         try:
             text = file.read_text(encoding="utf-8", errors="replace")
@@ -91,16 +91,16 @@ def counted_twice(agent: str) -> str:
         if "mcp-proxy" in text and "trustfold" in text:
             return (
                 f"{agent} runs an MCP server behind `trustfold mcp-proxy` ({file}) and reports its calls by hooks as "
-                "well: they count twice; take one of the two out"
+                "well: they count twice; remove one of the two"
             )
     return ""
 
 
 class Connections:
-    """What was written into which file, so that taking it out leaves the file as it was."""
+    """Record of what was written into which file, so that removing it restores the file."""
 
     def __init__(self, home: Path) -> None:
-        """Remember in a folder."""
+        """Keep the record in a folder."""
         self._file = home / "connections.json"
 
     def known(self) -> dict[str, dict[str, Any]]:
@@ -112,7 +112,7 @@ class Connections:
         return found if isinstance(found, dict) else {}
 
     def write(self, agent: str, file: Path, link: Link, *, shared: bool) -> bool:
-        """Put the hooks into a file; whether that changed it.
+        """Write the hooks into a file; returns True if that changed it.
 
         Raises:
             ConfigError: the file is not a valid configuration, or cannot be written.
@@ -140,7 +140,7 @@ class Connections:
         return True
 
     def remove(self, agent: str, file: Path) -> bool:
-        """Take the hooks out of a file; whether there were any.
+        """Remove the hooks from a file; returns True if there were any.
 
         Raises:
             ConfigError: the file is not a valid configuration, or cannot be written.
@@ -167,10 +167,10 @@ class Connections:
         return True
 
     def faults(self, endpoint: tuple[str, str]) -> list[tuple[str, str, str]]:
-        """Each connection: agent, file, and what keeps its hooks from arriving; empty where nothing does.
+        """Each connection: agent, file, and why its hooks cannot reach the server; empty if they can.
 
         Args:
-            endpoint: address and token of the server, as hooks have to know them.
+            endpoint: address and token that the hooks must use.
         """
         return [
             (str(one.get("agent")), path, _fault(str(one.get("agent")), Path(path), endpoint))
@@ -198,7 +198,7 @@ def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
     except ConfigError as error:
         return str(error)
     if not _is_connected(agent, text):
-        return "our entries are gone"
+        return "trustfold's entries are gone"
     if agent == "codex" and _codex_is_off(file.with_name("config.toml")):
         return "`hooks = false` in config.toml switches hooks off"
     if off := switched_off(agent, text):
@@ -207,15 +207,15 @@ def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
 
 
 def _astray(handler: dict[str, Any], endpoint: tuple[str, str]) -> str:
-    """Why a handler of ours does not reach the server: it is of an earlier address, token or installation."""
+    """Why a hook of trustfold does not reach the server: its address, token or installation is outdated."""
     url = handler.get("url")
     if url:
         address, token = endpoint
         known = f"http://{address}/" in f"{url}/" and handler["headers"].get("Authorization") == f"Bearer {token}"
-        return "" if known else f"our entries lead to another server or token ({url})"
+        return "" if known else f"trustfold's entries use another server or token ({url})"
     words = shlex.split(handler.get("command") or handler.get("bash") or "")
     gone = [word for word in words[:1] + words[3:4] if not Path(word).exists()]
-    return f"our entries run what is not there any more ({gone[0]})" if gone else ""
+    return f"trustfold's entries run a file that is missing ({gone[0]})" if gone else ""
 
 
 def _codex_is_off(config: Path) -> bool:
@@ -271,5 +271,5 @@ def _make_folders(folder: Path) -> list[str]:
 def _remove_empty(folder: Path) -> None:
     try:
         folder.rmdir()
-    except OSError:  # somebody else's file is in it
+    except OSError:  # the folder holds other files
         return

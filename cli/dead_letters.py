@@ -1,4 +1,4 @@
-"""`trustfold dead-letters`: what could not be processed, why, and once more."""
+"""`trustfold dead-letters`: lists records that could not be processed, and republishes them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ EXCERPT = 60
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """List records that could not be processed, and publish them again after a fix."""
+    """List records that could not be processed, and republish them after a fix."""
 
 
 _reason = click.option("--reason", metavar="CODE", help="Only those with this reason code.")
-_limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Most records, the oldest first.")
+_limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum records, oldest first.")
 
 
 @dead_letters.command("list")
 @target_options
 @_reason
 @_limit
-@click.option("--all", "everything", is_flag=True, help="Also those that were published again.")
+@click.option("--all", "everything", is_flag=True, help="Include those already republished.")
 @click.option("--json", "as_json", is_flag=True, help="One dead letter a line, with `ref` and `state`.")
 def list_letters(
     *,
@@ -48,9 +48,9 @@ def list_letters(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """List dead letters, oldest first: what was wrong, where, and what to do about it.
+    """List dead letters, oldest first: the fault, its place, and what to do about it.
 
-    Those that were published again are left out, unless --all is given.
+    Those already republished are left out unless --all is given.
     """
     letters = _of_reason(target_of(store, url, bootstrap).dead_letters(everything=everything), reason)
     shown = letters[:limit]
@@ -72,7 +72,7 @@ def list_letters(
 @dead_letters.command()
 @click.argument("refs", nargs=-1, metavar="[REF]...")
 @target_options
-@click.option("--all", "everything", is_flag=True, help="Every dead letter that was not published again yet.")
+@click.option("--all", "everything", is_flag=True, help="Every dead letter not republished yet.")
 @click.option("--reason", metavar="CODE", help="Every one with this reason code.")
 @_limit
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -87,10 +87,10 @@ def republish(
     limit: int | None,
     yes: bool,
 ) -> None:
-    """Publish the records behind dead letters again, byte for byte, to the topics they came from.
+    """Republish the records of dead letters, byte for byte, to the topics they came from.
 
-    REF is what `dead-letters list` shows. Useful after an upgrade or a change of limits: a record that is wrong in
-    itself fails again, as a new dead letter. No record is sent twice.
+    REF is shown by `dead-letters list`. Useful after an upgrade or a change of limits: an invalid record
+    fails again, as a new dead letter. No record is sent twice.
     """
     if not (refs or everything or reason):
         raise ConfigError("name dead letters (REF), or --reason CODE, or --all")
@@ -102,12 +102,12 @@ def republish(
     before = len(letters) - len(chosen)
     chosen = chosen[:limit]
     if not chosen:
-        note("no dead letters to publish again" + (f"; {before:,} were already" if before else ""))
+        note("no dead letters to republish" + (f"; {before:,} were already republished" if before else ""))
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise ConfigError(f"this publishes {len(chosen)} records again; add --yes to do it without being asked")
-        click.confirm(f"Publish {len(chosen)} records again at {target.name}?", abort=True, err=True)
+            raise ConfigError(f"this republishes {len(chosen)} records; add --yes to skip the question")
+        click.confirm(f"Republish {len(chosen)} records at {target.name}?", abort=True, err=True)
     done = target.republish(chosen)
     note(", ".join(_told(done._replace(before=done.before + before))))
     if done.failed:
@@ -121,7 +121,7 @@ def _told(done: Republished) -> Iterator[str]:
     if done.before:
         yield f"{done.before:,} were already"
     if done.claimed:
-        yield f"{done.claimed:,} left to another process that is at it; if it ended, run this again in some minutes"
+        yield f"{done.claimed:,} held by another process; if it has ended, run this again in some minutes"
 
 
 def _of_reason(letters: Sequence[Letter], reason: str | None) -> list[Letter]:

@@ -1,4 +1,4 @@
-"""`trustfold demo`: a bad day of one agent, folded by the embedded engine and told as a story."""
+"""`trustfold demo`: folds one agent's recorded bad day with the embedded engine and prints each decision."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .terminal import QUIET
 Record = dict[str, Any]
 
 WIDEST = 100
-"""Columns; longer lines are hard to read."""
+"""Width in columns; longer lines are hard to read."""
 
 LONG = timedelta(minutes=5)
-"""A silence worth telling."""
+"""Shortest pause that is printed."""
 
 INTRO = (
-    "trustfold reads the events of an agent's tool calls and says, while it happens: is this tool healthy, may it run "
+    "trustfold reads the events of an agent's tool calls and answers live: is this tool healthy, may it run "
     "without asking, is this model stuck? Here are {events} recorded events, folded one after another by the real "
     "engine. After the time stands what the agent does; behind the bar what trustfold decides, why, and what the "
     "platform does."
@@ -47,12 +47,12 @@ NEXT = (
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="The decisions, one a line, as they would go on the wire.")
+@click.option("--json", "as_json", is_flag=True, help="Print decisions as JSON, one per line, exactly as published.")
 def demo(*, as_json: bool) -> None:
     """Replay a scripted agent whose tools fail, and show each decision.
 
-    The events are recorded, the pipeline is real: the embedded engine folds them over a store of its own, which is
-    deleted at the end.
+    The events are scripted; the embedded engine folds them in a temporary store, which is deleted at the
+    end.
     """
     with (
         TemporaryDirectory(prefix="trustfold-demo-") as directory,
@@ -94,7 +94,7 @@ def _heading(out: Console, title: str) -> None:
 
 
 def _chapter(engine: EmbeddedEngine, out: Console, day: Sequence[Record]) -> None:
-    """Fold one session, event by event, and tell what comes of each."""
+    """Fold one session, event by event, and print the decisions of each."""
     calls: dict[str, Record] = {}
     memory = Memory()
     before = datetime.fromisoformat(day[0]["time"])

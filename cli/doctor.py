@@ -1,4 +1,4 @@
-"""`trustfold doctor`: everything that trustfold needs here, one line each: ok, or what to do."""
+"""`trustfold doctor`: checks everything that trustfold needs here; one line each: ok, or what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .terminal import BAD, GOOD, QUIET, WARN
     type=click.Choice([str(role) for role in Role]),
     default=str(Role.WORKER),
     show_default=True,
-    help="Whose rights on topics are looked for.",
+    help="Role whose rights on topics are checked.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
@@ -43,18 +43,18 @@ def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
     if as_json:
         write_json({"ok": not wrong, "checks": [asdict(one) for one in findings]})
     else:
-        note(f"{counted(wrong, 'thing')} to mend" if wrong else "nothing to mend")
+        note(f"{counted(wrong, 'problem')} to fix" if wrong else "nothing to mend")
     if wrong:
         click.get_current_context().exit(ExitCode.FAILED)
 
 
 def examine(bootstrap: str | None, role: Role) -> Iterator[Finding]:
-    """Everything there is to check, one after the other."""
+    """Findings of all checks, in order."""
     yield from examine_installation()
     try:
         settings = Settings.from_env()
     except ConfigError as error:
-        yield Finding("settings", Status.FIX, str(error), "correct that variable; the rest was not checked")
+        yield Finding("settings", Status.FIX, str(error), "correct that variable; nothing else was checked")
         return
     yield from examine_machine(settings)
     yield from _kafka(bootstrap, settings, role)

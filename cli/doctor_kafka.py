@@ -1,4 +1,4 @@
-"""What `trustfold doctor` looks at in Kafka: brokers, topics, rights, clock, groups, lag. Nothing is changed there."""
+"""Kafka checks of `trustfold doctor`: brokers, topics, rights, clock, groups, lag. They change nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ except ImportError as missing:
 
 KAFKA_PORT = 9092
 MAX_SKEW_S = 5.0
-"""Clock difference to be mended; events are cut at one minute beyond their record's timestamp."""
+"""Clock difference to fix, in seconds; event times are cut at one minute beyond their record's timestamp."""
 
 EXPIRES_SOON_S = 14 * 86_400
 SHOWN = 5
@@ -46,11 +46,11 @@ _RULES = "workers' rules"
 
 _NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
 _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
-"""Faults of a broker's refusal or silence; anything else is a fault of ours and may be seen."""
+"""Errors caused by a broker; any other error is a bug of trustfold and is not caught."""
 
 
 def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path], Finding]) -> Iterator[Finding]:
-    """Everything about Kafka, one after the other."""
+    """Findings of all Kafka checks, in order."""
     try:
         settings = KafkaSettings.from_env(bootstrap=bootstrap)
         settings.security.tls_context()
@@ -60,7 +60,7 @@ def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path],
     yield Finding("kafka settings", Status.OK, _security(settings))
     if settings.store == "rocksdb":
         yield disk("worker's data", settings.data_dir)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it logs is what we tell
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka logs the errors that are reported here
     yield from run_client(_all(settings, role))
 
 
@@ -95,7 +95,7 @@ def _security(settings: KafkaSettings) -> str:
 
 
 async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
-    """Each named broker by itself: a client takes the first that answers, and hides the others."""
+    """Finding about each named broker; one client for all would use the first that answers and hide the others."""
     arguments = settings.client_arguments()
     arguments.pop("bootstrap_servers")
     for server in settings.servers:
@@ -114,7 +114,7 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
 
 
 def _spoken(check: str, connection: Any) -> Finding:
-    versions: dict[int, tuple[int, int]] = connection._versions  # noqa: SLF001 - aiokafka has no other door
+    versions: dict[int, tuple[int, int]] = connection._versions  # noqa: SLF001 - aiokafka has no public API for it
     for request in _NEEDED:
         low, high = versions.get(request.API_KEY, (1, 0))
         if not any(low <= one.API_VERSION <= high for one in request._CLASSES):  # noqa: SLF001 - as above
@@ -156,7 +156,7 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     planned = {topic.name: topic for topic in plan(settings)}
     described = [topic for topic in await admin.describe_topics() if topic["topic"] in planned]
     async with asyncio.timeout(PATIENCE_S):
-        differences = [one for one in await find_differences(settings) if one.what != HIDDEN]  # rights are told below
+        differences = [one for one in await find_differences(settings) if one.what != HIDDEN]  # see `_rights`
     missing = [one for one in differences if one.what == "missing"]
     if missing:
         some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
@@ -183,7 +183,7 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     else:
         yield Finding("partitions", Status.OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
     if not [one for one in differences if not one.chosen]:
-        told = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} that may be seen"
+        told = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} visible ones"
         yield Finding("topics", Status.OK, f"{told} fit")
 
 
@@ -207,11 +207,11 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
     check = f"rights as {role}"
     try:
         async with asyncio.timeout(PATIENCE_S):
-            client = admin._client  # noqa: SLF001 - aiokafka has no other door
+            client = admin._client  # noqa: SLF001 - aiokafka has no public API for it
             unseen = await hidden(client, [name for name in wanted if name not in existing])
             rights = await rights_on(admin, [name for name in wanted if name in existing.union(unseen)])
     except (*_REFUSED, NotImplementedError) as error:
-        yield Finding(check, Status.SKIPPED, f"the brokers do not tell: {_told(error)}")
+        yield Finding(check, Status.SKIPPED, f"the brokers do not report it: {_told(error)}")
         return
     untold = [name for name, have in rights.items() if have is None]
     lacking = {
@@ -220,7 +220,7 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
     for name, needs in lacking.items():
         yield Finding(check, Status.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name))
     if untold:
-        yield Finding(check, Status.SKIPPED, f"the brokers do not tell them for {len(untold)} topics")
+        yield Finding(check, Status.SKIPPED, f"the brokers do not report rights on {len(untold)} topics")
     elif not lacking and rights:
         yield Finding(check, Status.OK, f"all that is needed on {len(rights)} topics")
     elif not rights:
@@ -238,13 +238,13 @@ async def _clock(_settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
         async with asyncio.timeout(PATIENCE_S):
             clock = await clock_of(admin)
     except (*_REFUSED, NotImplementedError, IncompatibleBrokerVersion) as error:
-        reason = f"the brokers do not tell their time ({_told(error)}); it needs Describe on the cluster, and KRaft"
+        reason = f"the brokers do not report their time ({_told(error)}); it needs Describe on the cluster, and KRaft"
         yield Finding("clock", Status.SKIPPED, reason)
         return
     side = "ahead of" if clock.ahead_s > 0 else "behind"
     told = f"the controller's is {abs(clock.ahead_s):.2f} s {side} ours, give or take {clock.uncertain_s:.2f}"
     if abs(clock.ahead_s) - clock.uncertain_s > MAX_SKEW_S:
-        yield Finding("clock", Status.FIX, told, "have both synchronised (NTP): windows and deadlines go by them")
+        yield Finding("clock", Status.FIX, told, "synchronise both clocks (NTP): windows and deadlines depend on them")
     else:
         yield Finding("clock", Status.OK, told)
 
@@ -285,7 +285,7 @@ async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterat
         told = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
         if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
-            yield Finding("lag", Status.FIX, f"{told}; {lost:,} were deleted before they were taken", advice)
+            yield Finding("lag", Status.FIX, f"{told}; {lost:,} were deleted before they were read", advice)
         else:
             yield Finding("lag", Status.OK, told)
 
@@ -294,13 +294,13 @@ async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIter
     try:
         records, _ = await read(settings, settings.topic(RULES_TOPIC))
     except _REFUSED as error:
-        yield Finding(_RULES, Status.SKIPPED, f"it is not known what they go by: {_told(error)}")
+        yield Finding(_RULES, Status.SKIPPED, f"it is not known which rules are used: {_told(error)}")
         return
     yield rules_finding(records)
 
 
 def rules_finding(records: Iterable[Stored]) -> Finding:
-    """Whether all partitions are folded by the same rules, as the records of `rules` tell, the latest of a key last."""
+    """Finding whether all partitions use the same rules, from the records of `rules` in log order."""
     latest = {record.key: record.value for record in records if record.value is not None}
     if not latest:
         return Finding(_RULES, Status.SKIPPED, "no worker has folded anything yet")
@@ -316,7 +316,7 @@ def rules_finding(records: Iterable[Stored]) -> Finding:
     told = "; ".join(
         f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
     )
-    advice = "give every worker the same files and TRUSTFOLD_* variables, and start those that have others again"
+    advice = "give every worker the same files and TRUSTFOLD_* variables, and restart those with other ones"
     return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({told})", advice)
 
 

@@ -1,4 +1,4 @@
-"""What `trustfold doctor` looks at on this machine: versions, variables, files, stores, servers, hooks, disks."""
+"""Machine checks of `trustfold doctor`: versions, variables, files, stores, servers, hooks, disks."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ EXTRAS = {
 
 
 LOW_BYTES = 1 << 30
-"""Free space below which a disk is nearly full: an hour of a busy deployment."""
+"""Free space in bytes below which a disk counts as nearly full: an hour of a busy deployment."""
 
 
 LOW_PART = 0.05
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """Status of a check."""
 
     OK = "ok"
     NOTE = "note"
-    """Works; somebody may want to know."""
+    """Works, with a remark."""
     SKIPPED = "skipped"
     """Could not be checked, or there is nothing to check."""
     FIX = "fix"
@@ -60,9 +60,9 @@ class Finding:
 
     Attributes:
         check: what was looked at.
-        status: how it came out.
-        found: what there is, or why it was skipped.
-        advice: what to do; empty where there is nothing to do.
+        status: its result.
+        found: what was found, or why the check was skipped.
+        advice: what to do; empty if nothing.
     """
 
     check: str
@@ -111,12 +111,12 @@ def _variables() -> Iterator[Finding]:
     for name in unknown:
         near = get_close_matches(name, KNOWN_VARIABLES, n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "docs/operating.md lists every variable"
-        yield Finding("environment", Status.NOTE, f"{name} is set, and nobody reads it", advice)
+        yield Finding("environment", Status.NOTE, f"{name} is set, but no setting has that name", advice)
 
 
 def _file(check: str, variable: str, path: Path | None, load: Callable[[Path], object]) -> Finding:
     if path is None:
-        return Finding(check, Status.SKIPPED, f"no file is named ({variable}): as shipped")
+        return Finding(check, Status.SKIPPED, f"no file is named ({variable}): defaults apply")
     try:
         load(path)
     except TrustfoldError as error:
@@ -130,8 +130,8 @@ def _environment_rules(settings: Settings) -> Finding:
     except ConfigError as error:
         return Finding("settings", Status.FIX, str(error), "correct that variable")
     if not settings.enabled:
-        return Finding("settings", Status.NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to have it decide")
-    return Finding("settings", Status.OK, "the environment's settings can be used")
+        return Finding("settings", Status.NOTE, settings.switched_off, "unset TRUSTFOLD_ENABLED to enable decisions")
+    return Finding("settings", Status.OK, "the environment's settings are valid")
 
 
 def _store(path: Path) -> Finding:
@@ -139,7 +139,7 @@ def _store(path: Path) -> Finding:
         place = disk("store", path)
         if place.status is not Status.OK:
             return place
-        return Finding("store", Status.SKIPPED, f"{path} is not there yet; `trustfold up` makes it")
+        return Finding("store", Status.SKIPPED, f"{path} does not exist yet; `trustfold up` creates it")
     try:
         with closing(Views.open(path)) as views:
             fault = views.noted("rules_fault")
@@ -165,11 +165,11 @@ def _history(path: Path) -> Finding:
         return Finding("history", Status.FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
     if address is not None:
         told = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
-        return Finding("history", Status.NOTE, told, "`record`, `up` and `web` take a directory of this machine")
+        return Finding("history", Status.NOTE, told, "`record`, `up` and `web` need a local directory")
     if not path.exists():
-        return Finding("history", Status.SKIPPED, f"{path} is not there yet; `trustfold record` makes it")
+        return Finding("history", Status.SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
     if not path.is_dir():
-        return Finding("history", Status.FIX, f"{path} is no directory", "name a directory (TRUSTFOLD_HISTORY)")
+        return Finding("history", Status.FIX, f"{path} is not a directory", "name a directory (TRUSTFOLD_HISTORY)")
     return disk("history", path)
 
 
@@ -181,14 +181,12 @@ def _server(settings: Settings) -> Finding:
     except TrustfoldError as error:
         return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
     if overview.fault:
-        return Finding(
-            "server", Status.FIX, f"{settings.url} goes by older rules: {overview.fault}", "correct the file"
-        )
+        return Finding("server", Status.FIX, f"{settings.url} uses older rules: {overview.fault}", "correct the file")
     return Finding("server", Status.OK, f"{settings.url} answers; {counted(len(overview.states), 'key')}")
 
 
 def _hooks() -> Iterator[Finding]:
-    """Which agents are connected, and whether their hooks can arrive."""
+    """Findings about connected agents, and whether their hooks reach the server."""
     service = UserService()
     connections = Connections(service.home).faults((service.address, service.token))
     if not connections:
@@ -197,9 +195,7 @@ def _hooks() -> Iterator[Finding]:
     found = service.running()
     heard: dict[str, dict[str, object]] = {}
     if found is None:
-        yield Finding(
-            "agent hooks", Status.FIX, "the server that they lead to does not answer", "trustfold up --detach"
-        )
+        yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
             heard = HttpTarget(found[1], service.token).hooks()["agents"]
@@ -212,24 +208,24 @@ def _hooks() -> Iterator[Finding]:
                 "agent hooks", Status.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
             )
         else:
-            yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} heard since the server started")
+            yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} received since the server started")
             if twice := counted_twice(agent):
                 yield Finding("agent hooks", Status.NOTE, twice)
 
 
 def disk(check: str, path: Path) -> Finding:
-    """Whether a file or directory, there or not, can be written and has space left."""
+    """Finding whether a file or directory, existing or not, can be written and has space left."""
     place = path.absolute()
     while not place.exists():
         place = place.parent
     directory = place if place.is_dir() else place.parent
     for one in {place, directory}:
         if not os.access(one, os.W_OK):
-            return Finding(check, Status.FIX, f"{one} may not be written", f"give this user the right, or move {check}")
+            return Finding(check, Status.FIX, f"{one} cannot be written", f"give this user the right, or move {check}")
     total, _, free = shutil.disk_usage(directory)
     told = f"{path}: {free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f}"
     if free < LOW_BYTES or free < total * LOW_PART:
-        return Finding(check, Status.FIX, told, "free some space: a full disk stops what is written there")
+        return Finding(check, Status.FIX, told, "free some space: a full disk stops all writing")
     return Finding(check, Status.OK, told)
 
 
@@ -245,9 +241,9 @@ def _known() -> frozenset[str]:
 
 
 def is_for_kafka(name: str) -> bool:
-    """Whether a variable is one of the settings of Kafka."""
+    """True if a variable is a Kafka setting."""
     return name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_SECURITY_"))
 
 
 KNOWN_VARIABLES = _known()
-"""Every variable that somebody reads."""
+"""Names of all variables that trustfold reads."""

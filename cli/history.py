@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_ROWS = 1_000_000
-"""Rows of one answer at most; `trustfold sql` has no such limit."""
+"""Maximum rows of an answer; `trustfold sql` has no such limit."""
 
 COMPARE = "compare"
 COMPARED = "7d"
-"""Length of the periods compared, unless told otherwise."""
+"""Default length of the periods compared."""
 
 LONGEST = timedelta(days=3650)
 """Longest period that can be compared."""
 
 
 class Chosen(NamedTuple):
-    """What a command looks at.
+    """Selection of histories and filters for a command.
 
     Attributes:
-        roots: directories of histories, or addresses (s3://…), read as if they were one.
-        filters: what of them.
+        roots: directories of histories, or addresses (s3://…), read as one history.
+        filters: filters on their records.
     """
 
     roots: tuple[Path, ...]
@@ -46,12 +46,12 @@ class Chosen(NamedTuple):
 
     @property
     def narrowed(self) -> bool:
-        """Whether anything is filtered out."""
+        """True if any filter is set."""
         return self.filters != EVERYTHING
 
 
 def place_option(*, multiple: bool) -> Callable[[F], F]:
-    """`--history`: where the history is."""
+    """Decorator: adds `--history`, the place of the history."""
     several = " Several count as one history; s3://BUCKET/… is read through DuckDB's httpfs." if multiple else ""
     return click.option(
         "--history",
@@ -64,14 +64,14 @@ def place_option(*, multiple: bool) -> Callable[[F], F]:
 
 
 def since_option(command: F) -> F:
-    """`--since`: from when on."""
+    """Decorator: adds `--since`, the start of the time range."""
     return click.option(
-        "--since", metavar="SPAN|TIME", help="From then on: 30d, 12h, 2026-01-31. [default: everything]"
+        "--since", metavar="SPAN|TIME", help="From this time on: 30d, 12h, 2026-01-31. [default: everything]"
     )(command)
 
 
 def history_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Where the history is and what of it is looked at; the command gets it as `chosen`."""
+    """Decorator: adds the options for place and filters; the command gets them as `chosen`."""
 
     @wraps(command)
     def filtered(
@@ -83,7 +83,7 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         start, end = moment_of(since), moment_of(until, option="--until")
         if start and end and start >= end:
-            raise ConfigError(f"--since {since} is not before --until {until}: nothing is between them")
+            raise ConfigError(f"--since {since} is not before --until {until}; the range is empty")
         named = {name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
         filters = Filters(start, end, **named)
         command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
@@ -91,20 +91,20 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         click.option(f"--{name}", f"{name}s", metavar="NAME", multiple=True, help=f"{what} Give it again for several.")
         for name, what in (
-            ("workspace", "Of this workspace; `default` is where none was named."),
-            ("tool", "Of this tool: its calls, and decisions that had to do with them."),
-            ("model", "Of this model: its calls, and decisions that had to do with them."),
+            ("workspace", "Only this workspace; events without one are in `default`."),
+            ("tool", "Only this tool: its calls, and decisions about them."),
+            ("model", "Only this model: its calls, and decisions about them."),
             ("session", "Of this session."),
         )
     ]
-    until = click.option("--until", metavar="SPAN|TIME", help="What was before then: 7d (ago), 2026-01-31.")
+    until = click.option("--until", metavar="SPAN|TIME", help="Before this time: 7d (ago), 2026-01-31.")
     for option in reversed([place_option(multiple=True), since_option, until, *options]):
         filtered = option(filtered)
     return filtered
 
 
 def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDBPyConnection:
-    """The catalogue of one or several histories; of the configured one where none is given.
+    """Open the catalogue of one or several histories; without any, of the configured one.
 
     Raises:
         ConfigError: DuckDB is not installed, or nothing is recorded there.
@@ -139,7 +139,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     from ..history.reports import BY_NAME, filters_for
 
     if question not in BY_NAME:
-        raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
+        raise ConfigError(f"unknown question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
     filters = filters_for(BY_NAME[question], chosen.filters)
     with open_history(chosen.roots, filters) as connection:
         from ..history.queries import ask
@@ -152,14 +152,14 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
         return
     show(answer)
     if not answer.rows:
-        meaning = answer.question.empty or "Nothing recorded answers this."
-        note(meaning + (f" Looked at was only: {filters.told()}." if filters.told() else ""))
+        meaning = answer.question.empty or "No recorded data for this question."
+        note(meaning + (f" Filters: {filters.told()}." if filters.told() else ""))
     elif answer.question.reads:
         note(answer.question.reads)
 
 
 def show(answer: Answer) -> None:
-    """An answer as a table, and how many rows it leaves out."""
+    """Print an answer as a table, and how many rows it leaves out."""
     from .history_view import table_of
 
     console().print(table_of(answer.columns, answer.rows, answer.question.title))
@@ -187,7 +187,7 @@ _RATES = (
 
 
 def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_json: bool) -> None:
-    """Show the last span against the one before: which failures are new, which tools and models got worse or better."""
+    """Compare the last span with the one before: new failures, and tools and models that got worse or better."""
     from ..history.queries import ask, plain, run
     from ..history.reports import Question
     from .history_view import as_json as objects
@@ -224,7 +224,7 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
 
 
 def _against(end: datetime, span: timedelta, first: datetime | None) -> str:
-    """Which time is compared with which, and how much of the earlier one is recorded."""
+    """Sentence naming the compared periods, and how much of the earlier one is recorded."""
     began, before = end - span, end - 2 * span
     shown = f"{began:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC"
     if first is None or first >= began:

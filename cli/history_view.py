@@ -1,4 +1,4 @@
-"""Answers from the history as tables for people and as JSON for machines."""
+"""Rows from the history as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ..history.queries import plain
 from .render import console
 
 WORD = 24
-"""Characters of a word that stand in one line; only a longer one, such as an id, may be broken."""
+"""Words up to this many characters are kept on one line; only longer ones, such as ids, may be broken."""
 
 
 def table_of(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", *, width: int | None = None
 ) -> Table:
-    """A table of any rows; numbers to the right. Where there is little room, texts are folded between words.
+    """Table of any rows; numbers are right-aligned, and texts wrap between words if the width is small.
 
-    Where words and numbers do not fit whole, the last columns are left out, and a line below the table names them.
+    If words and numbers do not fit unbroken, the last columns are dropped and named in a line below the table.
 
     Args:
-        columns: their names; an underscore is shown as a blank.
+        columns: their names; an underscore is shown as a space.
         rows: the rows.
-        title: stands above.
-        width: columns of characters to fit it into; those of the console unless given.
+        title: heading above the table.
+        width: width of the table in characters; default: the console's.
     """
     kept = list(rows)
     shown = [[text(value) for value in row] for row in kept]
@@ -68,9 +68,9 @@ def table_of(
 def _fitting(
     names: Sequence[str], shown: Sequence[Sequence[str]], whole: Sequence[bool], room: int
 ) -> tuple[int, list[int]] | None:
-    """Padding, and widths of the columns, in which no short word and no number is broken; None: there is no room.
+    """Padding and column widths that break no short word and no number; None if there are none.
 
-    Where room is scarce, a time may stand in two lines.
+    If the width is small, a time may take two lines.
     """
     texts = [[name, *(row[number] for row in shown)] for number, name in enumerate(names)]
     natural = [max(max(map(len, text.split("\n"))) for text in column) for column in texts]
@@ -87,7 +87,7 @@ def _fitting(
 
 
 def _shared(least: Sequence[int], natural: Sequence[int], room: int) -> list[int]:
-    """Widths for so much room: what is left over goes where it is needed, in equal parts."""
+    """Column widths for a total width; the remaining space is split equally among columns that need it."""
     widths = list(least)
     left = room - sum(widths)
     wanting = [number for number, width in enumerate(widths) if natural[number] > width]
@@ -101,7 +101,7 @@ def _shared(least: Sequence[int], natural: Sequence[int], room: int) -> list[int
 
 
 def as_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows as objects: times in RFC 3339, spans in seconds; of columns with one name, later ones get a number."""
+    """Rows as JSON objects: times in RFC 3339, spans in seconds; repeated column names get a number."""
     names: list[str] = []
     for name in columns:
         again = columns[: len(names)].count(name)

@@ -1,4 +1,4 @@
-"""`trustfold import`: logs of other tools as events."""
+"""`trustfold import`: converts logs of other tools into events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("openai", "otel", "claude-code", "codex", "gemini")
 LOOKED_AT = 400
-"""Lines looked at to recognise a format."""
+"""Number of lines read to detect a format."""
 
 
 @click.command("import")
@@ -36,15 +36,15 @@ LOOKED_AT = 400
 )
 @click.option("--session", default="", metavar="ID", help="Session of all events. [default: what the log says]")
 @click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
-@click.option("--output", metavar="FILE", help="Write there. [default: standard output]")
-@click.option("--keep-secrets", is_flag=True, help="Pass on what looks like a password, a key or a token.")
+@click.option("--output", metavar="FILE", help="Write to this file. [default: standard output]")
+@click.option("--keep-secrets", is_flag=True, help="Keep texts that look like passwords, keys or tokens.")
 def import_logs(
     *, names: tuple[str, ...], origin: str | None, session: str, workspace: str, output: str | None, keep_secrets: bool
 ) -> None:
     """Turn logs (plain or .gz, directories of them, `-` for standard input) into events, one a line.
 
     openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex, gemini: session logs.
-    Events come in the order of time; importing twice gives the same ids. What cannot be read is reported and skipped.
+    Events are in time order; importing twice gives the same ids. Unreadable lines are reported and skipped.
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.redaction import redact, secrets_in
@@ -59,7 +59,7 @@ def import_logs(
         sink = data()
         if output:
             if any(file.name != STDIN and Path(output).exists() and Path(output).samefile(file.name) for file in files):
-                raise ConfigError(f"{output}: is a log to be read; name another file to write")
+                raise ConfigError(f"{output}: is one of the logs to import; name another output file")
             try:
                 sink = stack.enter_context(open_private(output))
             except OSError as error:
@@ -82,9 +82,9 @@ def import_logs(
     _tell(run.skipped)
     note(f"{counted(total, 'event')} of {counted(len(sessions), 'session')}")
     if damages:
-        raise TrustfoldError(f"{'; '.join(damages)}; what stood before it has been imported")
+        raise TrustfoldError(f"{'; '.join(damages)}; everything before that has been imported")
     if not total:
-        raise ConfigError(f"nothing in there looks like {origin}; is --from right?" if origin else "no events in there")
+        raise ConfigError(f"no line looks like {origin}; is --from right?" if origin else "no events found")
     sys.stdout.flush()
 
 
@@ -92,7 +92,7 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
     """Events of one file.
 
     Raises:
-        ConfigError: it holds nothing of the format, or of none.
+        ConfigError: the file has no line of the format, or none of any known format.
     """
     from ..history.importers import IMPORTERS, Skipped, objects_of, recognised
 
@@ -114,13 +114,13 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
 
 
 def _tell(skipped: Skipped) -> None:
-    """What was passed over, on standard error."""
+    """Print the skipped lines on standard error."""
     for text in skipped.first:
         note(f"left out: {text}")
     if skipped.count > len(skipped.first):
         note(f"... and {skipped.count - len(skipped.first):,} more left out")
     if skipped.repeated:
-        note(f"{counted(skipped.repeated, 'line')} said again what had been said, and counted once")
+        note(f"{counted(skipped.repeated, 'line')} repeated earlier lines, and counted once")
 
 
 def _session_of(event: bytes) -> bytes:
@@ -129,18 +129,18 @@ def _session_of(event: bytes) -> bytes:
 
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj")
-"""What is read in a directory, plain or with `.gz` behind."""
+"""Suffixes of the files read from a directory, each also with `.gz`."""
 
 _PEEKED = 65_536
 _TIME = re.compile(rb'"(?:timestamp|created_at|start_time|startTimeUnixNano)"\s*:\s*"?([^",}\s]{4,40})')
 
 
 class LogFile(NamedTuple):
-    """A file to import.
+    """Log file to import.
 
     Attributes:
-        name: as it is opened.
-        source: what sessions without an id of their own are called after; the same at every import.
+        name: path to open.
+        source: name for sessions without an id; the same at every import.
     """
 
     name: str
@@ -148,10 +148,10 @@ class LogFile(NamedTuple):
 
 
 def log_files(names: Iterable[str]) -> list[LogFile]:
-    """The files that are meant, the oldest first: of two that begin alike, the shorter was there before.
+    """Log files at the given paths, oldest first; of two with the same beginning, the shorter is the older.
 
     Raises:
-        ConfigError: one is missing, or a directory holds none.
+        ConfigError: a path does not exist, or a directory holds no log.
     """
     given = tuple(dict.fromkeys(names))
     check_files(tuple(name for name in given if name == STDIN or not Path(name).is_dir()))
@@ -173,7 +173,7 @@ def log_files(names: Iterable[str]) -> list[LogFile]:
 
 
 def lines_of(file: IO[bytes], damages: list[str], name: str) -> Iterator[bytes]:
-    """Lines of an open file, as far as they can be read; what stops that is added to `damages`."""
+    """Lines of an open file up to the first read error, which is added to `damages`."""
     try:
         yield from file
     except (EOFError, zlib.error, OSError) as error:
@@ -191,7 +191,7 @@ def _stem(path: Path) -> str:
 
 
 def _age(file: LogFile) -> tuple[bytes, int, str]:
-    """When a log begins, as it is written in it, and how long it is; logs without a time come last."""
+    """Sort key of a log: its first time and its size; logs without a time come last."""
     if file.name == STDIN:
         return b"~", 0, file.name
     try:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class GroupLag(NamedTuple):
-    """A group and its lag.
+    """Consumer group and its lag.
 
     Attributes:
         role: `worker` or `recorder`.
-        name: of the group.
-        partitions: its lag.
+        name: name of the group.
+        partitions: lag of each partition.
     """
 
     role: str
@@ -35,12 +35,12 @@ class GroupLag(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Records it has to take."""
+        """Number of records behind, over all partitions."""
         return sum(one.records for one in self.partitions)
 
     @property
     def seconds(self) -> float:
-        """Age of the oldest of them."""
+        """Age in seconds of the oldest record behind."""
         return max((one.seconds or 0.0 for one in self.partitions), default=0.0)
 
 
@@ -56,7 +56,7 @@ def lag(
     """Show by topic and partition how far the workers and recorders are behind.
 
     Records are counted from the offset that the group has committed to the end of the log; workers commit once a
-    second, so some are always open under load. Seconds are the age of the next record to take. Exit code 0 whatever
+    second, so some are always open under load. Seconds are the age of the next record to read. Exit code 0 whatever
     the lag is, unless --max-records or --max-seconds is given.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
@@ -78,7 +78,7 @@ def lag(
 
 
 async def group_lags(settings: KafkaSettings, recorder: str | None = None) -> list[GroupLag]:
-    """Lag of the workers' group, and of the recorders' where it has committed anything or is named."""
+    """Lag of the workers' group, and of the recorders' group if it has committed offsets or is named."""
     from ..streams.kafka.lag import lag_of, offsets_of
     from ..streams.kafka.protocols import default_topology
 
@@ -117,7 +117,7 @@ def _summary(group: GroupLag) -> str:
     never = all(one.committed is None for one in group.partitions)
     begun = "; it has never committed an offset: does a worker run?" if never and group.role == "worker" else ""
     deleted = sum(one.deleted for one in group.partitions)
-    lost = f"; {deleted:,} records were deleted before it took them" if deleted else ""
+    lost = f"; {deleted:,} records were deleted before it read them" if deleted else ""
     late = f"{group.records:,} records behind, the oldest {_age(group.seconds)}" if group.records else "nothing behind"
     return f"{group.role} group {group.name}: {late}{lost}{begun}"
 
@@ -145,7 +145,7 @@ def _table(groups: Sequence[GroupLag]) -> Table:
 
 
 def _age(seconds: float) -> str:
-    """Age in the two largest units."""
+    """Age as text in its two largest units."""
     whole = int(seconds)
     if whole < 1:
         return f"{seconds:.1f} s"

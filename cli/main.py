@@ -57,28 +57,28 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dead-letters": ("dead_letters:dead_letters", "List records that could not be processed; publish them again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }
-"""Name: its module and function in this package, and its line in the list."""
+"""By command name: its module and function in this package, and its line in the list."""
 
 RELIABILITY_COMMANDS = (
     *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
     *("settings", "recovery", "nudge", "model", "config", "policies"),
 )
-"""Commands that may also be written `trustfold reliability ...`."""
+"""Commands also available as `trustfold reliability ...`."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are wanted."""
+    """Click group that imports a command's module only when the command is used."""
 
     def __init__(self, *args: Any, commands_at: dict[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._at = commands_at
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, in the order a newcomer meets them."""
+        """All command names, in the order of a first use."""
         return [*self._at, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, imported now."""
+        """Import and return the command of a name."""
         if cmd_name not in self._at:
             return super().get_command(ctx, cmd_name)
         module, _, name = self._at[cmd_name][0].partition(":")
@@ -86,7 +86,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Write the list of commands without importing them."""
         own = ((name, super(LazyGroup, self).get_command(ctx, name)) for name in super().list_commands(ctx))
         rows = [(name, line) for name, (_, line) in self._at.items()]
         rows += [(name, command.get_short_help_str()) for name, command in own if command is not None]
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
 
 
 class Cli(LazyGroup):
-    """The entry: every expected error becomes one line and an exit code; none shows a traceback."""
+    """Root command group: each expected error becomes one line and an exit code, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -122,7 +122,7 @@ class Cli(LazyGroup):
 
 
 def _name_commands(error: click.UsageError) -> None:
-    """Whoever asks for a command that does not exist is told which do, or the one that was probably meant."""
+    """Add the nearest command name, or all names, to the error about an unknown command."""
     group = error.ctx.command if error.ctx is not None else None
     if error.ctx is None or not isinstance(group, click.Group) or not error.message.startswith("No such command"):
         return
@@ -154,7 +154,7 @@ main.add_command(
     LazyGroup(
         "reliability",
         commands_at={name: COMMANDS[name] for name in RELIABILITY_COMMANDS},
-        short_help="The same commands in their older spelling.",
-        help="The same commands in their older spelling: `trustfold reliability status`.",
+        short_help="Older names of the same commands.",
+        help="Older names of the same commands, such as `trustfold reliability status`.",
     )
 )

@@ -19,16 +19,16 @@ from .service import UserService
 
 @click.command("mcp-proxy", context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--server", metavar="URL", help="A server over streamable HTTP in place of COMMAND.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VARIABLE", help="Send a header to it; repeatable.")
-@click.option("--name", metavar="NAME", default="", help="Name of the server. [default: what it calls itself]")
+@click.option("--server", metavar="URL", help="Address of a server over streamable HTTP, instead of COMMAND.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VARIABLE", help="HTTP header for it; repeatable.")
+@click.option("--name", metavar="NAME", default="", help="Name of the server. [default: the name the server gives]")
 @click.option(
     "--url",
     metavar="URL",
     help="A running `up`, or kafka://HOST:PORT. [env: TRUSTFOLD_URL; default: this user's own]",
 )
 @click.option("--workspace", metavar="ID", help="Workspace of the calls. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--session", metavar="ID", help="Session of the calls. [default: one for each run]")
+@click.option("--session", metavar="ID", help="Session of the calls. [default: a new one for each run]")
 @click.option("--shadow", is_flag=True, help="Only publish; refuse nothing, ask nothing, send no nudges.")
 def mcp_proxy(
     *, command: tuple[str, ...], server: str | None, headers: tuple[str, ...], url: str | None, **options: Any
@@ -37,7 +37,7 @@ def mcp_proxy(
 
     Everything is forwarded unchanged. Calls of tools are published, refused while their circuit is open or their key
     blocked, and need approval while their key is escalated. Nudges are added as another block of text to a call's
-    result. Without a running `up` it only forwards. A server that ends is restarted.
+    result. Without a running `up` it only forwards. If the server exits, it is restarted.
 
     In an MCP client's configuration:
 
@@ -47,7 +47,7 @@ def mcp_proxy(
     from ..integrations.mcp_upstream import NotStarted, child, environment_headers
 
     if bool(command) == bool(server):
-        raise click.UsageError("give the COMMAND of a server after --, or its address with --server")
+        raise click.UsageError("give the server's COMMAND after --, or its address with --server")
     if server:
         try:
             from ..integrations.mcp_http import remote
@@ -68,7 +68,7 @@ def mcp_proxy(
 
 
 def _reached(url: str | None) -> tuple[str, str | None]:
-    """Address of the `up` that an option names, else the environment, else this user's own; and its token, if known."""
+    """Address and token (if known) of the `up` named by the option, else by the environment, else this user's own."""
     settings = Settings.from_env()
     if found := url or settings.url:
         return found, None
@@ -90,11 +90,11 @@ async def _run(
     """Serve standard input until it ends, the server ends, or a signal comes; returns the exit code.
 
     Args:
-        opened: opens a connection to the server.
-        address: of the `up` to publish to.
-        token: for it.
-        name: of the server, before the names of its tools.
-        session: conversation of all calls; by default a new one.
+        opened: function that opens a connection to the server.
+        address: address of the `up` to publish to.
+        token: token for that `up`.
+        name: name of the server, used as prefix of its tools' names.
+        session: session of all calls; default: a new one.
         settings: `workspace` and `shadow`.
     """
     from ..guard import ToolGuard

@@ -26,16 +26,16 @@ from .quality import models_table
 from .render import console, echo, note, write_json
 
 SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
-"""Levels that commands can write, by the word for them."""
+"""Levels that commands can write, by name."""
 
 
 class Place(NamedTuple):
-    """Where settings are read and written, and for whom.
+    """Target and owner of settings that a command reads and writes.
 
     Attributes:
-        target: whom the command talks to.
-        who: whose settings it means.
-        settings: what the environment says.
+        target: client that the command uses.
+        who: owner of the settings.
+        settings: settings of the environment.
     """
 
     target: Target
@@ -43,14 +43,14 @@ class Place(NamedTuple):
     settings: Settings
 
     def known(self) -> Known:
-        """What each level sets."""
+        """Settings of each level."""
         return self.target.settings(self.who)
 
     def scope(self, level: Level) -> str:
-        """Name of a level's scope, for records and for messages.
+        """Name of a level's scope, for records and messages.
 
         Raises:
-            ConfigError: nobody is named.
+            ConfigError: no id is given for the level.
         """
         found = {Level.WORKSPACE: self.who.workspace, Level.USER: self.who.user, Level.SESSION: self.who.session}[level]
         if not found:
@@ -60,10 +60,10 @@ class Place(NamedTuple):
     def write(
         self, level: Level, changes: Mapping[str, Any], known: Known, reason: str | None = None
     ) -> SettingsOverrides:
-        """Replace settings of a level, and nothing else of it; None unsets one. Returns all that it sets now.
+        """Replace the given settings of a level; None unsets one. Returns all settings of the level afterwards.
 
         Raises:
-            ConfigError: a value makes no sense, or may not be saved on this level.
+            ConfigError: a value is invalid, or may not be saved on this level.
         """
         scope = self.scope(level)
         refusal = self.settings.refusal(level)
@@ -76,7 +76,7 @@ class Place(NamedTuple):
             raise ConfigError(str(error)) from error
         if level is Level.SESSION:
             if known.unknown:
-                note(f"all that {scope} had set before is replaced: {known.unknown}")
+                note(f"all earlier settings of {scope} are replaced: {known.unknown}")
             fields = envelope()
             del fields["issued_by"], fields["reason"]
             self.target.tell([SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)])
@@ -85,22 +85,22 @@ class Place(NamedTuple):
         return overrides
 
     def warn(self, names: Mapping[str, Any], level: Level, known: Known) -> None:
-        """Say so where a more specific level hides what was just set."""
+        """Print a note if a higher level overrides the setting just written."""
         order = list(Level)
         for above in order[: order.index(level)]:
             for name in sorted(set(names) & set_by(known.levels.get(above)).keys()):
-                note(f"{name} of the {above} goes before it, as long as it is set there")
+                note(f"{name} of the {above} takes precedence while it is set there")
 
 
 def scope_options(command: F) -> F:
-    """The options that say whom to talk to, and whose settings are meant."""
+    """Decorator: adds the options that select the target and the owner of the settings."""
     for option in (
         click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
-        click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: who you are here]"),
+        click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
         click.option(
             "--workspace",
             metavar="ID",
-            help=f"Workspace meant. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]",
+            help=f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]",
         ),
     ):
         command = option(command)
@@ -116,7 +116,7 @@ def place_of(
     user: str | None,
     session: str | None,
 ) -> Place:
-    """The place that the options of `scope_options` name, else the environment."""
+    """Place selected by the options of `scope_options`, else by the environment."""
     settings = Settings.from_env()
     who = Who(
         workspace or settings.workspace or DEFAULT_WORKSPACE,
@@ -136,7 +136,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
 
 
 def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
-    """Own ladder and texts of a policy, in words; empty where it has none."""
+    """A policy's own ladder and texts, as text; empty if it has none."""
     steps = ", ".join(f"{word} after {count}" for word, count in policy.get("severity_thresholds", {}).items())
     texts = [name for name in ("message", "texts", "expected_action") if policy.get(name)]
     words = [f"own steps: {steps}" if steps else "", "own texts" if texts else ""]
@@ -145,7 +145,7 @@ def policy_deviations(policy: Mapping[str, Any], before: str = "") -> str:
 
 
 _SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
-"""Levels whose names in the table differ from their own."""
+"""Names in the table of levels that are not shown under their own name."""
 
 
 @click.group(invoke_without_command=True)
@@ -160,7 +160,7 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
     """
     if context.invoked_subcommand is not None:
         if any(where.values()) or as_json:
-            raise ConfigError(f"options of `settings {context.invoked_subcommand}` go behind its name")
+            raise ConfigError(f"options of `settings {context.invoked_subcommand}` go after its name")
         return
     place = place_of(**where)
     known = place.known()
@@ -177,7 +177,7 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
         )
         return
     show_table(rows)
-    for text in (known.unknown, known.fault and f"{known.fault}; the rules read before hold"):
+    for text in (known.unknown, known.fault and f"{known.fault}; the previous rules stay in force"):
         if text:
             note(text)
 
@@ -185,11 +185,11 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
 @settings.command()
 @click.argument("level", type=click.Choice(list(SAVED)))
 @click.argument("pairs", nargs=-1, metavar="[NAME[=VALUE]]...")
-@click.option("--rules", "rules_file", metavar="FILE", help="Rules for this level: only what the file names.")
-@click.option("--policies", "policies_file", metavar="FILE", help="Prerequisites for this level.")
-@click.option("--reason", metavar="TEXT", help="Why; kept with the record.")
+@click.option("--rules", "rules_file", metavar="FILE", help="Rules file for this level; only its settings are written.")
+@click.option("--policies", "policies_file", metavar="FILE", help="Policies file for this level.")
+@click.option("--reason", metavar="TEXT", help="Reason, kept with the record.")
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="What the level sets now, as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print the level's settings as one JSON document.")
 def save(
     *,
     level: str,
@@ -200,7 +200,7 @@ def save(
     as_json: bool,
     **where: str | None,
 ) -> None:
-    """Set settings on a level: NAME=VALUE; NAME alone takes the session's value, no name all that the session sets.
+    """Set settings on a level: NAME=VALUE; NAME alone copies the session's value, no name copies all of them.
 
     Only the named settings are written; VALUE null unsets one. Levels above still take precedence.
     """
@@ -228,10 +228,10 @@ def save(
 @click.argument("level", type=click.Choice(list(SAVED)))
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
 @scope_options
-@click.option("--yes", is_flag=True, help="Do not ask before clearing everything a user or workspace sets.")
-@click.option("--json", "as_json", is_flag=True, help="What the level sets now, as one JSON document.")
+@click.option("--yes", is_flag=True, help="Clear all settings of a user or workspace without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the level's settings as one JSON document.")
 def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **where: str | None) -> None:
-    """Unset settings of a level, all of them or the named ones; it inherits them from then on."""
+    """Unset all or the named settings of a level; it then inherits them."""
     place = place_of(**where)
     chosen = SAVED[level]
     scope = place.scope(chosen)
@@ -240,16 +240,16 @@ def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **whe
     have = set_by(known.levels.get(chosen))
     gone = [name for name in (names or NAMES) if name in have or unknown]
     if gone and not names and chosen is not Level.SESSION:
-        ask(f"Clear {', '.join(gone)} of {scope}?", yes=yes, why="this clears everything that it sets")
+        ask(f"Clear {', '.join(gone)} of {scope}?", yes=yes, why="this clears all its settings")
     overrides = place.write(chosen, dict.fromkeys(gone), known) if gone else known.levels.get(chosen)
     _report(place, chosen, set_by(overrides), as_json=as_json)
     if not as_json:
-        done = f"✓ {', '.join(gone)} of {scope} cleared; inherited from now on"
-        echo(done if gone else f"{scope} sets none of that; nothing was done")
+        done = f"✓ {', '.join(gone)} of {scope} cleared; now inherited"
+        echo(done if gone else f"{scope} sets none of these; nothing changed")
 
 
 def show_table(rows: Sequence[Setting]) -> None:
-    """Settings as a table: value and source."""
+    """Table of settings: value and source."""
     from rich import box
     from rich.table import Table
 
@@ -263,13 +263,13 @@ def show_table(rows: Sequence[Setting]) -> None:
 
 
 def _changes(place: Place, known: Known, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
-    """What `save` was told to write."""
+    """Settings that `save` writes, from its arguments."""
     session = set_by(known.levels.get(Level.SESSION))
     if not pairs:
         if files:
             return {}
         if level is Level.SESSION:
-            raise ConfigError("say what to set for the session: NAME=VALUE")
+            raise ConfigError("name the settings of the session: NAME=VALUE")
         place.scope(Level.SESSION)
         if known.unknown:
             raise ConfigError(f"{known.unknown}; name the settings: NAME=VALUE")
@@ -278,7 +278,7 @@ def _changes(place: Place, known: Known, level: Level, pairs: Sequence[str], *, 
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if name not in NAMES:
-            raise ConfigError(f"there is no setting {name!r}; there are {', '.join(NAMES)}")
+            raise ConfigError(f"unknown setting {name!r}; choose from {', '.join(NAMES)}")
         if not equals and name not in session:
             raise ConfigError(f"the session does not set {name}; give it a value: {name}=VALUE")
         changes[name] = _value(text) if equals else session[name]
@@ -302,7 +302,7 @@ def _report(place: Place, level: Level, now: dict[str, Any], *, as_json: bool) -
 
 
 def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Completion of the words: a value, then perhaps `save`, then a level."""
+    """Shell completion of the arguments: a value, optionally `save`, and a level."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         given = context.params.get("words") or ()
@@ -324,7 +324,7 @@ def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, 
 def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Choose whether trust is restored automatically (auto) or by `trustfold recover` (ask).
 
-    For the session named, or saved for a workspace or a user. Without an argument: the value in effect.
+    Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect.
     """
     _prefer("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
 
@@ -338,7 +338,7 @@ def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> N
 def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Set the strongest nudge that models get.
 
-    For the session named, or saved for a workspace or a user. Without an argument: the value in effect.
+    Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect.
     """
     _prefer("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
 
@@ -355,7 +355,7 @@ def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
 def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Set what happens when another model does better with a tool.
 
-    For the session named, or saved for a workspace or a user. Without an argument: the value in effect, and
+    Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect, and
     the success of each model with each tool.
     """
     place = place_of(**where)
@@ -393,10 +393,10 @@ def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bo
 
 
 def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
-    """Value and level that the words name; no level: show what is in effect.
+    """Value and level given by the arguments; no level means: show the value in effect.
 
     Raises:
-        ConfigError: they make no sense.
+        ConfigError: the arguments are invalid.
     """
     value = words[0] if words and words[0] in set(kind) else None
     rest = words[1:] if value else words
@@ -406,7 +406,7 @@ def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tu
         return value, Level.SESSION if value is not None else None
     if len(rest) == 2 and rest[0] == "save" and rest[1] in SAVED and rest[1] != Level.SESSION:
         return value, SAVED[rest[1]]
-    raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, then perhaps save workspace|user")
+    raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, optionally save workspace|user")
 
 
 def _show(name: str, known: Known, *, as_json: bool, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""`trustfold sql`: DuckDB over the history."""
+"""`trustfold sql`: DuckDB queries over the history."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LINES = "sql_lines"
-"""File in the user's data folder that keeps what was typed."""
+"""File in the user's data folder with the history of typed lines."""
 
 
 @click.command()
 @click.argument("query", required=False)
 @history_options
-@click.option("--json", "as_json", is_flag=True, help="One row a line, as an object.")
-@click.option("--csv", "as_csv", is_flag=True, help="A line of names, then a row a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per row, one per line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option(
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write all rows into FILE: .parquet, .csv, .json (a row a line).",
+    help="Write all rows into FILE: .parquet, .csv, .json (one row per line).",
 )
 @click.option("--print", "print_sql", is_flag=True, help="Print the catalogue's SQL, for `duckdb -init`.")
 @click.option(
     "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the catalogue as a database file of views."
 )
-@click.option(
-    "--relative", is_flag=True, help="With --save: find the history by its way from FILE, so that both can be moved."
-)
+@click.option("--relative", is_flag=True, help="With --save: store paths relative to FILE, so that both can be moved.")
 def sql(
     *,
     query: str | None,
@@ -51,22 +49,22 @@ def sql(
     save: Path | None,
     relative: bool,
 ) -> None:
-    """Run QUERY over the history, or read queries from standard input; on a terminal, ask for them.
+    """Run QUERY over the history, or read queries from standard input; on a terminal, start a shell.
 
-    A QUERY may be several statements, or `.tables`: what views and macros there are; `.columns VIEW`: what it holds.
-    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files for you alone. On a terminal Tab completes, long
+    A QUERY may be several statements, or `.tables` (lists views and macros), or `.columns VIEW` (lists its columns).
+    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files only you can read. On a terminal Tab completes, long
     answers go through `$PAGER`, and Ctrl-C cancels a query.
-    The views read the files as they are while recorders write new ones; nothing is locked. `--save catalogue.duckdb`
+    Recorders may write during a query; nothing is locked. `--save catalogue.duckdb`
     makes a file for other tools: `duckdb -readonly catalogue.duckdb`; with `--relative`, opened from its own directory.
     """
     if sum((bool(query), print_sql, save is not None)) > 1:
-        raise ConfigError("give one of QUERY, --print and --save")
+        raise ConfigError("give only one of QUERY, --print and --save")
     if relative and save is None:
-        raise ConfigError("--relative is for --save FILE")
+        raise ConfigError("--relative needs --save FILE")
     if as_json and as_csv:
-        raise ConfigError("give one of --json and --csv")
+        raise ConfigError("give only one of --json and --csv")
     form: Form = "json" if as_json else "csv" if as_csv else form_of(output) if output else "table"
-    os.umask(0o077)  # DuckDB makes the files of COPY itself
+    os.umask(0o077)  # for the files that DuckDB creates by COPY
     with open_history(*chosen) as connection:
         from ..history.catalogue import save as save_catalogue
         from ..history.catalogue import statements
@@ -101,7 +99,7 @@ def _shell(connection: DuckDBPyConnection) -> None:
 
 
 def _answer(connection: DuckDBPyConnection, query: str, form: Form, output: Path | None) -> None:
-    """Run the statements of a text one after the other; only the last one's answer goes into a file."""
+    """Run the statements of a text in order; only the last answer is written into a file."""
     from ..history.queries import parts, run
 
     if is_command(query.strip()):

@@ -1,4 +1,4 @@
-"""Answers of `trustfold sql` as a table, lines of JSON, CSV or Parquet, and its commands that begin with a dot."""
+"""Answers of `trustfold sql` as a table, NDJSON, CSV or Parquet, and its dot commands."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Form = Literal["table", "json", "csv", "parquet"]
 Write = Callable[[BinaryIO, Sequence[str], Iterable[Sequence[Sequence[Any]]]], None]
 
 SHOWN = 200
-"""Rows of a table; programs get all."""
+"""Maximum rows of a table; --json and --csv write all."""
 
 PAGED = 1_000
-"""Rows of a table that can be paged through."""
+"""Maximum rows of a table shown through a pager."""
 
 DONE = ["Success"]
-"""Columns of a statement that has no answer, such as SET."""
+"""Columns that DuckDB returns for a statement without an answer, such as SET."""
 
 NATURAL = 4_000
-"""Characters that a line may have where it can be scrolled sideways."""
+"""Maximum width in characters of a line in a pager that scrolls sideways."""
 
 FORMS: dict[str, Form] = {
     ".csv": "csv",
@@ -45,11 +45,11 @@ FORMS: dict[str, Form] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-"""Ends of file names, and what is written into such files."""
+"""Output format by file name suffix."""
 
 
 def form_of(file: Path) -> Form:
-    """What is to be written into a file, by the end of its name.
+    """Output format of a file, by the suffix of its name.
 
     Raises:
         ConfigError: it does not say.
@@ -81,7 +81,7 @@ def show(connection: DuckDBPyConnection, statement: str, form: Form) -> None:
 
 
 def shown_paged(connection: DuckDBPyConnection, statement: str) -> Callable[[], None]:
-    """Run one statement; the function that is returned shows its answer, through a pager where the screen is too small.
+    """Run one statement; returns a function that shows its answer, through a pager if it exceeds the screen.
 
     Raises:
         HistoryError: the statement is wrong, or the files cannot be read.
@@ -97,14 +97,14 @@ def shown_paged(connection: DuckDBPyConnection, statement: str) -> Callable[[], 
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Rows as a table that fits the console."""
+    """Print rows as a table that fits the console."""
     from .history_view import table_of
 
     console().print(table_of(columns, rows))
 
 
 def print_paged(columns: Sequence[str], rows: Sequence[Sequence[Any]], more: str = "") -> None:
-    """Rows as a table, and a note; what is longer or wider than the screen goes through `$PAGER`, by default `less`."""
+    """Print rows as a table, and a note; through `$PAGER` (default `less`) if they exceed the screen."""
     import click
 
     from .history_view import table_of
@@ -113,7 +113,7 @@ def print_paged(columns: Sequence[str], rows: Sequence[Sequence[Any]], more: str
     lines = rendered(table_of(columns, rows, width=NATURAL), NATURAL).splitlines() if rows else []
     lines = [line.rstrip() for line in lines]
     if len(lines) >= height or max(map(len, lines), default=0) > room:
-        os.environ.setdefault("LESS", "-RSX")  # sideways, and what was seen stays on the screen
+        os.environ.setdefault("LESS", "-RSX")  # scroll sideways, and keep the text on the screen at exit
         click.echo_via_pager("\n".join([*lines, more, ""]))
         return
     if rows:
@@ -124,7 +124,7 @@ def print_paged(columns: Sequence[str], rows: Sequence[Sequence[Any]], more: str
 
 
 def write_file(connection: DuckDBPyConnection, statement: str, form: Form, file: Path) -> None:
-    """Run one statement and write its answer into a file, which is there whole or as it was.
+    """Run one statement and write its answer into a file, atomically.
 
     Raises:
         ConfigError: the file cannot be written, or the statement has no answer.
@@ -157,7 +157,7 @@ def _write_json(out: BinaryIO, columns: Sequence[str], pages: Iterable[Sequence[
 
 
 def _write_csv(out: BinaryIO, columns: Sequence[str], pages: Iterable[Sequence[Sequence[Any]]]) -> None:
-    """Times and spans as in JSON; a list is a text of JSON, and nothing is an empty field."""
+    """Write rows as CSV: times and spans as in JSON, lists as JSON text, NULL as an empty field."""
     from ..history.queries import plain as valued
 
     on_screen = out is data() and sys.stdout.isatty()
@@ -184,12 +184,12 @@ def _first(pages: Iterable[list[tuple[Any, ...]]], most: int) -> list[tuple[Any,
 
 
 def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
-    """How many rows there are beyond those shown; nothing where only the statement itself would tell."""
+    """Number of rows beyond those shown, as text; empty if counting them would repeat the statement's effects."""
     from ..history.errors import HistoryError
     from ..history.queries import run
 
     try:
-        _, ((every,),) = run(connection, f"SELECT count(*) FROM ({_bare(statement)}\n)")  # noqa: S608 - it is the user's own
+        _, ((every,),) = run(connection, f"SELECT count(*) FROM ({_bare(statement)}\n)")  # noqa: S608 - the user's own statement
     except HistoryError:
         return ""
     return f"{every - shown:,}"
@@ -205,14 +205,14 @@ if TYPE_CHECKING:
 TABLES, COLUMNS, ASK, HELP_COMMAND, QUIT = ".tables", ".columns", ".ask", ".help", ".quit"
 
 COMMANDS = {TABLES: "", COLUMNS: "views", ASK: "questions", HELP_COMMAND: "", QUIT: ""}
-"""Commands, and what may follow."""
+"""Dot commands and their arguments."""
 
 LIMIT = 20
-"""Rows of a question's answer."""
+"""Maximum rows of a question's answer."""
 
 HELP = (
     "SQL, ended with a semicolon, over several lines if you like; Tab completes, Ctrl-C cancels a query, Ctrl-D ends.\n"
-    f"{TABLES} lists views and macros, {COLUMNS} VIEW what they hold, {ASK} the questions, {ASK} worse answers one and "
+    f"{TABLES} lists views and macros, {COLUMNS} VIEW their columns, {ASK} the questions, {ASK} worse answers one and "
     f"shows its SQL, {HELP_COMMAND} says this again. Try: FROM failures LIMIT 5;"
 )
 
@@ -220,15 +220,15 @@ Answer = tuple[Sequence[str], Sequence[Sequence[Any]], str]
 
 
 def is_command(text: str) -> bool:
-    """Whether a text is a command and no SQL."""
+    """True if a text is a dot command, not SQL."""
     return text.startswith(".") and "\n" not in text
 
 
 def answered(connection: DuckDBPyConnection, text: str) -> Answer:
-    """Columns and rows that answer a command, and a note below them.
+    """Columns and rows of a dot command's answer, and a note.
 
     Raises:
-        ConfigError: there is no such command, view or question.
+        ConfigError: the command, view or question is unknown.
     """
     from ..history.catalogue import relations
 

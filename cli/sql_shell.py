@@ -1,4 +1,4 @@
-"""The interactive shell of `trustfold sql`: lines with completion, paged answers, queries that can be cancelled."""
+"""The interactive shell of `trustfold sql`: line editing with completion, paged answers, cancellable queries."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 def shell(connection: DuckDBPyConnection, lines: Path) -> None:
-    """Ask for statements and show their answers until the user ends it.
+    """Read statements and show their answers until the user exits.
 
     Args:
-        connection: to the catalogue.
-        lines: file that keeps what was typed, for this user alone; lines with secrets are left out.
+        connection: connection to the catalogue.
+        lines: file for the history of typed lines, readable by this user alone; lines with secrets are omitted.
     """
     session: PromptSession[str] = PromptSession(
         history=_kept(lines),
@@ -53,7 +53,7 @@ def shell(connection: DuckDBPyConnection, lines: Path) -> None:
             try:
                 text = session.prompt("history> ").strip()
             except KeyboardInterrupt:
-                continue  # the line is given up
+                continue  # Ctrl-C discards the line
             except EOFError:
                 return
             if text == QUIT:
@@ -68,7 +68,7 @@ def shell(connection: DuckDBPyConnection, lines: Path) -> None:
 
 
 def is_complete(text: str) -> bool:
-    """Whether a text can be run: a command, nothing at all, or statements whose last one has its semicolon."""
+    """True if a text can be run: empty, a dot command, or statements that end with a semicolon."""
     import duckdb
 
     stripped = text.strip()
@@ -83,7 +83,7 @@ def is_complete(text: str) -> bool:
 
 
 def _answers(connection: DuckDBPyConnection, text: str, beside: ThreadPoolExecutor) -> Iterator[Callable[[], None]]:
-    """What shows each answer, one after the other; Ctrl-C cancels the statement that is running."""
+    """Yield a function that shows each answer, in order; Ctrl-C cancels the running statement."""
     from ..history.queries import parts
 
     if is_command(text):
@@ -95,7 +95,7 @@ def _answers(connection: DuckDBPyConnection, text: str, beside: ThreadPoolExecut
 
 
 def _cancellable(connection: DuckDBPyConnection, beside: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Do something with the connection in another thread, so that Ctrl-C is heard at once.
+    """Run a function of the connection in another thread, so that Ctrl-C takes effect at once.
 
     Raises:
         KeyboardInterrupt: it was cancelled; the connection can be used again.
@@ -105,13 +105,13 @@ def _cancellable(connection: DuckDBPyConnection, beside: ThreadPoolExecutor, wor
         return future.result()
     except KeyboardInterrupt:
         while not future.done():
-            connection.interrupt()  # again, where it came between two steps of the work
+            connection.interrupt()  # again, if the first interrupt came between two queries
             wait([future], timeout=0.1)
         raise
 
 
 def _keys() -> KeyBindings:
-    """Enter ends a line and runs what is complete; with a completion chosen, it takes that."""
+    """Key bindings: Enter runs a complete text, else starts a new line; it accepts a selected completion."""
     from prompt_toolkit.application import get_app
 
     keys = KeyBindings()
@@ -137,13 +137,13 @@ def _keys() -> KeyBindings:
 
 
 class _Completing(Completer):
-    """Words for where the cursor is."""
+    """Completer for prompt_toolkit: words that fit at the cursor."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """As the library asks for them."""
+        """Yield completions at the cursor."""
         typing = not complete_event.completion_requested
         text = document.text_before_cursor
         if typing and not (text[-1:].isalnum() or text[-1:] in {"_", "."}):
@@ -153,10 +153,10 @@ class _Completing(Completer):
 
 
 class _Lines(FileHistory):
-    """What was typed, but for lines that hold a secret."""
+    """File history of typed lines, without lines that contain a secret."""
 
     def store_string(self, string: str) -> None:
-        """Keep one entry."""
+        """Store one entry, unless it contains a secret."""
         if redact_text(string) == string and "secret" not in string.lower():
             super().store_string(string)
 
@@ -166,7 +166,7 @@ def _kept(lines: Path) -> History:
         make_directory(lines.parent)
         make_file(lines)
     except OSError as error:
-        note(f"{lines} cannot be written ({error.strerror}); lines are kept until the end only")
+        note(f"{lines} cannot be written ({error.strerror}); typed lines are kept only until exit")
         return InMemoryHistory()
     return _Lines(lines)
 
@@ -187,7 +187,7 @@ _SQL = (
 
 
 class Word(NamedTuple):
-    """A word that could stand here, and what it means."""
+    """Completion word and its description."""
 
     text: str
     meaning: str
@@ -195,13 +195,13 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True)
 class Words:
-    """Everything that a line can be completed with.
+    """All completion words of a catalogue.
 
     Attributes:
-        sources: views and macros; what can stand after FROM.
-        columns: by view, its columns.
-        functions: of DuckDB, and macros that give one value.
-        commands: what begins with a dot, and after it the words that may follow.
+        sources: views and table macros, valid after FROM.
+        columns: columns by view.
+        functions: DuckDB functions and scalar macros.
+        commands: dot commands, and the words that may follow each.
     """
 
     sources: tuple[Word, ...]
@@ -210,7 +210,7 @@ class Words:
     commands: Mapping[str, tuple[Word, ...]]
 
     def after(self, text: str) -> Iterator[tuple[Word, int]]:
-        """Words that complete a text which ends where the cursor is, each with how many characters it replaces."""
+        """Words that complete the text before the cursor, each with the number of characters it replaces."""
         if text.startswith("."):
             yield from self._of_command(text)
             return
@@ -251,7 +251,7 @@ class Words:
 
 
 def words_of(connection: DuckDBPyConnection, commands: Mapping[str, str]) -> Words:
-    """The words of a catalogue, and the shell's commands, each with `views`, `questions` or nothing to follow."""
+    """Completion words of a catalogue and of the dot commands, each followed by `views`, `questions` or nothing."""
     from ..history.catalogue import relations
     from ..history.reports import QUESTIONS
 

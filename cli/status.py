@@ -1,4 +1,4 @@
-"""`trustfold status`: what is not trusted, which circuits are not closed, and what leads back."""
+"""`trustfold status`: keys that are not trusted, circuits that are not closed, and how they recover."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText
 
 HISTORY = 20
-"""Decisions shown with --include-history."""
+"""Number of decisions shown with --include-history."""
 
 MAX_UNSAID = 10
-"""Answers shown that agents in shadow did not get."""
+"""Maximum number of shown answers that were withheld in shadow mode."""
 
 
 @click.command()
 @click.argument("key", required=False, shell_complete=keys_for_completion)
 @target_options
-@click.option("--all", "everything", is_flag=True, help="Trusted keys with recent failures too.")
-@click.option("--include-history", is_flag=True, help=f"With the last {HISTORY} decisions about the key.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document: the state records as they are.")
+@click.option("--all", "everything", is_flag=True, help="Include trusted keys with recent failures.")
+@click.option("--include-history", is_flag=True, help=f"Include the last {HISTORY} decisions about the key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the state records as one JSON document.")
 def status(
     *,
     key: str | None,
@@ -57,10 +57,10 @@ def status(
     include_history: bool,
     as_json: bool,
 ) -> None:
-    """Show keys that are not trusted, and open circuits; with KEY, all details of that one.
+    """Show keys that are not trusted, and open circuits; with KEY, all details of that key.
 
-    A KEY is what the table shows: `bash|command=rm`, `bash`, `service:atlassian`; long ones are cut in the middle on a
-    narrow terminal, and whole in a pipe and with --json. Asks the store of a local `up`, its address, or Kafka.
+    A KEY as shown in the table: `bash|command=rm`, `bash`, `service:atlassian`; long keys are abbreviated on a
+    narrow terminal, and complete in a pipe and with --json. Reads the store of a local `up`, its address, or Kafka.
     """
     target = target_of(store, url, bootstrap)
     states, mode, fault = target.overview()
@@ -97,24 +97,24 @@ def status(
         if near and not states:
             note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
     for one in unsaid[-MAX_UNSAID:] if key is None else ():
-        echo(f"in shadow, {one['agent']} would have been told ({one['kind']}): {' '.join(one['text'].split())}")
+        echo(f"in shadow mode, {one['agent']} would have received ({one['kind']}): {' '.join(one['text'].split())}")
     if fault is not None:
-        note(f"{fault}; the rules read before go on to hold")
+        note(f"{fault}; the previous rules stay in force")
 
 
 def _unsaid(target: Target) -> list[Record]:
-    """What agents that are connected in shadow would have been told, oldest first; of the user's own server alone."""
+    """Answers withheld from agents connected in shadow mode, oldest first; only of the user's own server."""
     service = UserService()
     if target.name != str(service.store) or (found := service.running()) is None:
         return []
     try:
         return [one for one in HttpTarget(found[1], service.token).hooks()["said"] if one["shadow"]]
     except TrustfoldError:
-        return []  # the table stands without it
+        return []  # the table does not need it
 
 
 def _belongs(record: Record, key: str | None) -> bool:
-    """Whether a record is about a key: the key itself, its finer keys, or the circuit of its tool."""
+    """True if a record is about a key: the key itself, its finer keys, or the circuit of its tool."""
     if key is None:
         return True
     name = str(record.get("key") or record.get("breaker_key"))
@@ -129,7 +129,7 @@ _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
 
 
 def overview_table(states: Sequence[Record], mode: str | None, now: datetime, *, everything: bool) -> RenderableType:
-    """Every key that is not trusted, every circuit that is not closed, and the totals."""
+    """Tables of keys that are not trusted and circuits that are not closed, and the totals."""
     trust = [state for state in states if state["kind"] == "trust"]
     circuits = [state for state in states if state["kind"] == "breaker"]
     shown = [state for state in trust if everything or state["state"] != "trusted"]
@@ -147,10 +147,10 @@ def overview_table(states: Sequence[Record], mode: str | None, now: datetime, *,
 
 
 def details(key: str | None, states: Sequence[Record], history: Sequence[Record], now: datetime) -> RenderableType:
-    """All that is known of one key, and what was decided about it."""
+    """State of one key, and the decisions about it."""
     parts: list[RenderableType] = []
     if key is not None and not states:
-        parts.append(Text(f"{key}: trusted, nothing is held against it", GOOD))
+        parts.append(Text(f"{key}: trusted, no recent failures", GOOD))
     for state in sorted(states, key=_importance):
         if state["kind"] not in {"trust", "breaker"}:
             title, facts = title_of(state, now)
@@ -179,7 +179,7 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
 
 
 def _importance(state: Record) -> tuple[int, str]:
-    """Trust before circuits before what is only measured; a key before its finer ones."""
+    """Sort key of states: trust, then circuits, then measurements; a key before its finer keys."""
     return _KINDS.index(state["kind"]), str(state["key"])
 
 
@@ -242,7 +242,7 @@ def _totals(trust: Sequence[Record], circuits: Sequence[Record], *, everything: 
 
 
 def _facts(state: Record, now: datetime) -> Table:
-    """The fields of a state that say something, in words."""
+    """Names and texts of a state's fields that have a value."""
     facts: list[tuple[str, str]] = []
     if state.get("reason"):
         facts.append(("because", plain(str(state["reason"])) if state["kind"] == "breaker" else str(state["reason"])))

@@ -1,4 +1,4 @@
-"""`trustfold story`: one session as a timeline: what the agent did, what was decided, and why."""
+"""`trustfold story`: one session as a timeline: calls, decisions, and their reasons."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .render import console, write_json
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN
 
 SHOWN = 200
-"""Entries shown unless told otherwise."""
+"""Default number of entries shown."""
 
 
 @click.command()
 @click.argument("session")
 @target_options
-@click.option("--history", metavar="DIR", help="Read from a recorded history instead.")
-@click.option("--errors", is_flag=True, help="Only failures and decisions about faults.")
+@click.option("--history", metavar="DIR", help="Recorded history to read instead.")
+@click.option("--errors", is_flag=True, help="Show only failures and decisions about faults.")
 @click.option(
     "--limit", type=click.IntRange(0), default=SHOWN, metavar="N", show_default=True, help="Latest N entries; 0: all."
 )
@@ -46,7 +46,7 @@ def story(
 ) -> None:
     """Show a session as a timeline: calls with their outcome, loops and their cost, nudges and their effect.
 
-    Asks the store of a local `up`, its address, or a recorded history.
+    Reads the store of a local `up`, its address, or a recorded history.
     """
     if history is not None:
         if store or url or bootstrap:
@@ -55,7 +55,7 @@ def story(
     else:
         found = target_of(store, url, bootstrap).session(session)
     if found is None:
-        raise ConfigError(f"nothing is kept of a session {session!r} there; `trustfold history look-first` lists some")
+        raise ConfigError(f"unknown session {session!r}; `trustfold history look-first` lists some")
     items = [one for one in found["items"] if one["failing"] or not errors]
     shown = items[-limit:] if limit else items
     if as_json:
@@ -131,7 +131,7 @@ def _line(item: dict[str, Any]) -> Text:
 
 CLOCK_WIDTH = 8
 NAME_WIDTH = 9
-"""Of the words before each fact: `why`, `platform`."""
+"""Width in characters of the labels before each fact: `why`, `platform`."""
 
 _TRUST = {
     "escalated": (WARN, "asks the user before each such call"),
@@ -154,12 +154,12 @@ _NUDGE = {
 
 
 class Block(NamedTuple):
-    """One decision, or several of the same kind made at the same moment.
+    """One decision, or several of the same kind at the same time.
 
     Attributes:
-        title: what happened, in a word or two.
-        subjects: the keys it happened to.
-        facts: name and text of each further line.
+        title: the decision, in a word or two.
+        subjects: keys it applies to.
+        facts: label and text of each further line.
     """
 
     title: str
@@ -169,7 +169,7 @@ class Block(NamedTuple):
 
 
 def told(event: Record, call: Record | None) -> Text | None:
-    """One line for what the agent did; None for events that say nothing by themselves.
+    """One line of text about an event; None for events that are not shown by themselves.
 
     `call` is the `tool_call.started` of a finished call.
     """
@@ -186,7 +186,7 @@ def told(event: Record, call: Record | None) -> Text | None:
 
 
 def blocks(decisions: Sequence[Record]) -> list[Block]:
-    """What was decided at one moment, alike things together."""
+    """Decisions at one time as blocks, equal ones grouped."""
     made: list[Block] = []
     for decision in decisions:
         block = _block(decision, decisions)
@@ -201,12 +201,12 @@ def blocks(decisions: Sequence[Record]) -> list[Block]:
 
 
 def later(minutes: int) -> RenderableType:
-    """Time passes."""
+    """Line that marks a pause."""
     return Padding(Text(f"… {minutes} minutes later", QUIET), (0, 0, 0, 1))
 
 
 def row(clock: str, what: RenderableType) -> RenderableType:
-    """Something that happened, after its time of day."""
+    """Text after its time of day."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=CLOCK_WIDTH, no_wrap=True, style=QUIET)
     table.add_column(overflow="fold")
@@ -215,7 +215,7 @@ def row(clock: str, what: RenderableType) -> RenderableType:
 
 
 def boxed(block: Block) -> RenderableType:
-    """A decision, set off by a bar in its colour."""
+    """A decision, marked by a bar in its colour."""
     body = Table.grid(padding=(0, 2, 0, 0))
     body.add_column(min_width=NAME_WIDTH, no_wrap=True, style=QUIET)
     body.add_column(overflow="fold")
@@ -229,7 +229,7 @@ def boxed(block: Block) -> RenderableType:
 
 
 class _Barred:
-    """Something with a coloured bar down its left side."""
+    """Rich renderable with a coloured bar on its left side."""
 
     def __init__(self, inner: RenderableType, style: str) -> None:
         self._inner = inner
@@ -268,7 +268,7 @@ def _block(decision: Record, together: Sequence[Record]) -> Block | None:
             todo = todo.format(seconds=_seconds(decision))
             why = circuit_reason(decision)
             if decision["to"] == "half_open":
-                why = f"its time was over at {_clock(decision['time'])}"
+                why = f"it expired at {_clock(decision['time'])}"
             title = f"circuit {plain(decision['to'])}"
             return Block(title, style, (decision["breaker_key"],), (("why", why), ("platform", todo)))
         case "nudge.issued":
@@ -293,13 +293,13 @@ def _because(together: Sequence[Record]) -> Iterable[tuple[str, str]]:
 
 
 class Memory:
-    """Which keys were named together before, so that the same three need not be spelled out again."""
+    """Abbreviates groups of keys that were already shown in full."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, ...]] = set()
 
     def shortened(self, block: Block) -> Block:
-        """The block, with a group of keys that was shown before cut down to its first."""
+        """The block, with a group of keys that was shown before abbreviated to its first key."""
         group = block.subjects
         if len(group) < 2 or group not in self._seen:
             self._seen.add(group)

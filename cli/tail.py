@@ -1,4 +1,4 @@
-"""`trustfold tail`: session logs of coding agents, published as they grow."""
+"""`trustfold tail`: follows session logs of coding agents and publishes their events."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from ..history.importers.growing_files import Following
 
 LOOK_S = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two polls of the files."""
 
 LONGEST_WAIT_S = 30.0
-"""Longest pause between two attempts to publish, while nobody answers."""
+"""Longest pause in seconds between two attempts to publish while the target does not answer."""
 
 
 class Outcome(NamedTuple):
-    """What became of events that were published: how many were refused, and how many left out."""
+    """Result of publishing events: how many were refused, and how many were left out."""
 
     refused: int = 0
     left_out: int = 0
 
 
 Publish = Callable[[Sequence[bytes]], Outcome]
-"""Publishes events; those of sessions that hooks report there are left out, for they would count twice."""
+"""Function that publishes events; it leaves out sessions that hooks report, which would count twice."""
 
 
 @click.command()
@@ -50,14 +50,14 @@ Publish = Callable[[Sequence[bytes]], Outcome]
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
 @click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
 @click.option("--from-start", is_flag=True, help="On the first run, also publish what the files already contain.")
-@click.option("--once", is_flag=True, help="Publish what is there, then exit.")
+@click.option("--once", is_flag=True, help="Publish what the files contain, then exit.")
 def tail(
     *, names: tuple[str, ...], url: str | None, bootstrap: str | None, workspace: str, from_start: bool, once: bool
 ) -> None:
     """Follow session logs of Claude Code, Codex and Gemini CLI, and publish their events until Ctrl-C.
 
-    PATH is a log or a directory with logs (*.jsonl), where new ones are found: ~/.claude/projects, ~/.codex/sessions,
-    ~/.gemini/tmp. Each event is published once, also over restarts, and when a log is renamed, cut or written anew.
+    PATH is a log or a directory of logs (*.jsonl), watched for new ones: ~/.claude/projects, ~/.codex/sessions,
+    ~/.gemini/tmp. Each event is published once, even after a restart or when a log is renamed, cut or rewritten.
     """
     from ..guard.redaction import redact, secrets_in
     from ..history.importers import Run
@@ -74,19 +74,19 @@ def tail(
         try:
             sent, refused, left_out = _follow(logs, publish, where, once=once)
         except KeyboardInterrupt:
-            note("stopped; what was published is remembered")
+            note("stopped; the published positions are saved")
             click.get_current_context().exit(ExitCode.INTERRUPTED)
     for text in run.skipped.first:
         note(f"left out: {text}")
     if left_out:
-        note(f"left out: {counted(left_out, 'event')} of sessions that hooks report themselves")
+        note(f"left out: {counted(left_out, 'event')} of sessions that hooks already report")
     note(f"{counted(sent, 'event')} published to {where}" + (f", {refused:,} refused" if refused else ""))
     if refused:
         click.get_current_context().exit(ExitCode.FAILED)
 
 
 def places_file(where: str, paths: Sequence[Path]) -> Path:
-    """Where it is kept how far some paths have been published to some place: below the XDG state folder."""
+    """File with the published positions of some paths for a target, below the XDG state folder."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     folder = state if state.is_absolute() else Path.home() / ".local" / "state"
     name = blake2b("\n".join([where, *sorted(map(str, paths))]).encode(errors="replace"), digest_size=8).hexdigest()
@@ -94,7 +94,7 @@ def places_file(where: str, paths: Sequence[Path]) -> Path:
 
 
 def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
-    """Publish what is new until there is no more (`once`) or for ever; count what was taken, refused, left out."""
+    """Publish new events, once or forever; count those published, refused and left out."""
     sent = refused = left_out = 0
     said = False
     while True:
@@ -102,7 +102,7 @@ def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tup
             hidden = [redact_record(event) for event in events]
             became = publish(hidden) if once else _persist(publish, hidden, begun=sent > 0)
             if became.left_out and not left_out and not once:
-                note(f"{path}: its session is reported by hooks already, and left out here")
+                note(f"{path}: left out, as hooks already report its session")
             sent += len(events) - sum(became)
             refused, left_out = refused + became.refused, left_out + became.left_out
             logs.published(path)
@@ -115,10 +115,10 @@ def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tup
 
 
 def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
-    """Publish, as often as it takes: who was there may come back.
+    """Publish with retries until the target answers.
 
     Raises:
-        TrustfoldError: it was refused at the first time, so waiting would not help.
+        TrustfoldError: the first attempt failed, so a retry would not help.
     """
     wait = LOOK_S
     while True:
@@ -134,7 +134,7 @@ def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outco
 
 
 def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
-    """The place that options name, else the environment, else the server of this user."""
+    """Target named by the options, else by the environment, else the server of this user."""
     settings = Settings.from_env()
     if url and bootstrap:
         raise ConfigError("--url and --bootstrap name different places; give one of them")
@@ -166,7 +166,7 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
 
 
 def _session_of(event: bytes) -> str:
-    """Conversation of an event; those of its subagents are told by what follows a slash."""
+    """Session id of an event without the suffix after a slash, which names a subagent."""
     return str(orjson.loads(event).get("session_id")).partition("/")[0]
 
 
@@ -181,17 +181,17 @@ def _to_kafka(bootstrap: str) -> Publish:
 
     def publish(events: Sequence[bytes]) -> Outcome:
         sending = send(target.kafka, iter(events), topic="events")
-        return Outcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # else it may wait for ever
+        return Outcome(run(target.kafka, asyncio.wait_for(sending, TIMEOUT_S)).refused)  # could wait forever
 
     return publish
 
 
 @contextmanager
 def _alone(places: Path) -> Iterator[None]:
-    """Nobody else follows the same paths for the same place.
+    """Hold a lock: only one process may follow the same paths for the same target.
 
     Raises:
-        ConfigError: somebody does, or nothing can be kept there.
+        ConfigError: another process does, or the lock file cannot be written.
     """
     lock = places.with_suffix(".lock")
     try:
@@ -206,7 +206,7 @@ def _alone(places: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as taken:
-            raise ConfigError("these paths are followed for this place already; two would do the same work") from taken
+            raise ConfigError("another process already follows these paths for this target") from taken
         yield
     finally:
         with suppress(OSError):

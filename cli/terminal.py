@@ -1,4 +1,4 @@
-"""Styles of texts on a terminal by their meaning, and keys cut to the width of a table."""
+"""Styles of texts on a terminal by their meaning, and keys abbreviated to the width of a table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STYLES: dict[Tone, str] = {Tone.GOOD: GOOD, Tone.BAD: BAD, Tone.WARN: WARN, Tone
 ELLIPSIS = "…"
 
 LEAST = 24
-"""Narrowest that a long key is made, in characters, where the terminal has them."""
+"""Minimum width of an abbreviated key in characters, if the terminal is wide enough."""
 
 
 def elided(key: str, width: int) -> str:
-    """A key in so many characters: its beginning names the tool, its end tells it from others of that tool."""
+    """Abbreviate a key to a width in characters: its start names the tool, its end distinguishes it from others."""
     if len(key) <= width:
         return key
     head = (width - 1) // 2
@@ -28,7 +28,7 @@ def elided(key: str, width: int) -> str:
 
 
 class KeyText:
-    """A key that takes the room there is."""
+    """Rich renderable of a key, abbreviated to the available width."""
 
     def __init__(self, key: str) -> None:
         """Show this key."""
@@ -39,5 +39,5 @@ class KeyText:
         yield Text(elided(self.key, options.max_width), no_wrap=True, overflow="crop")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Whole if possible."""
+        """Minimum and maximum width."""
         return Measurement(min(len(self.key), LEAST), len(self.key))

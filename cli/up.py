@@ -1,4 +1,4 @@
-"""`trustfold up`: the embedded engine on this machine, behind HTTP."""
+"""`trustfold up`: runs the embedded engine on this machine with an HTTP server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--store",
     metavar="FILE",
-    help=f"Where everything is kept; made if it is not there. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
+    help=f"Store file; created if missing. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
 )
 @click.option(
     "--host",
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-local-orders",
     is_flag=True,
-    help="Take resets, settings and other orders from every program that may publish; else they need "
+    help="Accept resets, settings and other orders from every program that may publish; else they need "
     "TRUSTFOLD_OPERATOR_TOKEN.",
 )
 @rules_options
-@click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
+@click.option("--detach", is_flag=True, help="Start this user's server in the background, for `connect`.")
 @click.option("--stop", is_flag=True, help="Stop that server.")
 @click.option(
     "--history",
@@ -68,7 +68,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
 ) -> None:
     """Run on this machine without Kafka until Ctrl-C.
 
-    Agents POST events to /v1/events as NDJSON and follow /v1/decisions; what was acknowledged survives a power cut.
+    Agents POST events to /v1/events as NDJSON and follow /v1/decisions; acknowledged events survive a power cut.
     Rules and policies are read again when their files change.
     """
     if detach or stop:
@@ -115,30 +115,30 @@ def up(  # noqa: PLR0913 - each is an option of its own
         )
     if temporary:
         temporary.cleanup()
-        note("stopped; nothing is kept, as TRUSTFOLD_PERSIST or TRUSTFOLD_SESSION_ONLY asks")
+        note("stopped; nothing is kept, because of TRUSTFOLD_PERSIST or TRUSTFOLD_SESSION_ONLY")
     else:
-        note("stopped; everything acknowledged is in the store")
+        note("stopped; all acknowledged events are in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
 def _count(service: Service, status: RecordingStatus) -> None:
-    """Have the server's metrics tell of a recording, too."""
+    """Add a recording's metrics to the server's."""
     try:
         from ..recording.metrics import RecordingCollector
-    except ImportError:  # the extra is not installed: there are no metrics
+    except ImportError:  # without the extra there are no metrics
         return
     service.collectors.append(RecordingCollector(status))
 
 
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     if others:
-        raise click.UsageError("--detach takes --port alone, and --stop nothing: it is the one server of this user")
+        raise click.UsageError("--detach accepts only --port, --stop no option: they control this user's server")
     from .service import UserService
 
     service = UserService()
     if stop:
-        note("stopped; its store stays" if service.stop() else "none was running")
+        note("stopped; its store is kept" if service.stop() else "none was running")
         return
     how = service.start(port)
     note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")

@@ -1,4 +1,4 @@
-"""`trustfold web`: the dashboard over Kafka."""
+"""`trustfold web`: runs the dashboard of a Kafka deployment."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .render import ExitCode, note
 @click.option(
     "--history",
     metavar="DIR",
-    help="What `trustfold record` has recorded of this Kafka. [env: TRUSTFOLD_HISTORY; default: "
-    f"{DEFAULT_HISTORY}, if it is there]",
+    help="History that `trustfold record` writes for this Kafka. [env: TRUSTFOLD_HISTORY; default: "
+    f"{DEFAULT_HISTORY}, if it exists]",
 )
 @click.option(
     "--host",
@@ -32,12 +32,12 @@ from .render import ExitCode, note
 @click.option(
     "--allow-local-orders",
     is_flag=True,
-    help="Take orders from everybody who may read the pages; else they need TRUSTFOLD_OPERATOR_TOKEN.",
+    help="Accept orders from everybody who may read the pages; else they need TRUSTFOLD_OPERATOR_TOKEN.",
 )
 @click.option(
     "--rules",
     metavar="FILE",
-    help="Rules of the workers, by which pages say what counts. [env: TRUSTFOLD_RULES; default: the shipped ones]",
+    help="Rules of the workers, shown on the pages. [env: TRUSTFOLD_RULES; default: the shipped ones]",
 )
 def web(
     *,
@@ -50,8 +50,8 @@ def web(
 ) -> None:
     """Show the dashboard of workers on Kafka until Ctrl-C.
 
-    It follows the topics without a consumer group, so any number of it may run. While no broker answers, the pages show
-    the age of their data. Orders go to the `commands` topic. It needs the rights of a dashboard on the brokers
+    It follows the topics without a consumer group, so any number of dashboards may run. While no broker answers, the
+    pages show the age of their data. Orders go to the `commands` topic. It needs the dashboard's rights on the brokers
     (`trustfold topics acls --dashboard`).
     """
     try:
@@ -70,10 +70,10 @@ def web(
     kafka = KafkaSettings.from_env(bootstrap=bootstrap)
     recorded = Path(history) if history else ours.history
     if history and not recorded.is_dir():
-        raise ConfigError(f"{recorded}: no such directory; `trustfold record --history {recorded}` makes it")
+        raise ConfigError(f"{recorded}: no such directory; `trustfold record --history {recorded}` creates it")
     address = host or ours.host
     check_exposure(address, ours.token)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and our own lines say it
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and the lines below report it
     source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
     app = make_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
     listener = listen(address, ours.port if port is None else port)

@@ -1,4 +1,4 @@
-"""`trustfold whatif`: the recorded past under other rules."""
+"""`trustfold whatif`: replays the history under other rules."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from ..history.whatif.search import Found, Judged, Wanted
 
 WARM_UP = timedelta(days=1)
-"""Folded before `--since` so that what sessions share is as it was: the longest window of the shipped rules is an hour,
+"""Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
 an escalation lasts a day at most. Sessions, commands and settings are folded from their beginning."""
 
 EXAMPLES = 3
-"""Examples of each kind of decision, unless told otherwise."""
+"""Default number of examples of each kind of decision."""
 
 ROWS = 20
-"""Streaks and incidents shown, unless told otherwise."""
+"""Default number of streaks and incidents shown."""
 
 SEED = 0
-"""Of the sessions held out, unless told otherwise."""
+"""Default seed of the selection of held-out sessions."""
 
 
 class Past(NamedTuple):
-    """A history as both ways to ask read it.
+    """Inputs of a comparison and of a search.
 
     Attributes:
-        material: what is folded, and what of it counts.
+        material: inputs to fold, and which of them count.
         filtered: connection with the filters.
-        filters: what of the history is asked about.
+        filters: filters on the history.
         present: the rules to compare with.
     """
 
@@ -60,48 +60,48 @@ class Past(NamedTuple):
 
     @property
     def inputs(self) -> Inputs:
-        """What is folded."""
+        """Inputs to fold."""
         return self.material.inputs
 
 
 @click.command()
 @history_options
-@click.option("--rules", "rules_file", metavar="FILE", help="The other rules, TOML or JSON.")
+@click.option("--rules", "rules_file", metavar="FILE", help="Rules to try, TOML or JSON.")
 @click.option("--against", metavar="FILE", help="Rules to compare with. [default: as recorded, else TRUSTFOLD_RULES]")
-@click.option("--examples", type=click.IntRange(0), help=f"Decisions of each kind to show. [default: {EXAMPLES}]")
-@click.option("--limit", type=click.IntRange(0), help=f"Streaks and incidents to show, of each. [default: {ROWS}]")
-@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: false alarms against sessions caught.")
-@click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of one threshold. Repeatable.")
+@click.option("--examples", type=click.IntRange(0), help=f"Examples per kind of decision. [default: {EXAMPLES}]")
+@click.option("--limit", type=click.IntRange(0), help=f"Number of streaks and of incidents to show. [default: {ROWS}]")
+@click.option("--search", is_flag=True, help="Try a grid of thresholds: false alarms against stuck sessions caught.")
+@click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of a threshold; repeatable.")
 @click.option(
     "--labels",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="With --search: which sessions were stuck, as NDJSON.",
+    help="With --search: NDJSON that labels sessions as stuck or healthy.",
 )
 @click.option(
     "--hold-out",
     type=click.FloatRange(0, 0.9),
     metavar="SHARE",
-    help="With --search: share of the judged sessions that the choice is checked by. [default: 0.3]",
+    help="With --search: fraction of labelled sessions held out to check the choice. [default: 0.3]",
 )
-@click.option("--seed", type=int, help=f"With --search: which sessions these are. [default: {SEED}]")
+@click.option("--seed", type=int, help=f"With --search: seed that selects these sessions. [default: {SEED}]")
 @click.option(
     "--weight-false-alarm",
     type=click.FloatRange(0),
     metavar="W",
-    help="With --search: what an alarm in a healthy session costs. [default: both shares weigh alike]",
+    help="With --search: cost of an alarm in a healthy session. [default: both rates weigh the same]",
 )
 @click.option(
     "--weight-miss",
     type=click.FloatRange(0),
     metavar="W",
-    help="With --search: what a stuck session without one costs.",
+    help="With --search: cost of a stuck session without an alarm.",
 )
 @click.option(
-    "--write", metavar="FILE", type=click.Path(path_type=Path), help="With --search: write the choice, as TOML."
+    "--write", metavar="FILE", type=click.Path(path_type=Path), help="With --search: write the chosen rules, as TOML."
 )
-@click.option("--force", is_flag=True, help="With --write: replace the file.")
-@click.option("--html", metavar="FILE", help="With --search: a page with the plot.")
+@click.option("--force", is_flag=True, help="With --write: replace an existing file.")
+@click.option("--html", metavar="FILE", help="With --search: write an HTML page with the plot.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def whatif(
     *,
@@ -115,10 +115,10 @@ def whatif(
     force: bool,
     **searching: Any,
 ) -> None:
-    """Replay the recorded inputs under other rules and show the decisions they would have led to.
+    """Replay the recorded inputs under other rules and show which decisions differ.
 
-    `--rules FILE`: which streaks and incidents would have been caught, lost, seen earlier or later. `--search`: try
-    thresholds, choose, and say what the choice costs. Nothing is published, nothing changes.
+    `--rules FILE`: shows streaks and incidents caught, missed, or detected earlier or later. `--search`: tries
+    thresholds, chooses the cheapest, and shows its costs. Nothing is published or changed.
     """
     if search == bool(rules_file):
         raise ConfigError("give either --rules FILE, or --search")
@@ -126,9 +126,7 @@ def whatif(
     if force and not searching["write"]:
         raise ConfigError("--force goes with --write FILE")
     if len(chosen.roots) > 1:
-        raise ConfigError(
-            "--history is there several times: two histories have no order among each other; fold them one by one"
-        )
+        raise ConfigError("--history is given several times: histories have no common order; replay them one by one")
     settings = Settings.from_env()
     if search:
         wanted = _wanted(searching)
@@ -155,7 +153,7 @@ def whatif(
 
 
 def _refuse_unheeded(*, search: bool, searching: dict[str, Any], comparing: dict[str, Any]) -> None:
-    """Refuse options of the other way to ask.
+    """Refuse options that the chosen mode does not use.
 
     Raises:
         ConfigError: naming them.
@@ -168,10 +166,10 @@ def _refuse_unheeded(*, search: bool, searching: dict[str, Any], comparing: dict
 
 
 def _wanted(searching: dict[str, Any]) -> Wanted:
-    """How to choose, as the options say.
+    """Weights and hold-out given by the options.
 
     Raises:
-        ConfigError: the weights weigh nothing.
+        ConfigError: the weights are negative or all 0.
     """
     from ..history.whatif.choice import HOLD_OUT
     from ..history.whatif.grid import DEFAULT_GRID
@@ -179,7 +177,7 @@ def _wanted(searching: dict[str, Any]) -> Wanted:
 
     weights = searching["weight_false_alarm"], searching["weight_miss"]
     if not all(weight is None or isfinite(weight) for weight in weights) or not any(w is None or w for w in weights):
-        raise ConfigError("--weight-false-alarm and --weight-miss are numbers from 0 on, and not both 0")
+        raise ConfigError("--weight-false-alarm and --weight-miss must be 0 or more, and not both 0")
     hold_out, seed = searching["hold_out"], searching["seed"]
     return Wanted(
         grid=searching["grid"] or DEFAULT_GRID,
@@ -191,31 +189,31 @@ def _wanted(searching: dict[str, Any]) -> Wanted:
 
 
 def _check_place(file: Path, *, replace: bool, toml: bool) -> None:
-    """Refuse, before anything is folded, a file that could not be written after it.
+    """Refuse, before folding, a file that could not be written afterwards.
 
     Raises:
-        ConfigError: saying why.
+        ConfigError: the file cannot be written; the message says why.
     """
     if toml and file.suffix.lower() == ".json":
         raise ConfigError(f"{file}: rules are written as TOML, and a name in .json is read as JSON; name it .toml")
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise ConfigError(f"{file}: cannot be written; name a file in a directory that exists")
     if file.exists() and not replace:
-        raise ConfigError(f"{file}: is there already; name another file, or --force to replace it")
+        raise ConfigError(f"{file}: exists already; name another file, or add --force to replace it")
 
 
 @contextmanager
 def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: bool = False) -> Iterator[Past]:
-    """The history, ready to be folded.
+    """Load the history for folding.
 
     Args:
-        chosen: which, and what of it.
-        settings: of the environment.
+        chosen: history and filters.
+        settings: settings of the environment.
         against: rules to compare with.
-        named: compare with the named rules where records do not tell, and not with the last recorded ones.
+        named: compare with the rules given by name if records have none, instead of the last recorded ones.
 
     Raises:
-        ConfigError: nothing is recorded there that passes the filters, or the rules cannot be used.
+        ConfigError: no record passes the filters, or the rules are invalid.
     """
     files = settings.rule_files(against)
     base = files.load()
@@ -236,8 +234,8 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
             note_any(settings.switched_off)
         if not recorded_sessions(filtered):
             raise ConfigError(
-                f"nothing that is recorded passes: {filters.told() or 'there is no session'}; "
-                "`trustfold history overview` says what is recorded"
+                f"no recorded session passes: {filters.told() or 'there is no session'}; "
+                "`trustfold history overview` shows what is recorded"
             )
         if chosen.narrowed:
             note(f"only {filters.told()}; everything they depend on is folded")
@@ -248,17 +246,17 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
 
 
 def warm_up(since: datetime | None) -> datetime | None:
-    """From when on to fold for what is compared from a time on."""
+    """Time to start folding, for a comparison that starts at a time."""
     if since is None:
         return None
     try:
         return since - WARM_UP
-    except OverflowError:  # the first day of all
+    except OverflowError:  # the earliest possible date
         return since
 
 
 def _basis(recorded: tuple[Any, ...], files: RuleFiles) -> str:
-    """What is compared with, for people."""
+    """Description of the rules compared with."""
     if recorded:
         return f"compared with the rules in force when it was recorded ({counted(len(recorded), 'version')})"
     where = ", ".join(map(str, files.paths)) or "the shipped rules"
@@ -274,7 +272,7 @@ def _told(compared: Compared, filters: Filters, limit: int, *, as_json: bool) ->
     difference, recorded = compared.difference, compared.recorded
     if not difference.kinds:
         since = f" {filters.told()}" if filters.told() else ""
-        note(f"nothing was decided{since} under either rules: there is nothing to compare")
+        note(f"no decisions{since} under either rules: nothing to compare")
     view.show_comparison(compared, limit)
     if recorded.count:
         note(
@@ -286,26 +284,26 @@ def _told(compared: Compared, filters: Filters, limit: int, *, as_json: bool) ->
 
 
 def _why_not_all(compared: Compared, since: datetime | None) -> str:
-    """Why what was decided then was not all decided again."""
+    """Possible reasons why the replay did not reproduce all recorded decisions."""
     reasons = []
     if not compared.versions:
-        reasons.append("other rules were in force then, which are not those compared with")
+        reasons.append("the rules in force at the time differ from those compared with")
     if not compared.ordered:
         reasons.append("the workers read the partitions in another order")
     if since is not None:
-        reasons.append(f"they depend on what was more than {WARM_UP.days} day before --since")
-    why = ", or ".join(reasons) or "the records that they depend on are not kept any more"
+        reasons.append(f"they depend on events more than {WARM_UP.days} day before --since")
+    why = ", or ".join(reasons) or "the records they depend on were deleted"
     return f"the others: {why}"
 
 
 def _search(
     past: Past, wanted: Wanted, labels: Path | None, write: Path | None, html: str | None, *, as_json: bool
 ) -> None:
-    """Try combinations of thresholds, show what they catch and what they cost, and write the choice.
+    """Try combinations of thresholds, show their detections and costs, and write the choice.
 
     Raises:
-        ConfigError: the grid, the labels or a file.
-        TrustfoldError: nothing was chosen that could be written.
+        ConfigError: the grid, the labels or a file is invalid.
+        TrustfoldError: there is no choice to write.
     """
     from ..history.whatif.grid import alarm_of, chosen, patterns_of, processes_for
     from ..history.whatif.search import judged, search
@@ -348,17 +346,17 @@ def _write_page(found: Found, known: Judged, wanted: Wanted, html: str) -> None:
 
 
 def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, file: Path) -> None:
-    """Write the choice.
+    """Write the chosen rules.
 
     Raises:
-        TrustfoldError: there is none, or the rules in force are it.
+        TrustfoldError: there is no choice, or it equals the rules in force.
         ConfigError: the file cannot be written.
     """
     from ..history.whatif.rules_file import toml_of
     from . import whatif_view as view
 
     if found.chosen is None:
-        raise TrustfoldError(f"{file} was not written: there are too few sessions to choose by")
+        raise TrustfoldError(f"{file} was not written: too few sessions to choose from")
     if found.trials[found.chosen].in_force:
         raise TrustfoldError(f"{file} was not written: no other combination costs less than the rules in force")
     days = past.filtered.execute("SELECT min(time)::DATE, max(time)::DATE, count(*) FROM events").fetchone()
@@ -378,5 +376,5 @@ def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, 
 
 
 def _sentence(text: str) -> str:
-    """A text as a sentence; names in it keep their capitals."""
+    """A text with its first letter capitalised and a full stop; other capitals are kept."""
     return f"{text[:1].upper()}{text[1:]}."

@@ -1,4 +1,4 @@
-"""What other rules would have decided, for people and for programs, and how far a fold has come."""
+"""Output of `trustfold whatif`: comparisons and searches as tables, JSON and HTML, and a progress bar."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from ..history.whatif.decisions import Difference
 
 EVENTS_A_SECOND = 20_000
-"""About what one core folds under one set of rules; only for saying beforehand how long it will take."""
+"""Approximate inputs per second that one core folds under one set of rules; used to estimate the duration."""
 
 HOWS = ("caught", "lost", "earlier", "later", "otherwise")
-"""What other rules can make of a streak or an incident."""
+"""Possible differences of a streak or an incident under other rules."""
 
 STREAK = "streak"
 
 
 class Folding:
-    """A bar on standard error where that is a terminal, with the time that is left; nothing elsewhere."""
+    """Progress bar with the remaining time, on standard error if that is a terminal; else nothing."""
 
     def __init__(self, total: int, what: str, *, step: int = 500) -> None:
-        """Prepare for so many things of a name; the bar moves every `step` of them."""
+        """Prepare a bar for a total number of named items; it moves every `step` items."""
         self._total, self._step, self._what = total, step, what
         self._done = 0
         self._bar: Progress | None = None
 
     def advance(self) -> None:
-        """One more is done."""
+        """Count one more item as done."""
         self._done += 1
         if self._done % self._step == 0:
             self._move()
 
     def reached(self, done: int) -> None:
-        """So many are done."""
+        """Set the number of items done."""
         self._done = done
         self._move()
 
@@ -68,7 +68,7 @@ class Folding:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take it away again; after an interrupt it says how far it had come."""
+        """Remove the bar; after an interrupt print how many items were done."""
         if self._bar is not None:
             self._bar.stop()
         if kind is KeyboardInterrupt:
@@ -76,10 +76,10 @@ class Folding:
 
 
 def show_comparison(compared: Compared, limit: int) -> None:
-    """Counts of every kind of decision that differs, streaks and incidents, and examples."""
+    """Print counts of each kind of decision that differs, streaks and incidents, and examples."""
     difference = compared.difference
     if difference.empty:
-        console().print("No difference: these rules decide the same.")
+        console().print("No difference: both rules lead to the same decisions.")
         return
     _show_kinds(difference)
     streaks = [one for one in compared.shifts if one.kind == STREAK]
@@ -101,7 +101,7 @@ def _show_kinds(difference: Difference) -> None:
         for what, kind in difference.kinds.items()
         if kind.differs
     ]
-    console().print(table_of(columns, rows, "What the other rules decide"))
+    console().print(table_of(columns, rows, "Decisions under the other rules"))
 
 
 def _show_examples(difference: Difference) -> None:
@@ -124,7 +124,7 @@ _KEY_COLUMNS = ("workspace", "key", "how", "calls_earlier", "began", "before", "
 def _show_shifts(
     title: str, columns: Sequence[str], shifts: Sequence[Told], row: Callable[[Told], Sequence[Any]], limit: int
 ) -> None:
-    """A table of what differs, what is caught or lost first."""
+    """Print a table of differences; caught and missed ones first."""
     from .history_view import table_of
 
     if not shifts:
@@ -157,7 +157,7 @@ def _key_row(one: Told) -> Sequence[Any]:
 
 
 def _by(one: Told) -> str:
-    """By how many calls it comes earlier, or by how long where no call lies between."""
+    """Number of calls by which it is detected earlier or later; a duration if no call is between."""
     if one.calls_earlier:
         return f"{one.calls_earlier:+,}"
     return f"{one.seconds_earlier:+,g} s" if one.seconds_earlier else ""
@@ -187,7 +187,7 @@ def _held_in_words(held: Counter[str]) -> str:
 
 
 def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict[str, Any]:
-    """A comparison as one document; of streaks and incidents at most `limit` of each, what is caught or lost first."""
+    """A comparison as a JSON document; at most `limit` streaks and incidents each, caught and missed ones first."""
     difference, recorded = compared.difference, compared.recorded
     streaks = sorted((one for one in compared.shifts if one.kind == STREAK), key=_rank)
     keys = sorted((one for one in compared.shifts if one.kind != STREAK), key=_rank)
@@ -232,7 +232,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
 
 
 def _grouped(shifts: Iterable[Told], *names: str) -> list[tuple[tuple[str, ...], list[Told]]]:
-    """Shifts by what they are about, those with most of them first."""
+    """Shifts grouped by subject, the largest groups first."""
     found: dict[tuple[str, ...], list[Told]] = {}
     for one in shifts:
         found.setdefault(tuple(getattr(one, name) for name in names), []).append(one)
@@ -257,7 +257,7 @@ def _seen_json(seen: Seen | None) -> dict[str, Any] | None:
 
 
 def lasts(inputs: int, folds: int, cores: int = 1) -> str:
-    """About how long folding takes, where that is long enough to say."""
+    """Estimated duration of folding as text; empty if short."""
     seconds = inputs * folds / EVENTS_A_SECOND / cores
     return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""
 
@@ -269,7 +269,7 @@ if TYPE_CHECKING:
 
 
 def judged_in_words(known: Judged, alarm: Alarm, labels: Path | None) -> str:
-    """By which sessions a search judges, and where it is known from what they were."""
+    """Description of the sessions a search is evaluated on, and of the source of their labels."""
     from ..history.whatif.choice import counted as by_source
     from ..history.whatif.labels import CALLS, LABELS, LOOP, VERDICTS
 
@@ -282,13 +282,13 @@ def judged_in_words(known: Judged, alarm: Alarm, labels: Path | None) -> str:
     sources = {LABELS: f"labels in {labels}", VERDICTS: "false alarms that operators reported", CALLS: of_calls}
     found = by_source((*truth.healthy, *truth.stuck), truth)
     by = ", ".join(f"{found[name]:,} by {words}" for name, words in sources.items() if found.get(name))
-    return f"judged are {len(truth.healthy):,} healthy and {len(truth.stuck):,} stuck sessions" + (
+    return f"evaluated on {len(truth.healthy):,} healthy and {len(truth.stuck):,} stuck sessions" + (
         f": {by}" if by else ""
     )
 
 
 def split_in_words(found: Found, wanted: Wanted) -> str:
-    """Which sessions were chosen by, and which the choice was checked by."""
+    """Description of the sessions used to choose, and of those used to check the choice."""
     by, held = found.parts
     if not wanted.hold_out:
         return "chosen by all of them, none is held out"
@@ -299,19 +299,19 @@ def split_in_words(found: Found, wanted: Wanted) -> str:
 
 
 def weights_in_words(weigh: Weights) -> str:
-    """What a false alarm and a miss cost."""
+    """Description of the costs of a false alarm and of a miss."""
     why = ", so that both shares weigh alike (Youden's J)" if weigh.balanced else ""
     return f"a false alarm costs {weigh.false_alarm:g}, a miss {weigh.miss:.3g}{why}"
 
 
 def label(trial: Trial, score: Score) -> str:
-    """A combination in words."""
+    """Label of a combination of thresholds."""
     values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
     return f"{values}: {score.false_alarms:.1%} of healthy, {score.recall:.0%} of stuck sessions"
 
 
 def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
-    """Trials as columns and rows, counted over the sessions that were chosen by; the best ones are marked."""
+    """Columns and rows of trials, counted over the sessions used to choose; the best ones are marked."""
     from ..history.whatif.choice import best
 
     by = found.parts.by
@@ -350,7 +350,7 @@ def _bounds(bounds: tuple[float, float]) -> str:
 
 
 def show_search(found: Found, wanted: Wanted) -> None:
-    """The trials as a table and as a plot, the choice and its price."""
+    """Print the trials as a table and as a plot, the choice and its price."""
     from .history_view import table_of
 
     columns, rows = rows_of(found)
@@ -363,7 +363,7 @@ def show_search(found: Found, wanted: Wanted) -> None:
 
 
 def choice_in_words(found: Found) -> list[str]:
-    """The choice and its price, or why there is none."""
+    """Text of the choice and its price, or why there is no choice."""
     from ..history.whatif.choice import LEAST
     from ..history.whatif.rules_file import price_lines
 
@@ -388,8 +388,8 @@ def choice_in_words(found: Found) -> list[str]:
 
 
 def price_in_words(found: Found) -> str:
-    """What the choice makes worse, in counts over all judged sessions."""
-    assert found.chosen is not None  # noqa: S101 - who asks has looked
+    """Text of what the choice makes worse, in counts over all evaluated sessions."""
+    assert found.chosen is not None  # noqa: S101 - the caller has checked it
     now, then = found.in_force, found.trials[found.chosen]
     before, after = now.score(found.judged.truth), then.score(found.judged.truth)
     worse = [
@@ -403,11 +403,11 @@ def price_in_words(found: Found) -> str:
     ]
     if (after.at_call or 0) > (before.at_call or 0) and before.at_call is not None:
         worse.append(f"caught at call {after.at_call:g} in place of {before.at_call:g} (median)")
-    return "; ".join(worse) or "nothing that is counted here gets worse"
+    return "; ".join(worse) or "nothing counted here gets worse"
 
 
 def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
-    """A search as one document."""
+    """A search as one JSON document."""
     from ..history.whatif.choice import best
     from ..history.whatif.choice import counted as by_source
 
@@ -464,7 +464,7 @@ def _price_json(change: Change) -> dict[str, Any]:
 
 
 def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
-    """A search as a page of HTML that needs nothing else."""
+    """A search as a self-contained HTML page."""
     from html import escape
 
     from ..history.page import document, figure, table
@@ -490,7 +490,7 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
 
 
 def scatter(found: Found, *, width: int = 60, height: int = 12) -> str:
-    """The trade-off as characters: stuck sessions caught upwards, alarms in healthy ones to the right."""
+    """Text plot of the trade-off: y is the fraction of stuck sessions caught, x that of healthy ones with an alarm."""
     from ..history.whatif.choice import best
 
     by = found.parts.by

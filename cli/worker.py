@@ -1,4 +1,4 @@
-"""`trustfold worker` and `topics`: the Kafka engine."""
+"""`trustfold worker` and `topics`: run a Kafka worker, create and check its topics."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ _partitions = click.option(
 @click.option("--dry-run", is_flag=True, help="Show what would be created.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_json: bool) -> None:
-    """Create the topics that do not exist yet, with their partitions and clean-up; leave the others alone.
+    """Create the missing topics with their partitions and clean-up policy; do not change existing ones.
 
-    Exit code 2 where a topic that was there already differs from what is needed: it is named, with what was found and
-    what is wanted.
+    Exit code 2 if an existing topic differs from the requirements: it is named with the found and the required
+    value.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
     if dry_run:
@@ -82,20 +82,20 @@ def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_j
     else:
         for name in created:
             click.echo(f"✓ {name}")
-    note(f"{len(created)} topics created at {settings.bootstrap}" if created else "all topics were there already")
+    note(f"{len(created)} topics created at {settings.bootstrap}" if created else "all topics existed already")
     if partitions not in {None, KafkaSettings.from_env(bootstrap=bootstrap).partitions}:
-        note(f"set TRUSTFOLD_PARTITIONS={partitions} wherever a worker runs, or it will not start on these topics")
+        note(f"set TRUSTFOLD_PARTITIONS={partitions} for every worker, or it will not start on these topics")
     _tell(differences)
 
 
 @topics.command()
 @_bootstrap
 @_partitions
-@click.option("--json", "as_json", is_flag=True, help="One JSON document: every difference.")
+@click.option("--json", "as_json", is_flag=True, help="Print all differences as one JSON document.")
 def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> None:
-    """Compare the topics with what trustfold needs; list every difference.
+    """Compare the topics with trustfold's requirements; list all differences.
 
-    Exit code 2 if one must be fixed; differences that may be intended, such as a retention, are only reported.
+    Exit code 2 if a difference must be fixed; possibly intended ones, such as a retention, are only reported.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
     differences: list[Difference] = _run(settings, find_differences(settings))
@@ -109,24 +109,24 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
 
 @topics.command(name="acls")
 @_bootstrap
-@click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
-@click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
+@click.option("--publisher", default=Principals().publisher, show_default=True, help="Principal of agents and guards.")
+@click.option("--operator", default=Principals().operator, show_default=True, help="Principal that may send orders.")
 @click.option("--worker", default=Principals().worker, show_default=True, help="Workers.")
-@click.option("--recorder", default=Principals().recorder, show_default=True, help="Who records the history.")
-@click.option("--dashboard", default=Principals().dashboard, show_default=True, help="Who runs `trustfold web`.")
+@click.option("--recorder", default=Principals().recorder, show_default=True, help="Principal of recorders.")
+@click.option("--dashboard", default=Principals().dashboard, show_default=True, help="Principal of `trustfold web`.")
 def acls_command(bootstrap: str | None, **who: str) -> None:
-    """Print the access control lists that give each role what it needs and no more, as commands of kafka-acls.sh."""
+    """Print the access control lists of each role, with least privilege, as commands of kafka-acls.sh."""
     for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(**who)):
         click.echo(line)
 
 
 def _tell(differences: Sequence[Difference]) -> None:
-    """Name the differences on standard error; those that have to be mended end the command."""
+    """Print the differences on standard error; exit if one must be fixed."""
     for one in differences:
         if one.chosen:
             note(str(one))
     if wrong := [one for one in differences if not one.chosen]:
-        raise ConfigError("the topics do not fit:\n" + "\n".join(f"  {one}" for one in wrong))
+        raise ConfigError("the topics do not meet the requirements:\n" + "\n".join(f"  {one}" for one in wrong))
 
 
 def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:

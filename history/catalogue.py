@@ -1,7 +1,7 @@
 """The catalogue: a DuckDB connection in which the history's files are views and macros, each with a comment.
 
-Nothing is copied and nothing is locked: files are read as they are, while recorders write new ones. Every query sees the
-files that are there when it begins. A query lists them twice, once to read them and once to know which were merged into
+Nothing is copied or locked: files are read while recorders write new ones. A query sees the files that exist when it
+begins. A query lists them twice, once to read them and once to know which were merged into
 others; so that a merge between the two does no harm, a merged file counts only when it is half a minute old, and until then
 what it was made from counts.
 """
@@ -31,11 +31,11 @@ STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
 
 KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-"""Rows of every topic that a history can hold."""
+"""Row type by topic."""
 
 
 class Rows(NamedTuple):
-    """Queries in SQL that stand for the files of a history.
+    """SQL queries used in place of the files of a history.
 
     Attributes:
         of: query of all rows by topic.
@@ -61,7 +61,7 @@ def connect(
     threads: int | None = None,
     keep_metadata: bool = False,
 ) -> duckdb.DuckDBPyConnection:
-    """An in-memory database over the files of one history, or of several as if they were one.
+    """Open an in-memory database over the files of one or several histories, read as one.
 
     `keep_metadata` keeps the metadata of files that were read once, for connections that last: many small files of a
     young history are opened half as often already while the views are made.
@@ -74,7 +74,7 @@ def connect(
         HistoryError: the files cannot be read.
     """
     connection = duckdb.connect()
-    # A name that is no view must be an error, not a variable of whoever called.
+    # An unknown view must be an error; DuckDB would otherwise look for a Python variable of that name.
     connection.execute("SET python_enable_replacements = false")
     no_bar(connection)
     if threads is not None:
@@ -86,7 +86,7 @@ def connect(
 
 
 def no_bar(connection: duckdb.DuckDBPyConnection) -> None:
-    """Have DuckDB draw no progress of its own: it would stand among the answers."""
+    """Turn DuckDB's progress bar off: it would be mixed with the answers."""
     with suppress(duckdb.Error):  # a notebook that cannot draw one refuses the setting
         connection.execute("SET enable_progress_bar = false")
 
@@ -102,11 +102,11 @@ def install(
     """Create all views and macros in a connection.
 
     Args:
-        connection: gets them.
-        roots: the histories.
-        filters: stand in the views of recorded topics.
+        connection: connection to create them in.
+        roots: places of the histories.
+        filters: filters applied in the views of recorded topics.
         beside: paths in views are relative to this directory. [default: absolute]
-        rows: what stands for the files. [default: the files themselves]
+        rows: queries used in place of the files. [default: the files]
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -123,7 +123,7 @@ def install(
 def narrow(
     connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], *, filters: Filters, rows: Rows | None = None
 ) -> None:
-    """Put other filters into a catalogue that is made, and the topics that are recorded by now; much quicker than a new one.
+    """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -139,14 +139,14 @@ def narrow(
 def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
     """Write the catalogue as a database file of views, for other tools to open read-only; it holds no rows.
 
-    With `relative` it finds the histories by their way from its own directory, which whoever opens it must be in.
+    With `relative` the paths of the histories are relative to its directory; it must be opened from there.
 
     Raises:
         ConfigError: nothing is recorded there, or the target is something else than a catalogue.
         HistoryError: the file cannot be written.
     """
     if target.exists() and not _is_catalogue(target):
-        raise ConfigError(f"{target}: is there already and is no catalogue; name another file, or remove it")
+        raise ConfigError(f"{target}: exists already and is not a catalogue; name another file, or remove it")
     made = target.with_name(f".{target.name}.new")
     made.unlink(missing_ok=True)
     try:
@@ -164,7 +164,7 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
 
 
 def _is_catalogue(file: Path) -> bool:
-    """Whether a file is a database without any rows, so that nothing is lost with it."""
+    """True if a file is a catalogue without tables, so replacing it loses no data."""
     try:
         with duckdb.connect(str(file), read_only=True) as connection:
             found = connection.execute(
@@ -183,7 +183,7 @@ def statements(
     beside: Path | None = None,
     rows: Rows | None = None,
 ) -> Iterator[str]:
-    """The SQL that makes the catalogue, for any DuckDB of version 2 or newer.
+    """SQL that creates the catalogue, for DuckDB 2 or newer.
 
     Raises:
         ConfigError: nothing is recorded in one of the places.
@@ -209,7 +209,7 @@ def statements(
 
 
 class _Place(NamedTuple):
-    """A history: how its files are named in SQL, the topics that it has, and where its records come from."""
+    """A history: SQL pattern of its files, its topics, and the source of its records."""
 
     pattern: str
     topics: set[str]
@@ -221,7 +221,7 @@ def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Pl
 
 
 def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[str]:
-    """The SQL of the views of recorded topics, in which the filters stand; in a catalogue that is made all others follow."""
+    """SQL of the views of recorded topics, which apply the filters; all other views are built on them."""
     every = (
         rows.of
         if rows
@@ -261,10 +261,10 @@ def _quoted(text: str) -> str:
 
 
 def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
-    """Query of all rows of a topic; of records that several histories have, those of the first."""
+    """Query of all rows of a topic; a record in several histories is taken from the first."""
     columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
     several = len(places) > 1
-    # An empty relation gives the types, also where there are no files yet, or older ones with fewer columns.
+    # An empty relation gives the types, even without files or with older files that have fewer columns.
     parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
     parts += [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
@@ -281,12 +281,12 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
 
 
 def _latest(events: str) -> str:
-    """Expression of the time of the last of some events, never later than now."""
+    """SQL expression for the time of the latest event, at most now."""
     return f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({events}))"  # noqa: S608 - paths are quoted
 
 
 def _times(places: Sequence[str]) -> str:
-    """Query of the times of all events. A record that stands in two files does no harm."""
+    """Query of the times of all events; records in two files may be counted twice."""
     if not places:
         return "SELECT NULL::TIMESTAMP AS time"
     patterns = ", ".join(f"'{place}/events/date=*/{NAMED}'" for place in places)
@@ -294,7 +294,7 @@ def _times(places: Sequence[str]) -> str:
 
 
 def _words(numbers: str) -> Iterator[str]:
-    """The files of SQL whose names begin with a number."""
+    """SQL of the numbered files, in order."""
     for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
         if re.match(numbers, file.name):
             yield file.read_text(encoding="utf-8")
@@ -323,7 +323,7 @@ WINDOW place AS (PARTITION BY history, topic, "partition" ORDER BY first, last D
 
 
 def relations(connection: duckdb.DuckDBPyConnection) -> list[Relation]:
-    """Views and macros of the catalogue with their comments."""
+    """List views and macros of the catalogue with their comments."""
     rows = connection.execute(
         "SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal "
         "UNION ALL SELECT function_name || '(' || array_to_string(parameters, ', ') || ')', "

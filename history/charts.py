@@ -1,4 +1,4 @@
-"""Pictures of answers: the rows of a question as the marks of its plot."""
+"""Plots of answers: converts the rows of a question into the marks of its plot."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning
 from .reports import Answer, Plot
 
 Link = Callable[[dict[str, Any]], str]
-"""Gives the address that a cell links to, from its row by names of columns; empty for no link."""
+"""Function that returns the URL a cell links to, given its row by column names; empty for no link."""
 
 
 def picture(answer: Answer, window: Window | None = None, link: Link = lambda _row: "") -> Picture:
-    """The picture of an answer; an empty one where its question has no plot, or nothing in it can be drawn.
+    """Plot of an answer; empty if its question has no plot or no row can be drawn.
 
     Args:
-        answer: of any question.
-        window: time that an axis of time shows. [default: that of the rows]
-        link: where a cell of a heat map leads.
+        answer: answer to any question.
+        window: time range of the time axis. [default: that of the rows]
+        link: function for the URL of a heat map cell.
     """
     plot = answer.question.plot
     if plot is None or not answer.rows:
@@ -33,7 +33,7 @@ def picture(answer: Answer, window: Window | None = None, link: Link = lambda _r
 
 
 def objects(answer: Answer) -> list[dict[str, Any]]:
-    """The rows of an answer by names of columns."""
+    """Rows of an answer as dictionaries by column name."""
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
@@ -98,7 +98,7 @@ def _label(plot: Plot, row: dict[str, Any]) -> str:
 
 
 def step_of(times: Iterable[Any]) -> timedelta:
-    """The smallest distance of different times; a day where there is one alone."""
+    """Smallest difference between distinct times; a day if there is only one time."""
     known = sorted({beginning(at) for at in times})
     return min((later - earlier for earlier, later in pairwise(known)), default=timedelta(days=1))
 

@@ -223,8 +223,8 @@ NOTES: dict[str, str] = dict(line.split(": ", 1) for line in _NOTES.strip().spli
 def comments(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """Statements that comment every column of a catalogue's views, but those that have another comment already.
 
-    A view of the catalogue has a comment itself; what else is in the connection stays as it is. They take a tenth of a
-    second, so only what is for looking around runs them: `trustfold sql` and saved catalogues.
+    Only views that have a comment are treated as the catalogue's. The statements take a tenth of a second, so only
+    `trustfold sql` and saved catalogues run them.
     """
     columns = connection.execute(
         "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND (schema_oid, table_name) "

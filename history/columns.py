@@ -1,8 +1,8 @@
 """Rows as typed dictionaries, and their columns as DuckDB types: one declaration for both.
 
 A row is written as a line of JSON and read by DuckDB with the types given here, so nothing is guessed from the data.
-A field that is not there, or None, is NULL. Dictionaries and not structs, because of some fifty columns a record fills
-a dozen: a struct would set and encode them all.
+A missing field, or None, is NULL. Rows are dictionaries, not structs, because a record fills about a dozen of some
+fifty columns: a struct would set and encode them all.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ Moment = Annotated[int, "milliseconds since the epoch"]
 """A time; a TIMESTAMP (UTC) in the file."""
 
 END_MS = 4_102_444_800_000
-"""2100-01-01 in milliseconds. Whatever is later is no time in milliseconds but a mistake (nanoseconds, say)."""
+"""2100-01-01 in milliseconds. A later time is assumed to have the wrong unit (nanoseconds, for example)."""
 
 _TYPES: dict[Any, str] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR", tuple: "VARCHAR[]"}
 
 
 class Row(TypedDict, total=False):
-    """What every recorded record has.
+    """Columns common to all recorded records.
 
     Attributes:
-        partition: where the record stood.
-        offset: and its place there.
-        arrived: when the broker or the engine took it; absent when that is not known.
+        partition: partition of the record.
+        offset: offset in that partition.
+        arrived: when the broker or the engine accepted it; absent if unknown.
         key: record key.
-        fault: the record could not be read; the reason code. Then only its place and size are kept.
+        fault: reason code if the record could not be read; then only its position and size are kept.
         size: bytes of the record's value.
-        record: the record as JSON, without what must not be stored; absent for a tombstone.
+        record: the record as JSON without its results; absent for a tombstone.
     """
 
     partition: int
@@ -47,7 +47,7 @@ class Row(TypedDict, total=False):
 
 
 def columns_of(kind: type[Row]) -> dict[str, str]:
-    """Column names and their DuckDB types, in order; `record`, which is long, comes last."""
+    """Column names and their DuckDB types, in order; `record`, the longest, is last."""
     hints = get_type_hints(kind, include_extras=True)
     names = [name for name in hints if name != "record"]
     return {name: _type_of(hints[name]) for name in [*names, "record"]}

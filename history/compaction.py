@@ -1,7 +1,7 @@
-"""Keeping a history small in files and in size: merging what is small, deleting what is old.
+"""Compaction of a history: merges small files, deletes old ones.
 
-A merged file covers those it was made from, so nobody counts a row twice at any moment (`catalogue`); what it covers is
-deleted when no reader can be in it any more.
+A merged file covers the files it was made from, so no query counts a row twice (`catalogue`); covered files are
+deleted once no query can still be reading them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .files import DataFile, counted, data_files, delete
 from .parquet import ParquetWriter
 
 LARGE_BYTES = 64 * 1024 * 1024
-"""A file of this size is left alone: half a million events."""
+"""Files of this size in bytes or more are not merged: half a million events."""
 
 ENOUGH = 8
-"""Small files of the same day in a row that are worth merging; of an earlier day two are."""
+"""Minimum number of adjacent small files of the current day to merge; for earlier days it is two."""
 
 GRACE_S = 120.0
-"""Seconds that covered files stay: until the merged one counts (`YOUNG_S`), and then for queries that began before."""
+"""Seconds before covered files are deleted: `YOUNG_S` until the merged file counts, then time for running queries."""
 
 
 NEVER_OLD = frozenset({"settings", RULES_TOPIC})
-"""What holds until something else is said: folding again needs it, however old it is, and it is little."""
+"""Topics that are never deleted by age: a replay needs them, and they are small."""
 
 
 class Tidied(NamedTuple):
-    """What was done, in files."""
+    """Result of a compaction, in numbers of files."""
 
     merged: int
     covered: int
@@ -49,7 +49,7 @@ def tidy(
     *,
     grace_s: float = GRACE_S,
 ) -> Tidied:
-    """Merge, and delete what is covered and what is older than `keep_days` days; only in owned partitions."""
+    """Merge small files, delete covered files and those older than `keep_days` days; only in owned partitions."""
     places = set(owned)
     files = [file for file in data_files(root) if (file.topic, file.partition) in places]
     kept, covered = counted(files)
@@ -72,7 +72,7 @@ def tidy(
         except HistoryFull:
             break
         except HistoryError:
-            continue  # one of them is damaged, or its rows are too wide; they stay as they are
+            continue  # a file is damaged, or its rows are too wide: leave them unmerged
         merged += len(group)
     return Tidied(merged, gone, expired)
 
@@ -86,7 +86,7 @@ def _delete_covered(old: DataFile, kept: list[DataFile], grace_s: float) -> int:
 
 
 def _expired(kept: list[DataFile], before: date) -> list[DataFile]:
-    """Files of days before; never the last one of a partition, whose name says where to go on."""
+    """Files older than a day; never the last file of a partition, whose name gives the next offset."""
     found: list[DataFile] = []
     for (topic, _), group in groupby(kept, key=lambda file: (file.topic, file.partition)):
         if topic in NEVER_OLD:
@@ -96,7 +96,7 @@ def _expired(kept: list[DataFile], before: date) -> list[DataFile]:
 
 
 def _mergeable(kept: list[DataFile], today: date) -> Iterator[list[DataFile]]:
-    """Runs of small files, next to each other in their partition and of one day, each worth one merge."""
+    """Groups of adjacent small files of one partition and one day; each group is merged into one file."""
     for (_, _, day), run in groupby(kept, key=lambda file: (file.topic, file.partition, file.day)):
         group: list[DataFile] = []
         size = 0

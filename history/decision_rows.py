@@ -1,7 +1,7 @@
 """Every topic but `events` as rows: decisions, states, commands, settings, dead letters, outcomes.
 
 Columns are the fields of the contract under their own names; `from` and `to` are `from_state` and `to_state`, because
-the first is a word of SQL.
+`from` is an SQL keyword.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..schemas.codec import MAX_BYTES
 from .columns import END_MS, Moment, Row, columns_of
 
 _INTERNAL = frozenset({"outcomes", "standings"})
-"""Their times are numbers."""
+"""Topics whose times are numbers."""
 
 _RENAMED = {"from_state": "from", "to_state": "to", "trust_key": "key", "state_key": "key", "command_key": "key"}
 _BASE = frozenset(columns_of(Row))
@@ -43,7 +43,7 @@ class EscalationRow(Row, total=False):
 
 
 class BreakerRow(Row, total=False):
-    """Transitions of circuits, and answers to requests for a probe."""
+    """Transitions of circuits, and answers to probe requests."""
 
     breaker_key: str | None
     from_state: str | None
@@ -81,7 +81,7 @@ class NudgeRow(Row, total=False):
 
 
 class SuggestionRow(Row, total=False):
-    """Model switches, low confidence, limits nearly or fully spent."""
+    """Model switches, low confidence, limits nearly or fully used."""
 
     current_model: str | None
     suggested_model: str | None
@@ -101,7 +101,7 @@ class SuggestionRow(Row, total=False):
 
 
 class StateRow(Row, total=False):
-    """Latest states as they were published; a tombstone (`gone`) says that a key was back to its default."""
+    """Published states; a tombstone (`gone`) means that a key returned to its default."""
 
     kind: str | None
     state_key: str | None
@@ -133,7 +133,7 @@ class CommandRow(Row, total=False):
 
 
 class SettingsRow(Row, total=False):
-    """Overrides of a scope, whole; a tombstone (`gone`) cleared them."""
+    """All overrides of a scope; a tombstone (`gone`) cleared them."""
 
     scope: str | None
     issued_by: str | None
@@ -142,7 +142,7 @@ class SettingsRow(Row, total=False):
 
 
 class DeadLetterRow(Row, total=False):
-    """What could not be processed and why; the refused record itself stays in the log, for it may hold anything."""
+    """Dead letters with their reasons; the rejected record itself is not stored, since it may contain secrets."""
 
     source_topic: str | None
     source_partition: int | None
@@ -153,7 +153,7 @@ class DeadLetterRow(Row, total=False):
 
 
 class OutcomeRow(Row, total=False):
-    """What the session stage told the tool stage (Kafka only: the embedded engine keeps none)."""
+    """Messages from the session stage to the tool stage (Kafka only: the embedded engine keeps none)."""
 
     scope: str | None
     cause: str | None
@@ -167,7 +167,7 @@ class OutcomeRow(Row, total=False):
 
 
 class StandingRow(Row, total=False):
-    """What the session and the tool stage told the fleet stage (Kafka only, but for what fell due)."""
+    """Messages from the session and tool stages to the fleet stage (Kafka only, except timer records)."""
 
     cause: str | None
     tool_name: str | None
@@ -178,9 +178,9 @@ class StandingRow(Row, total=False):
 
 
 class RulesRow(Row, total=False):
-    """The rules in force from there on, and what the environment overrode.
+    """Rules in force from this record on, and overrides of the environment.
 
-    On Kafka `source_*` say where they hold from; in the log of the embedded engine they hold from their own place on.
+    On Kafka `source_*` give the position they apply from; in the embedded engine's log it is their own position.
     """
 
     source_topic: str | None
@@ -201,7 +201,7 @@ ROWS: dict[str, type[Row]] = {
     "standings": StandingRow,
     RULES_TOPIC: RulesRow,
 }
-"""Row of every topic but `events`."""
+"""Row type of each topic except `events`."""
 
 _OWN = {
     kind: [
@@ -222,11 +222,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "TIMESTAMP": (str, int),
 }
 _BEYOND = 1 << 63
-"""First whole number that is no BIGINT."""
+"""First integer too large for BIGINT."""
 
 
 def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> Row:
-    """The row of one record; never raises: what cannot be read keeps its place and the reason."""
+    """Row of one record; never raises: an unreadable record gets its position and reason code."""
     row: dict[str, Any] = {"partition": partition, "offset": offset}
     if key is not None:
         row["key"] = key
@@ -260,7 +260,7 @@ def _contents(topic: str, value: bytes) -> dict[str, Any]:
 
 
 def _checked(value: Any, typed: str) -> Any:
-    """The value, if it is of the column's type; a command from outside may hold anything."""
+    """The value if it has the column's type, else None; commands from outside may hold any value."""
     fits = isinstance(value, _KINDS[typed]) and isinstance(value, bool) == (typed == "BOOLEAN")
     if typed == "BIGINT" and fits and not -_BEYOND <= value < _BEYOND:
         return None
@@ -270,7 +270,7 @@ def _checked(value: Any, typed: str) -> Any:
 
 
 def _known(value: Any) -> int | None:
-    """Milliseconds that are a date."""
+    """Milliseconds in the valid range of dates, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < END_MS else None
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a history, and whose business it is."""
+"""Errors of a history: who must act, and what to do."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class HistoryError(TrustfoldError):
 
 
 class HistoryFull(HistoryError):
-    """There is no room for the next file. What was read is kept in memory; writing it can be tried again."""
+    """No space for the next file. Waiting rows stay in memory; writing can be tried again."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(
-            f"{root}: the disk is full; nothing is lost: reading stops until there is room again. Free some space, or "
+            f"{root}: the disk is full; nothing is lost: reading stops until there is space again. Free some space, or "
             "keep less (--keep-days)"
         )
 
@@ -41,7 +41,7 @@ _DAMAGED = (
 
 
 def unreadable(error: Exception, root: Path | None = None) -> HistoryError:
-    """A fault of DuckDB while it reads files, as ours: which file, and what to do."""
+    """HistoryError for a DuckDB error while reading files: which file, and what to do."""
     reason = str(error).partition("\n")[0]
     where = f"{root}: " if root is not None else ""
     found = _FILE.search(reason)
@@ -64,7 +64,7 @@ _HINTS = {301: "; check AWS_REGION", 400: _REFUSED, 401: _REFUSED, 403: _REFUSED
 
 
 def unreachable(error: Exception, address: str = "") -> HistoryError:
-    """A fault of an object store, as ours: what to check."""
+    """HistoryError for an error of an object store: what to check."""
     reason = str(error).partition("\n")[0]
     hint = _HINTS.get(
         getattr(error, "status_code", 0), "; check the network, and AWS_ENDPOINT_URL where it is not Amazon's"
@@ -78,7 +78,7 @@ _NO_ROOM_WORDS = ("No space left", "Disk quota exceeded", "File too large", "fai
 
 
 def is_full(error: Exception) -> bool:
-    """Whether an error of the system or of DuckDB says that there is no room."""
+    """True if an error of the system or of DuckDB means that the disk is full."""
     if isinstance(error, OSError):
         return error.errno in _NO_ROOM
     return any(words in str(error) for words in _NO_ROOM_WORDS)

@@ -1,4 +1,4 @@
-"""Events as rows: what an analyst filters by in columns of its own, the rest as JSON, results never.
+"""Events as rows: columns for the fields that analysts filter by, JSON for the rest, never results.
 
 Severity, failure key and tool class are those that the folds see under the default rules.
 """
@@ -27,10 +27,10 @@ from .session_cache import Recent, Session, Sessions
 from .signatures import signature
 
 LATE_MS = 60_000
-"""How long a call takes before its finish may have come too late; deadlines that are set are minutes."""
+"""Duration after which a finish may have come after the deadline; deadlines set in rules are minutes."""
 
 SAME_ID = 16
-"""Open calls under one id of which a session's latest are remembered."""
+"""Maximum number of open calls with one id that are kept for a session."""
 
 _RULES = Rules()
 _NO_ERROR = ev.ErrorInfo()
@@ -41,7 +41,7 @@ class EventRow(Row, total=False):
     """One record of the `events` topic.
 
     Attributes:
-        workspace_id, user_id, model: of the event, or the last that its session has named, as the folds go by them.
+        workspace_id, user_id, model: of the event, else the last given in its session, as in the folds.
         appended: the engine wrote it itself: a call that never finished, time that passed. False, and not NULL, on a
             finish that came so late that the engine has closed its call before, or may have.
         repeated: an event of this id was recorded before, or another finish of the call; folds ignore it, and so do the
@@ -111,23 +111,23 @@ class EventRow(Row, total=False):
 
 
 class EventReader:
-    """Makes rows of one partition's events, in order."""
+    """Converts one partition's events into rows, in order."""
 
     def __init__(self) -> None:
-        """Start with nothing remembered."""
+        """Start with empty memory."""
         self._sessions = Sessions()
         self._late: Recent[str, OpenCall] = Recent()
         self._closed: Recent[tuple[str, str], OpenCall] = Recent()
         self._seen: Recent[str, bool] = Recent()
 
     def row(self, partition: int, offset: int, arrived_ms: int, key: str | None, value: bytes | None) -> EventRow:
-        """The row of one record; never raises: what cannot be read keeps its place and the reason."""
+        """Row of one record; never raises: an unreadable record gets its position and reason code."""
         row: EventRow
         try:
             row = self._row(decode_event(value))
         except EventRejected as rejected:
             row = {"fault": str(rejected.reason)}
-        except Exception:  # noqa: BLE001 - a fault of ours must not stop the recording; the folds see to it likewise
+        except Exception:  # noqa: BLE001 - a bug must not stop the recording; the folds do the same
             row = {"fault": str(RejectReason.INTERNAL_ERROR)}
         row["partition"], row["offset"], row["size"] = partition, offset, 0 if value is None else len(value)
         if arrived_ms > 0:
@@ -177,7 +177,7 @@ class EventReader:
             del others[:-SAME_ID]
 
     def _closes(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> OpenCall | None:
-        """The call that a finish belongs to, as the folds pair them; None where its start was not seen."""
+        """Call that a finish belongs to, paired as in the folds; None if its start was not seen."""
         ours = is_our_finish(event)
         if ours:
             row["appended"] = True
@@ -187,7 +187,7 @@ class EventReader:
             call = calls[position]
             if ours and call.event_id != event.correlation_id:
                 continue
-            del calls[position]  # an empty list stays and says that a call of this id has ended
+            del calls[position]  # the empty list is kept: it means that a call of this id has ended
             if ours:
                 self._closed.keep((event.session_id, event.call_id), call)
             if not ours and (row["time"] or 0) >= min(call.deadline_ms, call.started_ms + LATE_MS):
@@ -205,7 +205,7 @@ class EventReader:
         return late
 
     def _answered(self, row: EventRow, event: ev.ToolCallFinished) -> OpenCall | None:
-        """The call that the engine had closed before this finish of it came; None where there is none."""
+        """Call that the engine had closed before this finish arrived; None if there is none."""
         call = self._closed.get((event.session_id, event.call_id))
         if call is None or self._late.get(call.event_id) is not None:
             return None
@@ -221,7 +221,7 @@ class EventReader:
         if known is not None:
             row["started"] = known.started_ms
             row["call_digest"] = known.fingerprint.to_bytes(8).hex()
-        elif event.duration_ms is not None:  # and without the arguments nothing says which call it was
+        elif event.duration_ms is not None:  # without the arguments the call cannot be identified
             row["started"] = at - int(event.duration_ms)
         raw = raw_result(event)
         verdict = judge(event, call, _RULES)
@@ -244,7 +244,7 @@ class EventReader:
         return event
 
     def _count_result(self, row: EventRow, session: Session) -> None:
-        """How often the call has given this result; failures without a result are told apart by their signature."""
+        """Number of times the call gave this result; failures without a result are compared by signature."""
         result = row.get("result_digest") or row.get("signature")
         if result:
             place = row["call_digest"] or "", result
@@ -281,30 +281,30 @@ _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_
 _ABOUT = {"output_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
-"""Columns that say of a finish what its start said."""
+"""Columns of a finish that are copied from its start."""
 _OF_SESSIONS = frozenset({"workspace_id", "user_id", "model"})
-"""Columns of which every event counts as saying what its session has said last."""
+"""Columns whose missing values are filled with the session's last value."""
 
 _CALLS = (ev.ToolCallStarted, ev.ToolCallFinished)
 
 _USUAL = frozenset({"id", "session_id", "turn_index", "call_id", "status", "duration_ms"})
-"""Fields that nearly every event has that may have them."""
+"""Fields present in nearly all events of the types that have them."""
 
 _FILLED = (
     "partition offset arrived key size id type time session_id workspace_id user_id model turn_index record".split()
 )
 _FILLED_BY_CALLS = "call_id tool_name failure_key tool_class call_digest".split()
 _FILLED_BY_FINISHES = "started status verdict duration_ms result_digest same_result result_size".split()
-"""Columns that most rows of a kind have."""
+"""Columns that most rows of a type have."""
 
 
 class _Copied(NamedTuple):
-    """How rows of a kind of event begin.
+    """Template for rows of one event type.
 
     Attributes:
-        blank: the columns that most of them fill; a copy of it need not grow, which costs more than filling it.
-        usual, usual_of: columns that are fields of the event as they are, and what reads them.
-        seldom, seldom_of: the same of those that are rarely there.
+        blank: dictionary with the columns that most rows fill; copying it is cheaper than growing a new one.
+        usual, usual_of: columns copied from fields of the event, and the function that reads them.
+        seldom, seldom_of: the same for fields that are rarely present.
     """
 
     blank: dict[str, Any]
@@ -337,7 +337,7 @@ _COPIED = {kind: _copied(kind) for kind in get_args(ev.Event)}
 
 
 def _other(row: EventRow, event: ev.Event) -> None:
-    """Columns of what is neither start nor finish."""
+    """Columns of events that are neither a start nor a finish."""
     if isinstance(event, ev.ModelText) and event.text is not None:
         row["text_size"] = len(event.text)
     elif isinstance(event, ev.FailureReported):

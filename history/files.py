@@ -1,10 +1,10 @@
-"""The files of a history: what their names say, which of them count, and who may write them.
+"""Files of a history: their names, which of them count, and ownership for writing.
 
     ROOT/TOPIC/date=YYYY-MM-DD/PARTITION-FIRST-LAST.parquet
 
 A file holds the records of one partition from FIRST to LAST, offsets included, that arrived on one day (UTC). So the
-names alone say what is recorded: a recorder that starts goes on after the highest LAST. A file whose range lies within
-another one's has been compacted into it and does not count; it is deleted when nobody can be reading it any more.
+names alone give what is recorded: a recorder continues after the highest LAST. A file whose range is within that of
+another file has been merged into it and does not count; it is deleted once no query can still be reading it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ APPENDED_PARTITION = 1_000_000
 No broker has so many partitions."""
 
 YOUNG_S = 30
-"""Seconds before a merged file counts in place of its parts; longer than any query takes to list files."""
+"""Seconds before a merged file replaces its parts; longer than any query takes to list files."""
 
 SOURCE = ".source"
-"""File that says where the records of a directory come from."""
+"""File that names the source of the records of a directory."""
 
 TEMPORARY = ".tmp"
-"""Folder of unfinished files; on the same file system, so that a rename is whole."""
+"""Folder of unfinished files; on the same file system, so that a rename is atomic."""
 
 
 class DataFile(NamedTuple):
-    """One Parquet file, as its path describes it."""
+    """Parquet file with the values in its path."""
 
     path: Path
     topic: str
@@ -49,13 +49,13 @@ class DataFile(NamedTuple):
     last: int
 
     def covers(self, other: DataFile) -> bool:
-        """Whether all records of the other file are in this one, too."""
+        """True if this file contains all records of the other file."""
         same = (self.topic, self.partition) == (other.topic, other.partition)
         return same and self.path != other.path and self.first <= other.first and other.last <= self.last
 
 
 def source_of(root: Path) -> str:
-    """Where the records of a directory come from: `store ...`, `kafka ...` or `files ...`; empty when nobody said."""
+    """Source of a directory's records: `store ...`, `kafka ...` or `files ...`; empty if unknown."""
     try:
         return (root / SOURCE).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -63,17 +63,17 @@ def source_of(root: Path) -> str:
 
 
 def kafka_source(cluster_id: str, topic_prefix: str) -> str:
-    """What `source_of` says of a directory that holds the topics of a Kafka."""
+    """Source, as in `source_of`, of a directory with the topics of a Kafka deployment."""
     return f"kafka {cluster_id} {topic_prefix}*"
 
 
 def name_of(partition: int, first: int, last: int) -> str:
-    """File name of a range of offsets."""
+    """File name for a range of offsets."""
     return f"{partition}-{first}-{last}.parquet"
 
 
 def folder_of(root: Path, topic: str, day: date) -> Path:
-    """Folder of a topic's records of a day."""
+    """Folder for a topic's records of a day."""
     return root / topic / f"date={day.isoformat()}"
 
 
@@ -83,7 +83,7 @@ def day_of(time_ms: int) -> date:
 
 
 def data_files(root: Path, topic: str | None = None) -> Iterator[DataFile]:
-    """Every finished file, of one topic or of all, in no order; other files and folders are passed over."""
+    """All finished files, of one topic or of all, unordered; other files and folders are skipped."""
     for above in (root / topic,) if topic else _within(root):
         if above.name.startswith("."):
             continue
@@ -99,7 +99,7 @@ def data_files(root: Path, topic: str | None = None) -> Iterator[DataFile]:
 
 
 def _within(folder: Path) -> list[Path]:
-    """What a folder holds; nothing, where another process has just removed it or it is none."""
+    """Entries of a folder; none if it does not exist (another process may have removed it) or is not a folder."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -114,10 +114,10 @@ def _date(text: str) -> date | None:
 
 
 def counted(files: Iterable[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
-    """Files that count, by partition and offset, and those that another one covers."""
+    """Files that count, by partition and offset, and files covered by another one."""
     kept: list[DataFile] = []
     covered: list[DataFile] = []
-    # The widest of those that begin together comes first, so a covering file is always seen before what it covers.
+    # Of files with the same start the widest is first, so a covering file always precedes the files it covers.
     for one in sorted(files, key=lambda file: (file.topic, file.partition, file.first, -file.last, str(file.path))):
         (covered if kept and _hides(kept[-1], one) else kept).append(one)
     return kept, covered
@@ -133,23 +133,23 @@ def next_offset(root: Path, topic: str, partition: int) -> int:
 
 
 def last_files(root: Path, topic: str, partition: int, since: int = 0, most: int = 16) -> list[Path]:
-    """The files in which a partition's recording has stopped, from an offset on, at most so many."""
+    """Last files of a partition from an offset on, at most `most`."""
     kept, _ = counted(file for file in data_files(root, topic) if file.partition == partition)
     return [file.path for file in kept[-most:] if file.last >= since]
 
 
 class Ownership:
-    """The right to write one partition of a topic, held by one process until it ends, however it ends.
+    """Lock on writing one partition of a topic, held by one process until it exits, even by a crash.
 
-    Two recorders of one directory would otherwise write the same records twice after a rebalance: the one that lost the
-    partition may not know it yet.
+    Without it, two recorders of one directory could write the same records twice after a rebalance, since the one
+    that lost the partition may not know it yet.
     """
 
     def __init__(self, root: Path, topic: str, partition: int) -> None:
-        """Take it.
+        """Acquire the lock.
 
         Raises:
-            HistoryTaken: another process has it.
+            HistoryTaken: another process holds it.
             OSError: the directory cannot be written.
         """
         folder = root / _LOCKS
@@ -162,13 +162,13 @@ class Ownership:
             )
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
 
 
 def claim(root: Path, name: str) -> str:
-    """Write down whose records a directory holds, unless it is written there already; returns what is there.
+    """Write the source of a directory's records unless it has one; returns the source in the file.
 
     Raises:
         OSError: the directory cannot be written.
@@ -187,10 +187,10 @@ def claim(root: Path, name: str) -> str:
 
 
 class Workshop:
-    """A folder for unfinished files; what a killed process has left in its own is removed."""
+    """Folder for unfinished files; removes the folders left by killed processes."""
 
     def __init__(self, root: Path) -> None:
-        """Make one.
+        """Create a folder.
 
         Raises:
             OSError: the directory cannot be written.
@@ -198,7 +198,7 @@ class Workshop:
         above = root / TEMPORARY
         make_directory(above)
         for abandoned in _within(above):
-            with suppress(OSError):  # it is another user's, or another process that starts now removes it, too
+            with suppress(OSError):  # it belongs to another user, or another process removes it at the same time
                 lock = _locked(abandoned / "lock") if (abandoned / "lock").exists() else None
                 if lock is not None:
                     with lock:
@@ -209,21 +209,21 @@ class Workshop:
                 self.folder.mkdir(mode=DIRECTORY_MODE)
             except FileExistsError:
                 continue
-            # One that starts at the same moment may take it for abandoned until it is locked.
+            # Until it is locked, a process starting now may consider it abandoned.
             with suppress(FileNotFoundError):
                 self._lock = _locked(self.folder / "lock")
                 if self._lock is not None:
                     break
 
     def clear(self) -> None:
-        """Remove what an interrupted write has left; what cannot be removed now, the next start removes."""
+        """Remove files left by an interrupted write; the next start removes those that cannot be removed now."""
         with suppress(OSError):
             for path in self.folder.iterdir():
                 if path.name != "lock":
                     path.unlink()
 
     def close(self) -> None:
-        """Remove the folder, if it is still there and can be."""
+        """Remove the folder, if possible."""
         with suppress(OSError):
             _remove(self.folder)
         if self._lock is not None:
@@ -237,7 +237,7 @@ def _remove(folder: Path) -> None:
 
 
 def _locked(path: Path) -> IO[str] | None:
-    """The lock of a file; None when another process has it, or has just removed the file."""
+    """Lock a file; returns None if another process holds the lock or has just removed the file."""
     make_file(path)
     lock = path.open("a")
     try:
@@ -253,7 +253,7 @@ def _locked(path: Path) -> IO[str] | None:
 
 
 def put_in_place(made: Path, target: Path) -> None:
-    """Give a finished file its name; after a power cut it is there whole or not at all."""
+    """Move a finished file to its name, atomically and durably."""
     with made.open("rb") as file:
         os.fchmod(file.fileno(), FILE_MODE)
         os.fsync(file.fileno())
@@ -264,13 +264,13 @@ def put_in_place(made: Path, target: Path) -> None:
         except FileNotFoundError:
             if target.parent.exists() or not made.exists():
                 raise
-            continue  # another process has just removed the folder, which was empty
+            continue  # another process has just removed the empty folder
         break
     _sync(target.parent)
 
 
 def delete(path: Path) -> None:
-    """Remove a file, and its folder when nothing else is in it.
+    """Remove a file, and its folder if that is then empty.
 
     Raises:
         OSError: it cannot be removed.
@@ -281,7 +281,7 @@ def delete(path: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above it, so that a power cut does not take them, and the files in them, away again."""
+    """Create a folder and its parents durably: they and their files survive a power cut."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)

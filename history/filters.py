@@ -1,6 +1,6 @@
 """Filters of a history: a span of time, workspaces, tools, models, sessions.
 
-Filters hold in the views of recorded topics, on which every other view and macro is built, and so in every question.
+Filters apply in the views of recorded topics, which all other views, macros and questions are built on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..errors import ConfigError
 
 KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
-"""Topics of keys that pass from state to state, and the column of the key."""
+"""Topics with state transitions of keys, and the column of the key."""
 
 _CHANGES = {"escalations": "trust.changed", "breakers": "breaker.changed"}
 _OWNER = {
@@ -21,7 +21,7 @@ _OWNER = {
     "CASE WHEN scope = 'user' THEN user_id END",
     "breakers": "workspace_id",
 }
-"""Columns that tell keys of one name apart, by topic, as SQL."""
+"""SQL columns that identify the owner of a key, by topic."""
 
 _OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
@@ -30,19 +30,18 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _ENDS = "('pattern.cleared', 'nudge.judged')"
-"""Types of events that only complete another row: when a pattern ended, whether a nudge helped."""
+"""Event types that only complete another row: end of a pattern, effect of a nudge."""
 
 
 class Filters(NamedTuple):
-    """Filters of a history; an empty field lets everything pass.
+    """Filters of a history; an empty field filters nothing.
 
     Attributes:
-        since: what happened from then on.
-        until: what happened before then.
-        workspaces: names of workspaces; what has none is in `default`.
-        tools: names of tools. Decisions pass when one of the events behind them does, or when the key is the tool's.
-        models: names of models; where none was named it is `unknown`. Decisions pass when one of the events behind them
-            does.
+        since: start time, inclusive.
+        until: end time, exclusive.
+        workspaces: names of workspaces; records without one belong to `default`.
+        tools: names of tools. Decisions pass if one of their causes passes, or if the key belongs to the tool.
+        models: names of models; `unknown` for records without one. Decisions pass if one of their causes passes.
         sessions: ids of sessions.
     """
 
@@ -54,13 +53,12 @@ class Filters(NamedTuple):
     sessions: tuple[str, ...] = ()
 
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
-        """Conditions in SQL that the rows of a topic must fulfil.
+        """SQL conditions for the rows of a topic.
 
-        All steps of a key are kept together, so that no outage loses its end: a key passes whole when one of its steps
-        has an event behind it that passes.
+        All transitions of a key pass if a cause of one of them passes, so that no outage loses its end.
 
         Args:
-            topic: as the catalogue names it.
+            topic: catalogue name.
             rows: query of all rows of the topic.
             events: query of all events that decisions may name as causes.
         """
@@ -81,7 +79,7 @@ class Filters(NamedTuple):
         return found
 
     def carried(self, topic: str, rows: str, events: str) -> str:
-        """Query of the last record of each key of a topic before `since`: the state in which the filtered time begins.
+        """Query of the last record of each key of a topic before `since`: the states at the start of the filtered time.
 
         Args:
             topic: one of `KEYED`.
@@ -98,7 +96,7 @@ class Filters(NamedTuple):
         )
 
     def told(self) -> str:
-        """The filters in words; empty for everything."""
+        """Description of the filters; empty if there are none."""
         times = [
             f"{word} {time:%Y-%m-%d %H:%M:%S}" for word, time in (("since", self.since), ("until", self.until)) if time
         ]
@@ -129,7 +127,7 @@ EVERYTHING = Filters()
 
 
 def timestamp(time: datetime) -> str:
-    """A time as SQL writes it, in UTC."""
+    """A time as an SQL literal, in UTC."""
     return f"TIMESTAMP '{time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"
 
 
@@ -139,16 +137,16 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def span_of(text: str) -> timedelta | None:
-    """A length of time such as 30d or 90min; None where a text is none."""
+    """Parse a duration such as 30d or 90min; None if the text is not one."""
     span = _SPAN.fullmatch(text.strip())
     return timedelta(seconds=float(span[1]) * _UNITS[span[2]]) if span else None
 
 
 def moment_of(since: str | None, now: datetime | None = None, *, option: str = "--since") -> datetime | None:
-    """The time that `--since` or another option means, in UTC.
+    """Parse the value of `--since` or another time option into a time in UTC.
 
     Raises:
-        ConfigError: it is neither a span nor a time.
+        ConfigError: it is neither a duration nor a time.
     """
     if not since:
         return None

@@ -1,4 +1,4 @@
-"""Findings: what an answer says, in one sentence for each question, for captions and for who reads no picture."""
+"""Findings: one sentence that summarises an answer, for captions and for readers without the plot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def finding(answer: Answer) -> str:
-    """The finding of an answer in a sentence: what it says, else its number of rows, else what no rows mean."""
+    """Finding of an answer; by default its number of rows, or what an empty answer means."""
     rows = objects(answer)
     if not rows:
         return answer.question.empty or "Nothing is recorded that answers this."
@@ -27,12 +27,12 @@ def finding(answer: Answer) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: `1 call`, `2 calls`."""
+    """A count with its noun: `1 call`, `2 calls`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def ratio(hits: int, trials: int) -> str:
-    """A share with what it was counted from: `40 % (4/10)`."""
+    """A percentage with its counts: `40 % (4/10)`."""
     return f"{share_text(hits / trials)} ({hits:,}/{trials:,})" if trials else "0/0"
 
 

@@ -1,4 +1,4 @@
-"""What the folds were given, from the history, in the order in which it can be folded again.
+"""Inputs of the folds, read from the history in the order of a replay.
 
 The embedded engine's log and recorded files have one numbering over all inputs, so their order is exact. Kafka keeps
 order within a partition; between partitions the arrival decides, as it did for the workers, though not to the same
@@ -28,11 +28,11 @@ from .files import APPENDED_PARTITION
 PAGE = 5000
 
 _SAYS = ("base", "environment", "settings")
-"""Fields of a record of `rules` that say what held, and not where."""
+"""Fields of a record of `rules` with the rules themselves, without their position."""
 
 
 class Input(NamedTuple):
-    """One record to fold.
+    """Record to fold.
 
     Attributes:
         topic: source topic, catalogue name, or `settings`, or `rules`: what was folded by from there on.
@@ -54,7 +54,7 @@ class Input(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One record of `settings`, as it was recorded."""
+    """Recorded record of `settings`."""
 
     partition: int
     offset: int
@@ -64,11 +64,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Inputs in their order, in a file, so that memory holds a page of them, and other processes can read them, too.
+    """Ordered inputs in a file, so that memory holds only a page of them and other processes can read them.
 
     Attributes:
         path: Parquet file, gone with the block of `lined_up`.
-        count: how many there are.
+        count: number of inputs.
         whole: sessions that are in it from their beginning and that something happened in since the time asked for;
             None when no time was asked for: all are.
         active: whether something happened in any session since then.
@@ -87,7 +87,7 @@ class Inputs:
     appended: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Input]:
-        """The inputs, as often as wanted."""
+        """Yield the inputs; may be repeated."""
         with duckdb.connect() as connection:
             connection.execute("SET threads = 1")
             no_bar(connection)
@@ -105,7 +105,7 @@ SELECT session_id, min(time) >= $since AS whole FROM recorded_events
 WHERE fault IS NULL AND session_id IS NOT NULL GROUP BY session_id HAVING max(time) >= $since
 """
 
-# What the embedded engine appends itself, which has keys, it folds by its own time, whatever the clock says.
+# Timer records that the embedded engine appends have keys; it folds them by their own time, not the clock.
 _ORDERED = f"""
 WITH given AS (
     SELECT 'events' AS topic, "partition", "offset", arrived, key, record, coalesce(appended, false) AS echo, id
@@ -140,9 +140,9 @@ ASOF LEFT JOIN refold_editions AS own
     ON placed.topic = own.topic AND placed."partition" = own."partition" AND placed."offset" >= own."offset"
 LEFT JOIN refold_caused ON cause = placed.id
 ORDER BY place, placed."offset", placed.topic <> '{RULES_TOPIC}', placed.topic, placed."partition"
-"""  # noqa: S608 - our own numbers and names
+"""  # noqa: S608 - constants of this module
 
-# What an event caused stands on other partitions, which have changed their rules at places of their own.
+# Messages caused by an event are on other partitions, whose rules changed at their own offsets.
 _CAUSED = """
 CREATE OR REPLACE TEMP TABLE refold_caused AS
 SELECT cause, map(list(place), list(edition)) AS editions FROM (
@@ -166,16 +166,16 @@ _APPENDED = "SELECT cause, editions FROM refold_caused JOIN recorded_events ON i
 def lined_up(
     connection: duckdb.DuckDBPyConnection, since: datetime | None = None, warm: datetime | None = None
 ) -> Iterator[Inputs]:
-    """Line the inputs up in a temporary file, which is gone when the block is left.
+    """Write the ordered inputs into a temporary file, which is deleted at the end of the block.
 
     Args:
-        connection: of `catalogue.connect`.
+        connection: connection from `catalogue.connect`.
         since: leave out what has no part in what was decided from then on: sessions that were over before `warm` are
             not read. Sessions that were not are read from their beginning; commands, settings and rules always.
-        warm: folded from here on for the states of what sessions share. [default: `since`]
+        warm: start of folding, to restore states shared by sessions. [default: `since`]
 
     Raises:
-        HistoryError: the files cannot be read, or there is no room for the temporary one.
+        HistoryError: the files cannot be read, or there is no space for the temporary one.
     """
     begin, start = _moment(since), _moment(warm or since)
     whole: frozenset[str] | None = None
@@ -183,7 +183,7 @@ def lined_up(
     with TemporaryDirectory(prefix="trustfold-whatif-") as folder:
         path = Path(folder, "inputs.parquet")
         quoted = str(path).replace("'", "''")
-        with suppress(duckdb.Error):  # it was needed before; then it stays where it is
+        with suppress(duckdb.Error):  # DuckDB has used it already and cannot change it
             connection.execute(f"SET temp_directory = '{folder}'")
         try:
             if begin is not None:
@@ -204,7 +204,7 @@ def lined_up(
 
 
 def _editions(connection: duckdb.DuckDBPyConnection) -> tuple[bytes, ...]:
-    """What held in the partitions of Kafka, the older before the newer, and tables of where it held."""
+    """Rules in force in the partitions of Kafka, oldest first; also creates tables of the offsets they apply from."""
     connection.execute(
         'CREATE OR REPLACE TEMP TABLE refold_editions (topic VARCHAR, "partition" BIGINT, "offset" BIGINT, '
         "edition INTEGER)"

@@ -1,6 +1,6 @@
-"""Places of histories: directories of this machine, and addresses of object stores that DuckDB's httpfs reads.
+"""Places of histories: local directories, and addresses of object stores read by DuckDB's httpfs.
 
-An address is a `Path`, too: `Path("s3://bucket/team")` has lost one of its slashes, which is how it is known again.
+An address is also a `Path`: `Path("s3://bucket/team")` drops one of its slashes, which identifies it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .files import data_files, source_of
 _ADDRESS = re.compile(r"(s3|s3a|s3n|gs|gcs|r2):/{1,2}([^/].*)")
 _WEB = re.compile(r"(https?:)/{1,2}(.*)")
 _SPECIAL = re.compile(r"([*?\[])")
-"""Characters of a directory's name that a pattern of files must escape."""
+"""Characters of a directory's name that must be escaped in a glob pattern."""
 
 NAMED = "[0-9]*-[0-9]*-[0-9]*.parquet"
-"""Names of our files: what others have put beside them is not read."""
+"""Glob pattern of the history's files; other files are not read."""
 
 _TOPICS = r"SELECT DISTINCT regexp_extract(file, '.*/([^/]+)/date=[^/]+/[^/]+$', 1) FROM glob(?)"
 
 
 def address_of(root: Path) -> str | None:
-    """The address of a history in an object store, such as `s3://bucket/team`; None for a directory.
+    """Address of a history in an object store, such as `s3://bucket/team`; None for a directory.
 
     Raises:
-        ConfigError: it is a web address, below which nothing can be listed.
+        ConfigError: it is a web address, which cannot be listed.
     """
     text = str(root)
     if web := _WEB.fullmatch(text):
@@ -45,7 +45,7 @@ def address_of(root: Path) -> str | None:
 
 
 def refuse_address(root: Path) -> None:
-    """Let only directories pass, where something is to be written.
+    """Raise ConfigError unless a place for writing is a directory.
 
     Raises:
         ConfigError: it is an address.
@@ -58,7 +58,7 @@ def refuse_address(root: Path) -> None:
 
 
 def opened(connection: duckdb.DuckDBPyConnection, roots: Iterable[Path]) -> None:
-    """Let a connection read the object stores among the places; for directories alone it does nothing.
+    """Set a connection up to read the object stores among the places; does nothing for directories.
 
     Raises:
         HistoryError: DuckDB's extension is not installed.
@@ -78,7 +78,7 @@ def opened(connection: duckdb.DuckDBPyConnection, roots: Iterable[Path]) -> None
 
 
 def _opening() -> Iterable[str]:
-    """The extension reads AWS_ACCESS_KEY_ID and the like itself when it is loaded, but not where another store is."""
+    """Statements that load httpfs; it reads AWS_ACCESS_KEY_ID and the like itself, but not the endpoint."""
     yield "LOAD httpfs"
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
@@ -89,7 +89,7 @@ def _opening() -> Iterable[str]:
 
 
 def pattern_of(root: Path, beside: Path | None = None) -> str:
-    """The beginning of a pattern of files in a text of SQL; with `beside`, a directory is relative to that one."""
+    """Prefix of a glob pattern as an SQL text; with `beside`, a directory is relative to that one."""
     path = address_of(root)
     if path is None:
         path = str(root.absolute()) if beside is None else os.path.relpath(root.absolute(), beside)
@@ -97,7 +97,7 @@ def pattern_of(root: Path, beside: Path | None = None) -> str:
 
 
 def surveyed(root: Path) -> tuple[set[str], str]:
-    """Topics that have files in a place, and where its records come from (empty when nobody said).
+    """Topics that have files in a place, and the source of its records (empty if unknown).
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -132,7 +132,7 @@ def _surveyed_there(root: Path, address: str) -> tuple[set[str], str]:
         except duckdb.Error as error:
             raise unreachable(error, address) from error
         source: Sequence[tuple[str]] = ()
-        with suppress(duckdb.Error):  # it is not there: only who copied hidden files, too, has it
+        with suppress(duckdb.Error):  # missing, unless hidden files were copied, too
             source = connection.execute("SELECT content FROM read_text(?)", [f"{path}/.source"]).fetchall()
     return {topic for (topic,) in topics if not topic.startswith(".")}, source[0][0] if source else ""
 

@@ -1,4 +1,4 @@
-"""Recording files of events: what is in them and what would have been decided, without an engine running."""
+"""Records files of events, and the decisions about them, without a running engine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ..streams.embedded.replay import STDIN, open_lines
 from .store import OUTPUT_TOPICS
 
 _INPUTS = ("events", "commands", "settings")
-"""Topics that a line of a file may be of."""
+"""Topics that a line of a file may belong to."""
 
 
 def record_files(
     recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None] = lambda _size: None
 ) -> None:
-    """Fold every line of every file and record both sides; the same files again add nothing.
+    """Fold every line of every file, and record events and decisions; recording the same files again adds nothing.
 
-    `advance` is told the size of every line.
+    `advance` is called with the size of each line in bytes.
 
     Raises:
-        ConfigError: standard input cannot be told from what was recorded before.
+        ConfigError: standard input, but the directory already has records.
         HistoryError: the directory cannot be written.
     """
     recorder.from_source("files " + ", ".join(Path(name).name for name in names))

@@ -1,6 +1,6 @@
-"""Recording Kafka: a consumer group of its own copies every topic of the catalogue into the history.
+"""Records Kafka: a consumer group of its own copies all topics of the catalogue into the history.
 
-Offsets are committed after the files are in place. Which partition is read from where follows from the files and, on a
+Offsets are committed after the files are in place. The start offset of a partition comes from the files and, on a
 machine without them, from the group; so recorders may share a directory or have one each.
 """
 
@@ -33,42 +33,42 @@ from .status import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500
 POLL_RECORDS = 2000
-"""Records taken at once: 40 ms of work, so that heartbeats are never late."""
+"""Records processed at once: 40 ms of work, so that heartbeats are never late."""
 
 RETRY_S = 2.0
-"""Seconds between two tries while the disk is full."""
+"""Seconds between two attempts while the disk is full."""
 
 TAKE_S = 0.5
-"""Seconds between two tries while another process still has a partition."""
+"""Seconds between two attempts while another process still owns a partition."""
 
 TIDY_S = 300.0
 UNKNOWN_TOPIC = 3
 """Kafka's error code."""
 
 TICK_S = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two updates of the liveness status."""
 
 LEAVE_S = 3.0
-"""Longest time for leaving the group."""
+"""Longest time in seconds for leaving the group."""
 
 T = TypeVar("T")
 
 
 class RecorderWatch(BrokerWatch):
-    """Watch over the brokers of a recorder: its positions are in the names of files."""
+    """Broker watch of a recorder, whose positions are in the names of files."""
 
     who = "recorder"
 
     def deleted(self, name: str) -> str:
-        """Fault of a topic that is gone, with its remedy."""
+        """Error message for a deleted topic, with its remedy."""
         return f"topic {name} was deleted under the running recorder. {_ELSEWHERE}"
 
     def made_anew(self, name: str) -> str:
-        """Fault of a topic whose id has changed, with its remedy."""
+        """Error message for a topic whose id has changed, with its remedy."""
         return f"topic {name} was deleted and created again under the running recorder. {_ELSEWHERE}"
 
     def repartitioned(self, _name: str, _before: Found, _now: Found) -> str:
-        """More partitions do no harm: the group shares them out."""
+        """No error for added partitions: the group assigns them."""
         return ""
 
 
@@ -107,9 +107,9 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         self._working: asyncio.Future[Any] | None = None
 
     async def run(self, stopped: asyncio.Event, *, once: bool = False) -> None:
-        """Record until told to stop, or once to the present end of the assigned partitions.
+        """Record until stopped, or once to the current end of the assigned partitions.
 
-        A stop takes at most `stop_timeout`, also while no broker answers: what is in no file by then is read again.
+        A stop takes at most `stop_timeout`, even while no broker answers: records not in a file by then are read again.
 
         Raises:
             KafkaError: the brokers cannot be reached or refuse.
@@ -148,7 +148,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             if self._working is not None:
                 await asyncio.wait({self._working})
             if failed.done():
-                failed.exception()  # it has been raised, or something came before it
+                failed.exception()  # it has been raised, or another error came first
 
     async def _run(self, stopped: asyncio.Event, *, once: bool) -> None:
         """Find the cluster, join the group and record."""
@@ -168,7 +168,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                     await self._consumer.stop()
 
     async def _tick(self) -> None:
-        """Give a sign of life every second."""
+        """Update the liveness status every second."""
         while True:
             self.status.turn()
             self.status.assigned, self.status.wanted = len(self._owned), len(self._wanted)
@@ -195,7 +195,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             watching.cancel()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run blocking work in a thread; `run` waits for it, for a thread cannot be cancelled."""
+        """Run blocking work in a thread; `run` waits for it, since a thread cannot be cancelled."""
         working = self._working = asyncio.ensure_future(asyncio.to_thread(work))
         return await asyncio.shield(working)
 
@@ -205,9 +205,9 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         while not stopped.is_set():
             await self._take()
             batches = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
-            async with self._writing:  # a rebalance may be writing what waits
+            async with self._writing:  # a rebalance may be writing the waiting rows
                 for place, records in batches.items():
-                    if records and place in self._owned:  # and not what was asked for before a rebalance
+                    if records and place in self._owned:  # drop records fetched before a rebalance
                         await self._add(place, records)
             done = False
             if once and self._assigned.is_set() and not self._wanted:
@@ -225,7 +225,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._flush()
 
     async def _add(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
-        """Hand records to the recorder; what was asked for begins where it left off, or the log is not what it was."""
+        """Add records to the recorder; a gap before the first one means that the log has changed."""
         topic, partition = self._owned[place]
         following = self._recorder.own(topic, partition)
         if records[0].offset != following:
@@ -236,10 +236,10 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             self._recorder.add(topic, partition, one.offset, one.timestamp, one.key, one.value)
 
     async def _check_log(self, places: list[tuple[TopicPartition, int]]) -> None:
-        """Look whether the brokers still have what is to be read next; what they have deleted is said.
+        """Check that the brokers still have the next records; report deleted ones.
 
         Raises:
-            ConfigError: a log ends before that: it is another one.
+            ConfigError: a log ends before the next offset, so it is a different log.
         """
         begins = await self._consumer.beginning_offsets([place for place, _ in places])
         ends = await self._consumer.end_offsets([place for place, _ in places])
@@ -258,7 +258,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         )
 
     async def _flush(self) -> None:
-        """Write what waits and commit it; with a full disk, read no further and try again."""
+        """Write the waiting rows and commit; if the disk is full, stop reading and try again."""
         async with self._writing:
             was_full = self._recorder.counts.disk_full
             try:
@@ -271,7 +271,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                 return
             if was_full:
                 self._consumer.resume(*self._owned)
-                self._say("there is room again; recording goes on where it stopped")
+                self._say("there is space again; recording continues where it stopped")
             await self._commit(written)
 
     async def _commit(self, written: dict[Place, int]) -> None:
@@ -280,10 +280,10 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             if offsets:
                 await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError):
-            pass  # the group is being shared out anew; the files say how far we are
+            pass  # a rebalance is under way; the files have the position
 
     async def _take(self) -> None:
-        """Take up the partitions that were assigned, as soon as no other process holds them any more."""
+        """Take ownership of assigned partitions as soon as no other process owns them."""
         if not self._wanted or time.monotonic() < self._take_again:
             return
         async with self._writing:
@@ -302,12 +302,12 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                 if not self._waits:
                     self._say(
                         f"{len(self._wanted)} partitions are still recorded into {self._recorder.root} by another "
-                        "process; waiting until it lets go of them"
+                        "process; waiting until it releases them"
                     )
             self._waits = bool(self._wanted)
 
     async def _own(self, place: TopicPartition) -> int:
-        """Offset to read a partition from; -1 while another process has it."""
+        """Offset to read a partition from; -1 while another process owns it."""
         committed = await self._consumer.committed(place) or 0
         try:
             return self._recorder.own(self._names[place.topic], place.partition, committed)
@@ -315,11 +315,11 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             return -1
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Write what waits, commit, and let go, whatever happens: another process may be waiting."""
+        """Write the waiting rows, commit, and always release ownership: another process may be waiting."""
         async with self._writing:
             self._assigned.clear()
             try:
-                with suppress(HistoryError, KafkaError):  # whoever takes over reads it again
+                with suppress(HistoryError, KafkaError):  # the next owner reads them again
                     await self._commit(await self._in_thread(self._recorder.flush))
             finally:
                 for place in revoked:
@@ -328,7 +328,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                     self._recorder.disown(self._names[place.topic], place.partition)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Nothing is read of a partition before it is taken up (`_take`); what that raises must reach the caller."""
+        """Note the assignment; `_take` takes ownership later, so that its errors reach the caller."""
         places = list(assigned)
         self._consumer.pause(*places)
         self._wanted.update(places)
@@ -344,7 +344,7 @@ _ELSEWHERE = (
 
 
 def _told(error: BaseException) -> Exception:
-    """What the watch found, as commands report it: one more look at the brokers tells why they let nobody in."""
+    """The watch's finding as an error message; asks the brokers once more why they refuse."""
     if isinstance(error, TrustfoldError):
         return ConfigError(str(error))
     told: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
@@ -359,15 +359,15 @@ def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> C
 
 
 async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
-    """Identity of the cluster, for offsets mean something only there; waits until it leads every partition.
+    """Id of the cluster, which the offsets belong to; waits until every partition has a leader.
 
     Raises:
-        ConfigError: a topic does not exist, or may not be seen.
+        ConfigError: a topic does not exist, or is not visible to this user.
     """
     admin = AIOKafkaAdminClient(**settings.client_arguments())
     try:
         await admin.start()
-        if denied := await hidden(admin._client, topics):  # noqa: SLF001 - aiokafka has no other door
+        if denied := await hidden(admin._client, topics):  # noqa: SLF001 - aiokafka has no public API for it
             raise unseen(settings, denied)
         while True:
             found = await admin.describe_topics(topics)
@@ -377,7 +377,7 @@ async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
                     f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX "
                     "names it"
                 )
-            # A topic made a moment ago has partitions that nobody leads yet; they would be left out of the assignment.
+            # A new topic has partitions without a leader at first; they would be left out of the assignment.
             if all(one["error_code"] == 0 and all(p["leader"] >= 0 for p in one["partitions"]) for one in found):
                 break
             await asyncio.sleep(POLL_MS / 1000)

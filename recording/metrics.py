@@ -1,7 +1,7 @@
 """Prometheus metrics of a recording (extra `metrics`).
 
-Labels are bounded: catalogue topics, partitions, states, reason codes. Names are those of workers where both count the
-same, so that one alert serves both.
+Labels are bounded: catalogue topics, partitions, states, reason codes. Names equal those of workers where both count the
+same, so one alert serves both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .status import STATES, RecordingStatus
 
 
 class RecordingCollector(Collector):
-    """Reads a recording's counters when somebody asks."""
+    """Prometheus collector that reads a recording's counters."""
 
     def __init__(self, status: RecordingStatus) -> None:
         """Collect from this recording."""
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """Give every family."""
+        """Yield all metric families."""
         yield from self._files()
         yield from self._progress()
         status = self._status
@@ -43,8 +43,8 @@ class RecordingCollector(Collector):
             "trustfold_unreadable_records", "Records kept without their content.", "reason", counts.unreadable
         )
         for name, text, value in (
-            ("flushes", "Flushes that wrote all that waited.", counts.flushes),
-            ("flush_failures", "Flushes that failed; what waited waits on.", counts.flush_failures),
+            ("flushes", "Flushes that wrote all waiting records.", counts.flushes),
+            ("flush_failures", "Flushes that failed; their records still wait.", counts.flush_failures),
             ("flush_duration_seconds", "Time spent in flushes.", counts.flush_seconds),
         ):
             yield CounterMetricFamily(f"trustfold_{name}", text, value)
@@ -61,7 +61,7 @@ class RecordingCollector(Collector):
             ("waiting_records", "Records taken that are in no file yet.", recorder.rows),
             ("waiting_bytes", "Their size.", recorder.bytes),
             ("flush_age_seconds", "Time since everything taken was in a file.", recorder.waiting_s),
-            ("disk_full", "1 while there is no room for the next file.", recorder.counts.disk_full),
-            ("disk_free_bytes", "Room on the file system.", shutil.disk_usage(recorder.root).free),
+            ("disk_full", "1 while there is no space for the next file.", recorder.counts.disk_full),
+            ("disk_free_bytes", "Free space on the file system.", shutil.disk_usage(recorder.root).free),
         ):
             yield GaugeMetricFamily(f"trustfold_recorder_{name}", text, float(value))

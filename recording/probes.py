@@ -1,4 +1,4 @@
-"""Probes of a recording: health and metrics over HTTP while it lasts."""
+"""HTTP server for health and metrics of a running recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .status import RecordingStatus
 
 @contextmanager
 def probed(status: RecordingStatus, settings: KafkaSettings, *, once: bool) -> Iterator[None]:
-    """Serve a recording's health and metrics while the block runs, if it lasts and the settings name a port.
+    """Serve a recording's health and metrics while the block runs, if the recording is continuous and a port is set.
 
     Raises:
         ConfigError: the address is taken or not this machine's.

@@ -1,4 +1,4 @@
-"""Status of a recording: what probes and Prometheus are answered, read from counters that others keep."""
+"""Status of a recording for probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
     from ..streams.kafka.broker_watch import BrokerWatch
 
 LOOP_STUCK_S = 15.0
-"""Seconds without a turn of the event loop after which a recording of Kafka is not alive."""
+"""Seconds without an iteration of the event loop after which a Kafka recording is not alive."""
 
 STORE_STUCK_S = 120.0
-"""The same for a recording of a store, whose loop writes and merges files itself."""
+"""The same for a store recording, whose loop also writes and merges files."""
 
 UNWRITTEN_S = 30.0
-"""Seconds beyond the time between two flushes that a row may wait before the recording is not ready."""
+"""Seconds that a row may wait beyond the flush interval before the recording is not ready."""
 
 SILENT_S = 30.0
-"""Seconds without an answer of a broker after which the recording is not ready."""
+"""Seconds without an answer from a broker after which the recording is not ready."""
 
 
 class RecordingStatus:
-    """What a recording says of itself; written by the recording, read by any thread.
+    """Status of a recording; written by the recording, read by any thread.
 
     Attributes:
-        recorder: its counters are the rest of the status.
-        stuck_s: seconds without a turn after which the recording is not alive.
-        turned_at: monotonic time of the last turn of its loop.
-        assigned: partitions that are recorded now.
-        wanted: partitions that another process still records.
-        rebalances: assignments taken.
+        recorder: the recorder, whose counters are part of the status.
+        stuck_s: seconds without an iteration after which the recording is not alive.
+        turned_at: monotonic time of the last iteration of its loop.
+        assigned: number of partitions recorded now.
+        wanted: number of assigned partitions that another process still records.
+        rebalances: number of assignments received.
         lag: records between the last one in a file and the log's end, by topic and partition.
-        watch: watch over the brokers; None for a store.
-        stopping: whether it was asked to stop.
-        failure: why it has ended; empty while it has not.
+        watch: broker watch; None for a store.
+        stopping: True once a stop was requested.
+        failure: why it has ended; empty while it runs.
     """
 
     def __init__(self, recorder: Recorder, *, stuck_s: float = STORE_STUCK_S) -> None:
-        """Describe a recording that starts."""
+        """Status of a recording that starts."""
         self.recorder, self.stuck_s = recorder, stuck_s
         self.turned_at = time.monotonic()
         self.assigned = self.wanted = self.rebalances = 0
@@ -53,7 +53,7 @@ class RecordingStatus:
 
     @property
     def state(self) -> str:
-        """One of STATES."""
+        """Current state, one of STATES."""
         if self.failure:
             return "failed"
         if self.stopping:
@@ -65,11 +65,11 @@ class RecordingStatus:
         return "waiting" if self.rebalances else "starting"
 
     def turn(self) -> None:
-        """The loop works."""
+        """Note an iteration of the loop."""
         self.turned_at = time.monotonic()
 
     def alive(self) -> str:
-        """Why the recording should be started again; empty while it should not."""
+        """Why the recording should be restarted; empty while it is alive."""
         if self.failure:
             return f"failed: {self.failure}"
         if time.monotonic() - self.turned_at > self.stuck_s:
@@ -77,7 +77,7 @@ class RecordingStatus:
         return ""
 
     def ready(self) -> str:
-        """Why nothing is being recorded; empty while something is."""
+        """Why nothing is being recorded; empty while recording works."""
         return self.alive() or self._unreachable() or self._unwritten()
 
     def _unreachable(self) -> str:

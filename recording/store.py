@@ -1,4 +1,4 @@
-"""Recording the embedded engine: what its file gets is copied into the history as it grows."""
+"""Records the embedded engine: copies new records of its store into the history."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PAGE = 2000
 """Records read from the store at once."""
 
 POLL_S = 1.0
-"""Seconds between two looks when nothing was new."""
+"""Seconds between two polls if there were no new records."""
 
 TIDY_S = 300.0
 """Seconds between two rounds of merging and deleting."""
 
 POSITIONS = ".positions.json"
-"""How far both tables have been copied; only ever behind the files, and only there to save reading."""
+"""File with the copied position of both tables; it saves reading, and may be behind the recorded files."""
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
 LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
-"""What comes in, under which rules, and what the engine appends to its internal topics when something falls due."""
+"""Topics of inputs, rules, and the timer events that the engine appends to its internal topics."""
 
 
 class StoreRecording:
@@ -48,7 +48,7 @@ class StoreRecording:
         keep_days: int | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """Take all partitions of the store.
+        """Take ownership of all partitions of the store.
 
         Raises:
             StoreError: there is no such store.
@@ -68,7 +68,7 @@ class StoreRecording:
         log_end, outputs_end = self._tail.ends()
         marks = _read(self._marker)
         if not (0 <= marks["log"] <= log_end and 0 <= marks["outputs"] <= outputs_end):
-            marks = _NOTHING  # not of this store
+            marks = _NOTHING  # from another store
         logs = [recorder.own(topic, 0, marks["log"] + 1) for topic in LOG_TOPICS]
         outputs = [recorder.own(topic, 0, marks["outputs"] + 1) for topic in OUTPUT_TOPICS]
         outputs.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
@@ -82,10 +82,10 @@ class StoreRecording:
         self.status.assigned = len(LOG_TOPICS) + len(OUTPUT_TOPICS)
 
     def run(self, stopped: threading.Event, *, once: bool = False) -> None:
-        """Copy until told to stop, or once to the end; what was copied is in files when this returns.
+        """Copy until stopped, or once to the end; all copied records are in files when this returns.
 
         Raises:
-            ConfigError: another store has been put in the place of this one.
+            ConfigError: the store file was replaced by another store.
             HistoryError: the files cannot be written.
         """
         tidied = time.monotonic()
@@ -104,18 +104,18 @@ class StoreRecording:
                 stopped.wait(POLL_S)
         self.status.stopping = True
         while not once and not self._recorder.counts.disk_full and self._copy():
-            pass  # what was committed before the stop belongs to it
+            pass  # records committed before the stop are still copied
         if self._recorder.rows and not self._recorder.counts.disk_full:
             self._flush(stopped)
         self._recorder.tidy(self._keep_days)
 
     def close(self) -> None:
-        """Close the store; the recorder is the caller's."""
+        """Close the store; the caller closes the recorder."""
         self._tail.close()
 
     def _check_file(self, stopped: threading.Event) -> None:
-        """Whoever puts another store in the place of this one must hear that it is not recorded."""
-        if _file(self._path) in {self._file, None}:  # or moved away: the engine writes on in it
+        """Raise ConfigError if the store file was replaced: the new one is not recorded."""
+        if _file(self._path) in {self._file, None}:  # or moved: the engine continues to write to it
             return
         if self._recorder.rows:
             self._flush(stopped)
@@ -125,7 +125,7 @@ class StoreRecording:
         )
 
     def _turn(self) -> None:
-        """Give a sign of life, and say how far the files are behind the store."""
+        """Update the liveness status and the lag of the files behind the store."""
         if not self._recorder.rows:
             self._in_files = self._log, self._outputs
         log_end, outputs_end = self._tail.ends()
@@ -155,7 +155,7 @@ class StoreRecording:
         self._recorder.add(record.topic, partition, record.offset, record.arrived_ms, record.key, record.value)
 
     def _flush(self, stopped: threading.Event) -> None:
-        """Write what waits; with a full disk, say so once and try again later."""
+        """Write the waiting rows; if the disk is full, report it once and try again later."""
         was_full = self._recorder.counts.disk_full
         try:
             self._recorder.flush()
@@ -165,7 +165,7 @@ class StoreRecording:
             stopped.wait(POLL_S)
             return
         if was_full:
-            self._say("there is room again; recording goes on where it stopped")
+            self._say("there is space again; recording continues where it stopped")
         _write(self._marker, {"log": self._log, "outputs": self._outputs})
 
 
@@ -173,7 +173,7 @@ _NOTHING = {"log": 0, "outputs": 0}
 
 
 def _file(path: Path) -> tuple[int, int] | None:
-    """Which file a name stands for now; None for none."""
+    """Device and inode of a path; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -196,4 +196,4 @@ def _write(marker: Path, positions: dict[str, int]) -> None:
         made.write_text(json.dumps(positions), encoding="utf-8")
         made.rename(marker)
     except OSError:
-        made.unlink(missing_ok=True)  # it only saves reading; the files are the truth
+        made.unlink(missing_ok=True)  # it only saves reading; the recorded files are authoritative

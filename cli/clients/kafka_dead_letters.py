@@ -99,7 +99,7 @@ class LetterBox:
         ours = [one for one in chosen if _is_held(held.get(str(one.body["id"])), attempt)]
         if time.monotonic() - claimed_at > SEND_WITHIN_S:
             raise TrustfoldError(
-                f"this process was held up for {time.monotonic() - claimed_at:.0f} s after it claimed dead letters; "
+                f"this process was suspended for {time.monotonic() - claimed_at:.0f} s after it claimed dead letters; "
                 f"nothing was sent for them, run it again in {CLAIM_S:.0f} s"
             )
         await write(self._settings, [self._record(one) for one in ours])

@@ -1,6 +1,6 @@
-"""Logs that people already have, as events: so that an analyst can begin with what happened before trustfold.
+"""Importers: convert existing logs into events, so that the time before trustfold can be analysed.
 
-Each importer reads one format and yields events in the wire format, each session's in order of time. Ids derive from
+Each importer reads one format and yields events in the wire format, in time order within a session. Ids derive from
 the log, so importing it again gives the same events and changes nothing.
 """
 
@@ -27,7 +27,7 @@ IMPORTERS: dict[str, Importer] = {
     "codex": read_codex,
     "gemini": read_gemini,
 }
-"""By the name on the command line."""
+"""Importers by their name on the command line."""
 
 __all__ = [
     "IMPORTERS",

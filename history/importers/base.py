@@ -1,4 +1,4 @@
-"""What all importers share: what is said of a log from outside, and a writer of one session's events."""
+"""Shared parts of the importers: defaults for a log, and a writer of one session's events."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 STEP_MS = 1000
-"""Time between two events of a log that has no times."""
+"""Time in milliseconds between two events of a log without times."""
 
 BETWEEN_MS = 3_600_000
-"""Time between two sessions that have no times: longer than what folds remember of a tool's failures."""
+"""Time between two sessions without times: longer than the folds' windows for a tool's failures."""
 
 SYNTHETIC_START_MS = 1_577_836_800_000
-"""2020-01-01: when the first such session begins; the same at every import."""
+"""2020-01-01: start of the first session without times; the same at every import."""
 
 _SYNTHETIC_END_MS = 4_000_000_000_000
-"""2096: later sessions begin at the start again."""
+"""2096: after this the clock restarts at the beginning."""
 
 
 def _as_it_is(value: Any, known: Sequence[str]) -> Any:
@@ -44,15 +44,15 @@ def _none_known(value: Any) -> list[str]:
 
 @dataclass
 class Run:
-    """One import, of one log or many; what its logs must know of each other.
+    """One import of one or many logs: state shared by the logs.
 
     Attributes:
-        skipped: what was passed over.
-        redact: takes secrets out of a value, those already known too; by default it takes nothing.
-        secrets_in: secrets in a call's arguments, to be looked for in its result.
+        skipped: skipped lines and objects.
+        redact: function that removes secrets, known ones too, from a value; by default it removes nothing.
+        secrets_in: function that returns the secrets in a call's arguments, to be removed from its result.
         seen: marks of lines and calls already imported.
         clock: when the next session without times begins, in milliseconds.
-        line: line being read, from 1; 0 where lines mean nothing.
+        line: line being read, from 1; 0 for formats without lines.
     """
 
     skipped: Skipped = field(default_factory=Skipped)
@@ -63,7 +63,7 @@ class Run:
     line: int = 0
 
     def first(self, mark: str) -> bool:
-        """Whether a mark is seen for the first time in this import."""
+        """True if a mark is seen for the first time in this import."""
         if mark in self.seen:
             return False
         self.seen.add(mark)
@@ -72,14 +72,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What is said of a log from outside.
+    """Values for a log that do not come from the log.
 
     Attributes:
         session: session id; empty: from the log, else `source`.
         workspace: workspace id; empty: from the log, or none.
         source: name of the log, for sessions without an id of their own.
         file: name of the log for people; empty: `source`.
-        run: the import it belongs to.
+        run: import that the log belongs to.
     """
 
     session: str = ""
@@ -89,12 +89,12 @@ class Defaults:
     run: Run = field(default_factory=Run)
 
     def skip(self, reason: str) -> None:
-        """Say that something on the current line is passed over."""
+        """Note that something on the current line is skipped."""
         self.run.skipped.add(self.file or self.source, self.run.line, reason)
 
 
 class _Open(NamedTuple):
-    """A call that has begun: its number in the session, id and tool as written, its time, secrets in its arguments."""
+    """Started call: its number in the session, id and tool as written, its time, secrets in its arguments."""
 
     number: int
     call_id: str
@@ -106,20 +106,20 @@ class _Open(NamedTuple):
 class Session:
     """Writes the events of one session.
 
-    Ids of events follow from the session and the place in the log that they come from, so that a log that has grown
-    gives the same ids again. Times never run backwards: a log is in the order in which things happened.
+    Ids of events are derived from the session and the position in the log, so a log that has grown yields the same
+    ids again. Times never decrease: a log is in the order of events.
 
     Attributes:
         id: session id.
         workspace: workspace id, or empty.
-        model: who speaks from now on.
+        model: current model.
         agent: agent id, or empty.
         turn: turn of the session, -1 before the first.
         at_ms: time of the last event, -1 before the first.
     """
 
     def __init__(self, session_id: str, defaults: Defaults, workspace: str = "", *, at_ms: int = -1) -> None:
-        """Write for a session; `at_ms`: when it began, if its first event has no time."""
+        """Write events of a session; `at_ms`: start time, if its first event has no time."""
         self.id = name_of(session_id) or "session"
         self.workspace = name_of(defaults.workspace or workspace)
         self.model = ""
@@ -137,12 +137,12 @@ class Session:
         self._turn_open = False
 
     def at(self, place: str) -> None:
-        """What follows comes from another place of the log, one that no other record of the session has."""
+        """Set the position in the log of the next events; it must be unique within the session."""
         self._place = place
         self._made.clear()
 
     def event(self, kind: str, at_ms: int | None = None, *, place: str = "", **fields: Any) -> bytes:
-        """One event; without a time, a second after the one before. `place`: if it is not the current one."""
+        """Create an event; without a time, a second after the previous one. `place`: if not the current position."""
         if at_ms is None and self.at_ms < 0:
             self._without_times = True
             at_ms = self._run.clock
@@ -165,14 +165,14 @@ class Session:
         return orjson.dumps({name: value for name, value in (body | fields).items() if value is not None})
 
     def begun(self, at_ms: int | None = None) -> Iterator[bytes]:
-        """The session begins, unless another log of this import said so."""
+        """Start the session, unless another log of this import has."""
         if self._run.first(f"session\x1f{self.id}"):
             yield self.event("session.started", at_ms, place="begin")
         elif at_ms is not None:
             self.at_ms = max(self.at_ms, at_ms)
 
     def said_by_user(self, at_ms: int | None = None) -> Iterator[bytes]:
-        """A message of the user, which begins a turn; calls still open were given up."""
+        """Add a user message, which starts a turn; open calls are closed as abandoned."""
         yield from self.interrupted()
         self.turn += 1
         self._turn_open = True
@@ -180,21 +180,21 @@ class Session:
         yield self.event("turn.started", self.at_ms)
 
     def turn_over(self, at_ms: int | None = None) -> Iterator[bytes]:
-        """The model's turn is over, as the log says; calls still open were given up."""
+        """End the model's turn; open calls are closed as abandoned."""
         yield from self.interrupted()
         if self._turn_open:
             self._turn_open = False
             yield self.event("turn.ended", at_ms)
 
     def said_by_model(self, text: str, at_ms: int | None = None) -> Iterator[bytes]:
-        """A message of the model, if it says anything."""
+        """Add a message of the model, unless it is empty."""
         if text.strip():
             yield self.event("model.text", at_ms, text=shortened(str(self._run.redact(text, ()))))
 
     def started(
         self, call_id: Any, tool: Any, arguments: dict[str, Any], at_ms: int | None = None, **fields: Any
     ) -> bytes:
-        """A call begins; one whose id is in use already, or that has none, gets one of its own."""
+        """Start a call; a call without an id, or with one in use, gets a new id."""
         key, name = name_of(call_id), name_of(tool) or "unknown"
         self._calls += 1
         twins = self._open.setdefault(key, [])
@@ -215,12 +215,12 @@ class Session:
         duration_ms: float | None = None,
         **fields: Any,
     ) -> Iterator[bytes]:
-        """A call ends; one that the log never began gives an event only where its tool is known."""
+        """Finish a call; a call without a start in the log yields an event only if its tool is known."""
         key = name_of(call_id)
         call = self._taken(key, tool)
         if call is None:
             if key in self._given_up:
-                self._defaults.skip("a result that came after its call had been given up")
+                self._defaults.skip("a result that came after its call was abandoned")
                 return
             if not tool:
                 self._defaults.skip("a result whose call is not in the log")
@@ -245,13 +245,13 @@ class Session:
         )
 
     def is_open(self, call_id: Any) -> bool:
-        """Whether a call of this id has begun and not ended."""
+        """True if a call of this id is open."""
         return name_of(call_id) in self._open
 
     def interrupted(self) -> Iterator[bytes]:
-        """Calls still open were given up when last something happened: neither good nor bad.
+        """Close open calls as abandoned (neutral) at the time of the last event.
 
-        Left open, or given up only when the log goes on, perhaps the day after, they would count as timed out.
+        If they stayed open until the log continues, perhaps the next day, they would count as timed out.
         """
         waiting = [call for calls in self._open.values() for call in calls]
         self._given_up.update(self._open)
@@ -268,7 +268,7 @@ class Session:
             )
 
     def _taken(self, key: str, tool: str) -> _Open | None:
-        """The open call a result belongs to: that of its id, first come first served; without an id, of its tool."""
+        """Open call that a result belongs to: the oldest with its id; without an id, that of its tool."""
         if key:
             calls = self._open.get(key)
             if not calls:
@@ -292,14 +292,14 @@ _FAULTS = (AttributeError, KeyError, IndexError, TypeError, ValueError, Overflow
 
 
 def each(records: Iterable[Numbered], read: Callable[[dict[str, Any]], Iterable[R]], defaults: Defaults) -> Iterator[R]:
-    """What is read from each record, in order; one of an unexpected shape is said and stops nothing."""
+    """Yield the results of reading each record, in order; records of an unexpected shape are noted as skipped."""
     for line, value in records:
         defaults.run.line = line
         yield from attempted(value, read, defaults)
 
 
 def attempted(value: T, read: Callable[[T], Iterable[R]], defaults: Defaults) -> list[R]:
-    """What is read from one thing; nothing, and a word on it, if it has an unexpected shape."""
+    """Yield the results of reading one record; if it has an unexpected shape, note it as skipped."""
     try:
         return list(read(value))
     except _FAULTS as fault:

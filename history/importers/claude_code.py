@@ -3,7 +3,7 @@
 A line is a message with a time; content parts are text, calls and their results. One message of the model may take
 several lines. Sub-agents, in the same file as side chains or in files of their own, are sessions of their own, for
 their calls do not interleave with the main one's. A resumed session may repeat the lines of the one it goes on with,
-and so may a compaction: a line counts once. What the client itself puts into anybody's mouth (`<synthetic>` answers,
+and so may a compaction: a line counts once. Texts that the client itself inserts (`<synthetic>` answers,
 summaries, reminders, outputs of local commands, notices of background tasks) is no message of anybody; a custom
 command is the user's once the model answers it.
 """
@@ -34,7 +34,7 @@ _DENIALS = {"interrupted": "interrupted"}
 
 
 def read_claude_code(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of a session log.
+    """Read the events of a session log.
 
     Raises:
         ConfigError: nothing in it is JSON.
@@ -45,15 +45,15 @@ def read_claude_code(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
 
 
 def is_spoken(text: str) -> bool:
-    """Whether a text of a user's line is the user's: not empty, and nothing the client wraps in tags of its own."""
+    """True if a text of a user's line was written by the user: not empty, and not wrapped in the client's tags."""
     return bool(text.strip()) and not _WRAPPED.match(text) and not _NOT_SPOKEN.match(text)
 
 
 class ClaudeCodeLog:
-    """The sessions of one file, which is read as it grows."""
+    """Incremental reader of the sessions of one file."""
 
     def __init__(self, defaults: Defaults) -> None:
-        """Begin before the first line."""
+        """Start before the first line."""
         self._defaults = defaults
         self._run = defaults.run
         self._sessions: dict[str, Session] = {}
@@ -95,7 +95,7 @@ class ClaudeCodeLog:
         self._at = session.at_ms
 
     def ended(self) -> Iterator[bytes]:
-        """Events that close the calls still open at the end of the log: they will get no answer."""
+        """Events that close the calls left open at the end of the log."""
         for session in self._sessions.values():
             yield from session.interrupted()
 
@@ -104,7 +104,7 @@ class ClaudeCodeLog:
         return f"{main}/{chain}" if chain else main
 
     def _chain_of(self, record: dict[str, Any]) -> str:
-        """Which side chain a line belongs to; empty for the main one.
+        """Id of the side chain of a line; empty for the main chain.
 
         Older logs do not name it: it is told by the first line that its lines descend from.
         """

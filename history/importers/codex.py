@@ -32,7 +32,7 @@ _OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
 )
 _SERVED = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
-"""Calls that the API makes itself: one item is the whole call."""
+"""Item types of calls that the API makes itself: one item is the whole call."""
 
 _FAILED = re.compile(
     r"\s*(?:err: |tool call error: |unsupported (?:custom tool )?call: |failed to parse function arguments"
@@ -40,11 +40,11 @@ _FAILED = re.compile(
     r"|command timed out after )"
 )
 _LONG_ID = 16
-"""Ids of calls at least this long do not repeat by chance: a fork of a session repeats its calls."""
+"""Minimum length of call ids that are globally unique; a repeated one means a forked session."""
 
 
 class _End(NamedTuple):
-    """What an event for the screen knows of a call's end."""
+    """End of a call as given by an event for the screen."""
 
     ending: Ending | None
     exit_code: int | None
@@ -55,7 +55,7 @@ _UNKNOWN = _End(None, None, None)
 
 
 def read_codex(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of a session log.
+    """Read the events of a session log.
 
     Raises:
         ConfigError: nothing in it is JSON.
@@ -66,10 +66,10 @@ def read_codex(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
 
 
 class CodexLog:
-    """The session of one file, which is read as it grows."""
+    """Incremental reader of the session of one file."""
 
     def __init__(self, defaults: Defaults) -> None:
-        """Begin before the first line."""
+        """Start before the first line."""
         self._session: Session | None = None
         self._defaults = defaults
         self._run = defaults.run
@@ -78,7 +78,7 @@ class CodexLog:
         self._places: Counter[str] = Counter()
 
     def ended(self) -> Iterator[bytes]:
-        """Events that close the calls still open at the end of the log: they will get no answer."""
+        """Events that close the calls left open at the end of the log."""
         if self._session is not None:
             yield from self._session.interrupted()
 
@@ -159,7 +159,7 @@ class CodexLog:
             self._ends[call_id] = _end_of(item)
 
     def _is_repeated(self, session: Session, call_id: str) -> bool:
-        """Whether a call is one of the session that this one is a fork of, imported already."""
+        """True if a call belongs to the session that this one was forked from, and was already imported."""
         if len(call_id) < _LONG_ID or session.is_open(call_id):
             return False
         owner = f"codex call\x1f{call_id}"
@@ -172,7 +172,7 @@ class CodexLog:
 
 
 def _command(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with a shell's command as one line: it is a list of words, usually behind `bash -lc`."""
+    """Arguments with the shell command joined into one line; logs hold a list of words, usually after `bash -lc`."""
     for name in ("command", "cmd"):
         given = arguments.get(name)
         if isinstance(given, list):
@@ -183,7 +183,7 @@ def _command(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
-    """An output as the folds read it, how the call ended, and how long it took where that is said."""
+    """Output in the form the folds read, how the call ended, and its duration if given."""
     if isinstance(output, dict):
         given: Any = output
     else:
@@ -218,7 +218,7 @@ def _ending_of_text(text: str, end: _End) -> Ending:
 
 
 def _end_of(item: dict[str, Any]) -> _End:
-    """What an `…_end` event says of its call."""
+    """End of a call from an `…_end` event."""
     exit_code = item.get("exit_code") if isinstance(item.get("exit_code"), int) else None
     duration = item.get("duration")
     taken = None

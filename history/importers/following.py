@@ -1,8 +1,8 @@
-"""Session logs that are still written: whole lines in as they come, events out.
+"""Incremental reading of session logs that are still written: takes bytes, yields events.
 
-A call becomes events when it has ended: its start is held until then, for its user may think about it for an hour, or
-end the agent without an answer, and neither is a timeout of the tool. All else is passed on at once. The same bytes
-give the same events in the same order, however they are cut into pieces.
+The start of a call is held back until the call has ended: its user may take an hour to answer a question, or end the
+agent without an answer, and neither is a timeout of the tool. Other events are yielded at once. The same bytes give
+the same events in the same order, regardless of how they are split.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .gemini import GeminiLog
 from .reading import Numbered, parse
 
 LOOKED_AT = 400
-"""Lines kept to recognise whose log it is; a file that is none by then is passed over."""
+"""Lines kept to detect the format; a file not recognised by then is skipped."""
 
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""A line that is longer is passed over, piece by piece."""
+"""Maximum length of a line in bytes; longer lines are skipped."""
 
 
 class Log(Protocol):
-    """Reads the lines of one log, each as an object."""
+    """Protocol of a reader of one log's lines, parsed as objects."""
 
     def line(self, record: dict[str, Any]) -> Iterator[bytes]:
         """Events of a record."""
@@ -39,41 +39,41 @@ LOGS: dict[str, Callable[[Defaults], Log]] = {
     "codex": CodexLog,
     "gemini": GeminiLog,
 }
-"""Formats that can be followed: a line of them is written once it is final, and says what went before it."""
+"""Formats that can be followed: their lines are final when written."""
 
 
 class Marks(set[str]):
-    """Marks of one log among those of all logs of a run: what another one has said already counts once."""
+    """Marks of one log among those of all logs of a run, so that repeated records count once."""
 
     def __init__(self, everywhere: set[str]) -> None:
-        """Begin without marks of its own."""
+        """Start without marks."""
         super().__init__()
         self._everywhere = everywhere
 
     def __contains__(self, mark: object) -> bool:
-        """Whether any log has made the mark."""
+        """True if any log has the mark."""
         return mark in self._everywhere
 
     def add(self, mark: str) -> None:
-        """Make a mark."""
+        """Add a mark."""
         super().add(mark)
         self._everywhere.add(mark)
 
     def forget(self) -> None:
-        """Take back every mark of this log, so that it can be read anew."""
+        """Remove all marks of this log, so that it can be read again."""
         self._everywhere.difference_update(self)
         self.clear()
 
 
 class Growing:
-    """One log as it grows.
+    """Incremental reader of one log.
 
     Attributes:
         taken: bytes of the whole lines taken so far.
     """
 
     def __init__(self, defaults: Defaults) -> None:
-        """Begin before the first byte."""
+        """Start before the first byte."""
         self.taken = 0
         self._defaults = defaults
         self._rest = b""
@@ -84,11 +84,11 @@ class Growing:
 
     @property
     def is_none(self) -> bool:
-        """Whether it has turned out to be no log of a known agent."""
+        """True if the file was found not to be a log of a known agent."""
         return self._log is None and self._unknown is None
 
     def take(self, data: bytes) -> list[bytes]:
-        """Take further bytes; returns the events that follow from lines that are whole by now."""
+        """Add bytes; returns the events of the lines completed by them."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         made: list[bytes] = []
         for line in lines:
@@ -133,7 +133,7 @@ class Growing:
         ]
 
     def _held_back(self, event: bytes) -> list[bytes]:
-        """What is passed on for an event: nothing for a start; for an end its start, too."""
+        """Events to yield for an event: none for a start; for a finish, its start and itself."""
         if b'"type":"tool_call.' not in event:
             return [event]
         known = orjson.loads(event)
@@ -146,7 +146,7 @@ class Growing:
 
 
 def growing(defaults: Defaults, everywhere: set[str]) -> tuple[Growing, Marks]:
-    """A log to be followed beside others, and its marks."""
+    """Create a reader for a log followed together with others, and its marks."""
     marks = Marks(everywhere)
     run = Run(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks)
     return Growing(Defaults(defaults.session, defaults.workspace, defaults.source, defaults.file, run)), marks

@@ -1,4 +1,4 @@
-"""Whose format a log is, told by its first objects."""
+"""Detection of a log's format by its first objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPENAI = frozenset(
 
 
 def recognised(records: Iterable[Numbered]) -> str:
-    """Name of the format; empty if it is none of ours."""
+    """Name of the detected format; empty if unknown."""
     for _, record in records:
         found = _one(record)
         if found:

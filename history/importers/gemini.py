@@ -19,7 +19,7 @@ from .results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code
 from .values import arguments_of, first_name, folder_of, name_of, text_of, time_of
 
 _ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)
-"""What hooks have added to a prompt or to a result."""
+"""Text that hooks added to a prompt or to a result."""
 
 _WRAPPER = re.compile(r"</?untrusted_context>\n?")
 _FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\s*\n\s*- (\S[^\n]*)")
@@ -27,7 +27,7 @@ _OVER = frozenset({"success", "error", "cancelled"})
 
 
 def read_gemini(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of a session log.
+    """Read the events of a session log.
 
     Raises:
         ConfigError: nothing in it is JSON.
@@ -38,10 +38,10 @@ def read_gemini(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
 
 
 class GeminiLog:
-    """The session of one file, which is read as it grows."""
+    """Incremental reader of the session of one file."""
 
     def __init__(self, defaults: Defaults) -> None:
-        """Begin before the first line."""
+        """Start before the first line."""
         self._session: Session | None = None
         self._defaults = defaults
         self._run = defaults.run
@@ -66,7 +66,7 @@ class GeminiLog:
             yield from read(self._session, record, mark, time_of(record.get("timestamp")))
 
     def ended(self) -> Iterator[bytes]:
-        """Events that close the calls still open at the end of the log: they will get no answer."""
+        """Events that close the calls left open at the end of the log."""
         if self._session is not None:
             yield from self._session.interrupted()
 
@@ -125,13 +125,13 @@ class GeminiLog:
 
 
 def _service(call: dict[str, Any]) -> dict[str, str]:
-    """MCP server of a call, which is in the tool's name: `mcp_SERVER_TOOL` does not say where it ends, `__` does."""
+    """MCP server of a call, from the tool's name: ambiguous in `mcp_SERVER_TOOL`, clear with `__`."""
     parts = name_of(call.get("name")).split("__")
     return {"service": parts[-2].removeprefix("mcp_")} if len(parts) > 1 and parts[-2] else {}
 
 
 def _result(call: dict[str, Any]) -> Any:
-    """What the model is told of a call, without what was written around it."""
+    """Result of a call as the model gets it, without its wrapping."""
     given = call.get("result")
     if isinstance(given, str):
         return given

@@ -1,10 +1,9 @@
-"""Files that grow, and how far each has been read: found, read, taken up again after a restart, a rotation, a cut.
+"""Tracking of growing files and their read positions across restarts, rotation and truncation.
 
-Theory of operation. Of each file its place is kept: how many bytes of whole lines have been published, and a digest of
-its first bytes, by which it is known again under another name or told from another file of the same name. After a
-restart a file that grows is read from its beginning, so that its sessions are known, and what stands before its place
-is not published again. A place is kept once its events have been acknowledged; what a crash in between publishes a
-second time has the same ids and changes nothing.
+Theory of operation. The position of each file is saved: how many bytes of whole lines have been published, and a digest
+of its first bytes, which identifies the file if it is renamed or replaced. After a restart a growing file is read from
+its beginning, to know its sessions, but records before its position are not published again. A position is saved once
+its events are acknowledged; events published twice because of a crash in between have the same ids and change nothing.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from . import Defaults, Run
 from .following import Growing, Marks, growing
 
 SUFFIX = ".jsonl"
-"""Of the logs that are looked for in a directory; a file that is named is taken whatever its name."""
+"""Suffix of logs found in a directory; a file given by name may have any suffix."""
 
 HEAD_BYTES = 512
-"""First bytes by which a file is known again; a line of a log names its session within them."""
+"""Number of first bytes that identify a file; they include the session id of a log line."""
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes read of a file before what they say is published."""
+"""Bytes read of a file before its events are published."""
 
 RECENT_S = 2 * 86_400
-"""A session that rested for less may be gone on with in another file, which repeats its lines."""
+"""Sessions idle for less than this may continue in another file, which repeats their lines."""
 
 
 class Place(NamedTuple):
-    """How far a file has been published.
+    """Published position of a file.
 
     Attributes:
         offset: bytes of whole lines.
         head: digest of the first `size` bytes.
-        size: how many those are, at most `HEAD_BYTES`.
+        size: number of bytes in the digest, at most `HEAD_BYTES`.
     """
 
     offset: int
@@ -61,16 +60,16 @@ class _File:
 
 
 class Following:
-    """All files below some paths.
+    """Tracker of all files below some paths.
 
     Attributes:
-        run: what was passed over, of all files together.
+        run: import state, with the skipped lines of all files.
     """
 
     def __init__(
         self, paths: Sequence[Path], places: Path, *, run: Run, workspace: str = "", from_start: bool = False
     ) -> None:
-        """Go on where `places` says; without such a file, at the present ends, or at the beginnings (`from_start`)."""
+        """Continue at the positions in `places`; without that file, at the ends, or the beginnings (`from_start`)."""
         self.run = run
         self._paths = paths
         self._file = places
@@ -84,14 +83,14 @@ class Following:
         if known is None:
             ends = {} if from_start else {str(path): place_at_the_end(path) for path in found}
             self._places = {path: place for path, place in ends.items() if place is not None}
-            self._keep()  # what comes from now on is news, also to who begins anew
+            self._keep()  # events from now on are new for a first run, too
         self._look_for_renamed(found)
         for path in found:
             if str(path) in self._places and _age_of(path) < RECENT_S:
                 self._take_up(path)
 
     def found(self) -> Iterator[Path]:
-        """Every log there is now, in the order of names."""
+        """All current logs, sorted by name."""
         for path in self._paths:
             if path.is_dir():
                 yield from sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
@@ -99,13 +98,13 @@ class Following:
                 yield path
 
     def news(self) -> Iterator[tuple[Path, list[bytes]]]:
-        """Events that no one has had yet, file by file; call `published` before taking the next ones."""
+        """Yield new events, file by file; call `published` before taking the next batch."""
         found = list(self.found())
         self._look_for_renamed(found)
         for path in found:
             try:
                 about = path.stat()
-            except OSError:  # it has gone since
+            except OSError:  # it was deleted since
                 continue
             stamp = (about.st_ino, about.st_mtime_ns, about.st_size)
             if self._stamps.get(path) == stamp:
@@ -113,7 +112,7 @@ class Following:
             while True:
                 try:
                     events, more = self._more_of(path)
-                except OSError as error:  # it may be back at the next look
+                except OSError as error:  # it may be back at the next poll
                     self.run.skipped.add(str(path), 0, error.strerror or str(error))
                     break
                 if events:
@@ -123,10 +122,10 @@ class Following:
                     break
 
     def published(self, path: Path) -> None:
-        """What was read of a file has been acknowledged.
+        """Save the position of a file whose events have been acknowledged.
 
         Raises:
-            TrustfoldError: that cannot be kept.
+            TrustfoldError: the position cannot be saved.
         """
         file = self._files[path]
         head = _first(path, min(HEAD_BYTES, file.log.taken))
@@ -142,11 +141,11 @@ class Following:
             replace_file(self._file, orjson.dumps({"files": written}).decode())
         except OSError as error:
             raise TrustfoldError(
-                f"{self._file}: cannot be written ({error.strerror}); without it, what was published would not be known"
+                f"{self._file}: cannot be written ({error.strerror}); it holds the positions of published events"
             ) from error
 
     def _more_of(self, path: Path) -> tuple[list[bytes], bool]:
-        """Events of the next piece of a file, and whether there may be more of it."""
+        """Events of the next chunk of a file, and whether there may be more."""
         file = self._files.get(path)
         size = path.stat().st_size
         place = self._places.get(str(path))
@@ -168,7 +167,7 @@ class Following:
         return new, file.read < size
 
     def _take_up(self, path: Path) -> _File:
-        """Read a file up to its place, so that what follows is understood."""
+        """Read a file up to its position, to restore the state of its sessions."""
         file = self._open(path)
         place = self._places.get(str(path))
         if place is None or not _is_same(path, place):
@@ -183,7 +182,7 @@ class Following:
         return file
 
     def _look_for_renamed(self, found: Sequence[Path]) -> None:
-        """Give renamed files what is known of them: the old name is another file's now, or nobody's."""
+        """Move the state of renamed files to their new names."""
         for path in found:
             if path in self._files or str(path) in self._places:
                 continue
@@ -198,7 +197,7 @@ class Following:
                     break
 
     def _again(self, old: _File) -> _File:
-        """Read a file from its beginning that was cut, or replaced; what it says again is known by its ids."""
+        """Read a truncated or replaced file from its beginning; repeated events are recognised by their ids."""
         old.marks.forget()
         self._places.pop(str(old.path), None)
         file = self._open(old.path)
@@ -213,7 +212,7 @@ class Following:
 
 
 def place_at_the_end(path: Path) -> Place | None:
-    """Place behind the last whole line of a file; None where it cannot be read."""
+    """Position after the last whole line of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
@@ -240,7 +239,7 @@ def _piece(path: Path, offset: int, most: int = CHUNK_BYTES) -> bytes:
 
 
 def _is_same(path: Path, place: Place) -> bool:
-    """Whether a file is the one that a place was in."""
+    """True if a position belongs to the file."""
     try:
         return path.stat().st_size >= place.offset and _digest(_first(path, place.size)) == place.head
     except OSError:
@@ -248,7 +247,7 @@ def _is_same(path: Path, place: Place) -> bool:
 
 
 def _first(path: Path, size: int) -> bytes:
-    """First bytes of a file; none where it cannot be read."""
+    """First bytes of a file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -273,7 +272,7 @@ def _age_of(path: Path) -> float:
 
 
 def _read_places(file: Path) -> dict[str, Place] | None:
-    """Places as they were kept; None where none were, or where they cannot be read."""
+    """Saved positions; None if there are none or they cannot be read."""
     try:
         kept = orjson.loads(file.read_bytes())["files"]
         return {str(path): Place(int(one["offset"]), str(one["head"]), int(one["size"])) for path, one in kept.items()}

@@ -21,13 +21,13 @@ from .reading import Lines, objects_of, parse
 from .values import first_name, name_of, time_of
 
 _OWN = ("session_id", "conversation_id", "thread_id", "trajectory_id", "traj_id", "conversation", "id")
-"""Fields with an id that nothing else has."""
+"""Fields with a globally unique id."""
 
 _WITHIN = ("custom_id", "instance_id", "task_id", "run_id")
-"""Fields with an id that is one only within its file."""
+"""Fields with an id unique within its file."""
 
 _OF_ONE_ANSWER = ("chatcmpl-", "cmpl-", "resp_", "gen-", "msg_", "batch_req_")
-"""How ids begin that name one answer of the model, not a conversation."""
+"""Prefixes of ids of a single model answer rather than a conversation."""
 
 _TIME = ("timestamp", "created_at", "created", "start_time")
 _AROUND = ("body", "request", "response", "data", "kwargs")
@@ -36,7 +36,7 @@ _RUNS = ("simulations", "transcripts", "conversations", "trajectories", "data", 
 
 
 class _Found(NamedTuple):
-    """A transcript found in a file: its items, what stands around them, and which answer it goes on from."""
+    """Transcript found in a file: its items, its context, and the answer it continues."""
 
     items: list[Item]
     about: dict[str, Any]
@@ -44,7 +44,7 @@ class _Found(NamedTuple):
 
 
 def read_openai(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of every transcript of a file, one session each.
+    """Read the events of every transcript of a file, one session each.
 
     Raises:
         ConfigError: nothing in it is JSON.
@@ -56,7 +56,7 @@ def read_openai(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
 
 
 class _Log:
-    """The transcripts of one file."""
+    """Reader of the transcripts of one file."""
 
     def __init__(self, defaults: Defaults) -> None:
         self._defaults = defaults
@@ -103,13 +103,13 @@ class _Log:
         if own := _name_of_its_own(found.about):
             self._by_name[own] = transcript
         elif first_name(found.about, *_WITHIN):
-            del self._open[transcript.name]  # a whole run: nothing goes on with it
+            del self._open[transcript.name]  # a whole run: no other transcript continues it
             yield from transcript.ended()
         elif marks and any(_is_answer(item) for item in found.items):
             self._by_prefix[marks[-1]] = transcript
 
     def _before(self, found: _Found, marks: list[bytes]) -> tuple[Transcript | None, int]:
-        """The transcript that this one goes on with, and how many of its items that one has had already."""
+        """Transcript that this one continues, and how many of its items were already read there."""
         if found.previous and found.previous in self._by_answer:
             return self._by_answer[found.previous], 0
         own = _name_of_its_own(found.about)
@@ -132,7 +132,7 @@ class _Log:
         return given
 
     def _begin(self, name: str) -> Transcript:
-        """A new session; a name already used in this file gets a number."""
+        """Start a session; a name already used in this file gets a number."""
         count = self._names[name] = self._names.get(name, 0) + 1
         name = f"{name}#{count}" if count > 1 else name
         made = self._open[name] = Transcript(name, Session(name, self._defaults))
@@ -140,7 +140,7 @@ class _Log:
 
 
 def first_time(holder: dict[str, Any]) -> Any:
-    """The first field that can be read as a time."""
+    """First field that can be parsed as a time."""
     return next((holder[key] for key in _TIME if time_of(holder.get(key)) is not None), None)
 
 
@@ -150,7 +150,7 @@ def _name_of_its_own(about: dict[str, Any]) -> str:
 
 
 def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_Found]:
-    """Transcripts in a record: itself, or what stands in it; none for a message or an item."""
+    """Transcripts in a record: itself or nested ones; none for a message or an item."""
     if isinstance(record.get("role"), str) or _is_item(record):
         return
     about = around | {name: value for name, value in record.items() if not isinstance(value, (dict, list))}
@@ -179,7 +179,7 @@ def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_Fo
 
 
 def _items(record: dict[str, Any]) -> list[Item]:
-    """Messages and items of a record, in order: what was asked, then what was answered."""
+    """Messages and items of a record, in order: input, then output."""
     found: list[Any] = []
     for name in _LISTS:
         given = record.get(name)
@@ -206,7 +206,7 @@ def _items(record: dict[str, Any]) -> list[Item]:
         found += answered if isinstance(answered, list) else _items(answered) if isinstance(answered, dict) else []
     choices = record.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        found.append(choices[0].get("message"))  # of several answers, the conversation goes on with the first
+        found.append(choices[0].get("message"))  # of several answers, the conversation continues with the first
     return [one for one in found if isinstance(one, dict) and (_is_item(one) or "role" in one or "tool_calls" in one)]
 
 
@@ -218,7 +218,7 @@ def _parsed(text: str) -> Any:
 
 
 def _is_item(record: dict[str, Any]) -> bool:
-    """Whether a record is a message or an item by itself."""
+    """True if a record is itself a message or an item."""
     if isinstance(record.get("role"), str):
         return True
     kind = record.get("type")
@@ -237,7 +237,7 @@ def _is_steps(steps: Any) -> bool:
 
 
 def _of_steps(record: dict[str, Any]) -> Iterator[Item]:
-    """Steps of SWE-agent as messages: a thought, a command, what it printed."""
+    """Steps of SWE-agent as messages: thought, command, output."""
     yield {"role": "user", "content": "task"}
     for step in record["trajectory"]:
         if isinstance(step, dict) and step.get("action"):
@@ -249,7 +249,7 @@ def _of_steps(record: dict[str, Any]) -> Iterator[Item]:
 
 
 def _marks(items: list[Item]) -> Iterator[bytes]:
-    """A digest of all items up to each: what is said in them, however it is written down."""
+    """Digests of the items up to each one, by content, independent of format."""
     digest = blake2b(digest_size=12)
     for item in items:
         calls = [

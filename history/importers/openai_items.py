@@ -20,7 +20,7 @@ _COMMANDS = {
     "apply_patch_call": "apply_patch",
     "computer_call": "computer",
 }
-"""Calls that somebody else makes and answers in a later item, with the tool's name."""
+"""Item types of calls answered in a later item, with the tool's name."""
 
 _SERVED = {
     "mcp_call": "",
@@ -29,22 +29,22 @@ _SERVED = {
     "code_interpreter_call": "code_interpreter",
     "image_generation_call": "image_generation",
 }
-"""Calls that the API makes itself: one item is the whole call."""
+"""Item types of calls that the API makes itself: one item is the whole call."""
 
 _ARGUMENTS = ("arguments", "args", "input", "action", "operation", "queries", "code", "query")
 
 
 class Transcript:
-    """A transcript that is being read.
+    """Reader of one transcript.
 
     Attributes:
-        name: of it in its file.
-        session: writes its events.
-        mark: digest of all its items so far.
+        name: name of the transcript in its file.
+        session: writer of its events.
+        mark: digest of its items so far.
     """
 
     def __init__(self, name: str, session: Session) -> None:
-        """Read into a session."""
+        """Write into a session."""
         self.name = name
         self.mark = b""
         self.session = session
@@ -52,19 +52,19 @@ class Transcript:
         self._asked: dict[str, str] = {}
 
     def begun(self, about: dict[str, Any], at: int | None) -> Iterator[bytes]:
-        """The transcript begins; `about` says on which model."""
+        """Start the transcript; `about` has its model."""
         self.session.model = first_name(about, "model", "model_name")
         yield from self.session.begun(at)
 
     def more(self, items: list[Item], defaults: Defaults) -> Iterator[bytes]:
-        """Events of some further items."""
+        """Read the events of further items."""
         for item in items:
             self._count += 1
             self.session.at(f"item {self._count}")
             yield from attempted(item, self._item, defaults)
 
     def ended(self) -> Iterator[bytes]:
-        """The transcript is over."""
+        """End the transcript."""
         yield from self.session.interrupted()
         yield self.session.event("session.ended", place="end")
 
@@ -111,7 +111,7 @@ class Transcript:
         yield from self.session.finished(call_id, result, at, ending=ending)
 
     def _of_user(self, item: Item, at: int | None) -> Iterator[bytes]:
-        """The user's message; results of calls may stand in it, and calls of the user's own, which are nobody's."""
+        """User message; it may contain results of calls, and calls of the user, which are ignored."""
         parts = _parts(item)
         for part in parts:
             if part.get("type") == "tool_result":
@@ -186,7 +186,7 @@ def _server(item: Item) -> dict[str, str]:
 
 
 def _of_output(item: Item) -> tuple[Any, Ending]:
-    """What an output item holds, and how its call ended."""
+    """Content of an output item, and how its call ended."""
     output = item.get("output")
     bad = item.get("status") in {"failed", "incomplete"} or item.get("is_error") is True or bool(item.get("error"))
     if isinstance(output, list):

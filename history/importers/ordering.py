@@ -1,4 +1,4 @@
-"""Events of many logs in the order of time, with as little memory as may be: folds count what happens together."""
+"""External sort of events of many logs by time, with little memory: folds need them in time order."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _TIME = re.compile(rb'"time":"([^"]+)"')
 
 
 class InOrderOfTime:
-    """Takes events one by one and gives them back in the order of their times; equal times stay as they came."""
+    """Stable sort of events by time, in a temporary file."""
 
     def __init__(self) -> None:
-        """Begin with none; the events wait in a temporary file."""
+        """Create an empty temporary file."""
         self._file = TemporaryFile()  # noqa: SIM115 - closed by `close`; it lives as long as this does
         self._times = array("q")
         self._sizes = array("q")
 
     def add(self, event: bytes) -> None:
-        """Take an event."""
+        """Add an event."""
         found = _TIME.search(event)
         self._times.append(epoch_ms(datetime.fromisoformat(found[1].decode())) if found else 0)
         self._sizes.append(len(event))
         self._file.write(event)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of events."""
         return len(self._times)
 
     def __iter__(self) -> Iterator[bytes]:
-        """All events, in the order of time."""
+        """Yield all events in time order."""
         starts = array("q", [0])
         for size in self._sizes:
             starts.append(starts[-1] + size)
@@ -43,5 +43,5 @@ class InOrderOfTime:
             yield self._file.read(self._sizes[number])
 
     def close(self) -> None:
-        """Give the temporary file back."""
+        """Delete the temporary file."""
         self._file.close()

@@ -1,6 +1,6 @@
-"""Spans of agents, as a collector's file exporter or an SDK's console exporter writes them.
+"""OpenTelemetry spans of agents, as written by a collector's file exporter or an SDK's console exporter.
 
-Tool spans become calls, model spans say which model was speaking and, where their content was captured, what was said;
+Tool spans become calls; model spans give the model and, where their content was captured, its messages;
 arguments and results are taken where a publisher has opted in to them. Names are those of OpenTelemetry's conventions
 for generative AI, new and old, and those of OpenInference, OpenLLMetry and frameworks with names of their own. One call
 may be seen by several instrumentations, as spans within one another: it counts once. Where no span stands for calls of
@@ -22,7 +22,7 @@ from .results import GOOD, Ending, ending_of, failed
 from .values import arguments_of, name_of, structured
 
 MAX_REMEMBERED = 10_000
-"""Sessions and traces that are remembered between exports."""
+"""Number of sessions and traces kept between exports."""
 
 _TOOL = "execute_tool"
 _MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion", "invoke_agent"})
@@ -49,7 +49,7 @@ _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "agent.name")
 
 
 def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Events of all spans, session by session.
+    """Read the events of all spans, session by session.
 
     Raises:
         ConfigError: nothing in it is JSON.
@@ -64,13 +64,13 @@ def read_otel(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
 
 @dataclass
 class Told:
-    """What spans of a session have said so far.
+    """State of a session after the spans read so far.
 
     Attributes:
-        trace: the latest one; None before the first.
+        trace: latest trace; None before the first.
         users: messages of the user.
-        turn: of the session, -1 before the first.
-        model: who spoke last.
+        turn: turn of the session, -1 before the first.
+        model: model of the last message.
     """
 
     trace: str | None = None
@@ -80,39 +80,39 @@ class Told:
 
 
 class Before:
-    """What earlier exports have said, where spans come in many of them.
+    """State kept between several exports.
 
     Attributes:
-        named: session of a trace, where one of its spans has named it.
+        named: session by trace, if one of its spans names it.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.named: dict[str, str] = {}
         self._sessions: dict[str, Told] = {}
         self._as_kept: dict[str, Told] = {}
 
     def of(self, session: str) -> Told:
-        """What is known of a session, to be changed."""
+        """Mutable state of a session."""
         told = self._sessions.setdefault(session, Told())
         self._as_kept.setdefault(session, replace(told))
         return told
 
     def keep(self) -> None:
-        """All changes hold; what was begun first is forgotten where there is too much."""
+        """Commit all changes; evict the oldest entries above the limit."""
         self._as_kept.clear()
         for known in (self._sessions, self.named):
             for name in list(known)[: max(0, len(known) - MAX_REMEMBERED)]:
                 del known[name]
 
     def undo(self) -> None:
-        """Sessions are again as they were when changes were last kept."""
+        """Restore the sessions as of the last `keep`."""
         self._sessions.update(self._as_kept)
         self._as_kept.clear()
 
 
 def is_tool(span: Span) -> bool:
-    """Whether a span stands for the call of a tool; those of the guard do not, for it publishes its calls itself."""
+    """True if a span is a tool call; the guard's own spans are not, since it publishes its calls itself."""
     if span.get("trustfold.guard"):
         return False
     operation = span.get("gen_ai.operation.name")
@@ -126,7 +126,7 @@ def is_tool(span: Span) -> bool:
 
 
 def is_model(span: Span) -> bool:
-    """Whether a span stands for an answer of a model."""
+    """True if a span is a model call."""
     operation = span.get("gen_ai.operation.name")
     if operation is not None:
         return str(operation) in _MODEL_OPERATIONS
@@ -140,12 +140,12 @@ def _is_mcp_call(span: Span) -> bool:
 
 
 class SpanLog:
-    """All spans of a file, or of one export of many."""
+    """Spans of a file or of one export."""
 
     def __init__(self, defaults: Defaults, before: Before | None = None) -> None:
-        """Begin without spans; with `before`, what earlier exports have said holds, and more may follow.
+        """Start without spans; `before` is the state of earlier exports, and more may follow.
 
-        Calls that models asked for are then left out, for the spans of those tools may be in another export.
+        Calls requested by models are then left out, since the spans of those tools may be in another export.
         """
         self._defaults = defaults
         self._spans: dict[tuple[str, str], Span] = {}
@@ -153,7 +153,7 @@ class SpanLog:
         self._one_of_many = before is not None
 
     def add(self, span: Span) -> None:
-        """Keep a span; one written twice, as exporters do that try again, counts once."""
+        """Add a span; repeated ones, from exporters' retries, count once."""
         key = (span.trace, span.id or f"no id {len(self._spans)}")
         if key in self._spans:
             self._defaults.run.skipped.repeated += 1
@@ -164,7 +164,7 @@ class SpanLog:
             self._before.named.setdefault(span.trace, name)
 
     def events(self) -> Iterator[bytes]:
-        """Events of the spans, session by session."""
+        """Yield the events of the spans, session by session."""
         sessions: dict[str, list[Span]] = {}
         for span in self._spans.values():
             tool = is_tool(span)
@@ -180,7 +180,7 @@ class SpanLog:
         return own or self._before.named.get(span.trace, "") or span.trace or self._defaults.source
 
     def _around(self, span: Span) -> Iterator[Span]:
-        """The spans around a span, from the inside out."""
+        """Ancestors of a span, innermost first."""
         seen = {span.id}
         while (outer := self._spans.get((span.trace, span.parent))) is not None and outer.id not in seen:
             seen.add(outer.id)
@@ -188,7 +188,7 @@ class SpanLog:
             span = outer
 
     def _is_seen_twice(self, span: Span) -> bool:
-        """Whether a span around this one stands for the same call."""
+        """True if an ancestor span is the same call."""
         for outer in self._around(span):
             if is_tool(outer):
                 ids = span.get(*_CALL_ID), outer.get(*_CALL_ID)
@@ -222,16 +222,16 @@ class SpanLog:
         told.turn, told.model = session.turn, session.model
 
     def _found(self, span: Span, *names: str) -> Any:
-        """An attribute of a span, else of the nearest span around it."""
+        """Attribute of a span, else of its nearest ancestor that has it."""
         found = span.get(*names)
         for outer in self._around(span):
             found = found if found is not None else outer.get(*names)
         return found
 
     def _models(self, spans: list[Span]) -> dict[tuple[str, str], str]:
-        """Who was speaking when each tool span began: who asked for it, as nothing else says so.
+        """Model that requested each tool span.
 
-        That is the model of the span itself, else the one that answered last under the same parent, else around it,
+        It is the model of the span itself, else the last to answer under the same parent, else under an ancestor,
         else in the same trace.
         """
         by_parent: dict[tuple[str, str], str] = {}
@@ -255,7 +255,7 @@ class SpanLog:
 
 
 class _Reader:
-    """Spans of one session in the order of their beginnings and ends, as events."""
+    """Converts the spans of one session, in the order of their starts and ends, into events."""
 
     def __init__(self, session: Session, models: dict[tuple[str, str], str], told: Told, *, tools: bool) -> None:
         self._session = session
@@ -286,7 +286,7 @@ class _Reader:
             yield from self._answer(talk_of(span), at)
 
     def _turn(self, span: Span, talk: Talk, at: int) -> Iterator[bytes]:
-        """A turn begins with a message of the user that is new, else with a new trace."""
+        """Start a turn at a new user message, else at a new trace."""
         users = sum(1 for said in talk.told if said.role == "user" and (said.text or not said.results))
         before = self._told
         if users > before.users:
@@ -319,7 +319,7 @@ def _tool_name(span: Span) -> str:
 
 def _arguments(span: Span) -> dict[str, Any]:
     given = arguments_of(span.get(*_ARGUMENTS))
-    if given.keys() <= {"args", "kwargs", "inputs", "tags", "metadata", "input_str"}:  # OpenLLMetry: how it was called
+    if given.keys() <= {"args", "kwargs", "inputs", "tags", "metadata", "input_str"}:  # OpenLLMetry: arguments
         inner = given.get("kwargs") or given.get("inputs")
         if isinstance(inner, dict) and inner and not given.get("args"):
             return inner
@@ -340,7 +340,7 @@ def _service(span: Span) -> dict[str, str]:
 
 
 def _ending(span: Span, result: Any) -> Ending:
-    """How a call ended: its status, the exception recorded with it, else what its result says."""
+    """How a call ended, by its status, its recorded exception, else its result."""
     told = name_of(span.get("error.type", "exception.type"))
     status = str(span.get("gen_ai.tool.status", "tool.status")).lower()
     if span.failed is False and not told:

@@ -1,4 +1,4 @@
-"""What was said around a model call, as spans carry it where a publisher has opted in.
+"""Messages of a model call, from spans of publishers that opted in to record them.
 
 One shape for all: a list of messages, each with a role and parts `text`, `tool_call`, `tool_call_response`. Sources:
 `gen_ai.input.messages` and `gen_ai.output.messages` (JSON text or structured, on the span or on its event), the events
@@ -31,7 +31,7 @@ _ROLE_EVENTS = {
 
 
 class Call(NamedTuple):
-    """A call the model asked for."""
+    """Tool call requested by the model."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Said(NamedTuple):
-    """One message: who, what, which calls it asks for, and which results it brings, by id."""
+    """Message: role, text, requested calls, and results by call id."""
 
     role: str
     text: str
@@ -48,14 +48,14 @@ class Said(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """What a model was told, and what it answered."""
+    """Input and output messages of a model call."""
 
     told: list[Said]
     answered: list[Said]
 
 
 def talk_of(span: Span) -> Talk:
-    """What a model span says of the conversation; empty lists where its content was not captured."""
+    """Messages of a model span; empty lists if its content was not captured."""
     holders = [span.attributes, *(event.attributes for event in span.events if event.name == DETAILS)]
     told = _first(holders, "gen_ai.input.messages")
     answered = _first(holders, "gen_ai.output.messages")
@@ -116,7 +116,7 @@ def _call(given: dict[str, Any]) -> Call:
 
 
 def _of_events(span: Span) -> tuple[list[Any], list[Any]]:
-    """Messages in the events of conventions up to 1.36."""
+    """Messages from span events (conventions up to 1.36)."""
     told: list[Any] = []
     answered: list[Any] = []
     for event in span.events:
@@ -136,7 +136,7 @@ def _of_events(span: Span) -> tuple[list[Any], list[Any]]:
 
 
 def _flattened(attributes: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Messages that stand in numbered attributes."""
+    """Messages from numbered attributes."""
     sides: tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]] = ({}, {})
     for name, value in attributes.items():
         found = _FLAT.match(name)

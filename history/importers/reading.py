@@ -1,10 +1,10 @@
-"""Bytes of a log as JSON objects, with the line each begins on; what cannot be read is said and passed over.
+"""Parser of a log's bytes into JSON objects with their line numbers; unreadable lines are noted and skipped.
 
 Theory of operation. A log has one object a line, or is one document (an object, a list), or several documents one
 after the other as programs print them. A first line that is an object by itself decides for the first. Logs are
 written by programs that get killed, on disks that fill up, through shells that recode: a byte order mark, carriage
-returns, zero bytes, a line cut short, a halved surrogate pair, NaN and bytes that are no UTF-8 cost at most the line
-they stand on.
+returns, zero bytes, a truncated line, a lone surrogate, NaN and invalid UTF-8 lose at most the line they are
+on.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BLANK = b" \t\r\n\x00"
 _REST = " \t\r\n\x00"
 _LARGEST = 2**63
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_NO_DOCUMENT = "no JSON, or a document cut short"
+_NO_DOCUMENT = "not JSON, or a truncated document"
 
 
 class Numbered(NamedTuple):
-    """An object of a log.
+    """Object of a log with its line number.
 
     Attributes:
-        line: on which it begins, from 1.
+        line: line that it starts on, from 1.
         value: the object.
     """
 
@@ -41,31 +41,31 @@ class Numbered(NamedTuple):
 
 
 class Skipped:
-    """What was passed over, and why.
+    """Skipped lines and objects, with reasons.
 
     Attributes:
-        count: lines or objects passed over.
+        count: number of skipped lines or objects.
         first: the first of them, each as `FILE:LINE: reason`.
-        repeated: lines that repeat what an earlier line or log said; left out on purpose.
+        repeated: number of lines left out because they repeat an earlier line or log.
     """
 
     SHOWN = 20
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.count = 0
         self.first: list[str] = []
         self.repeated = 0
 
     def add(self, file: str, line: int, reason: str) -> None:
-        """Note one."""
+        """Note a skipped line or object."""
         self.count += 1
         if len(self.first) < self.SHOWN:
             self.first.append(f"{file}:{line}: {reason}" if line else f"{file}: {reason}")
 
 
 def objects_of(lines: Lines, file: str, skipped: Skipped) -> Iterator[Numbered]:
-    """Objects of a log; lists are taken apart.
+    """Objects of a log; lists are flattened.
 
     Raises:
         ConfigError: nothing in it is JSON.
@@ -104,10 +104,10 @@ def _objects(line: int, value: Any, file: str, skipped: Skipped) -> Iterator[Num
 
 
 def parse(text: bytes) -> Any:
-    """One JSON value, read as leniently as can be: any writer's NaN, surrogates and broken UTF-8.
+    """Parse one JSON value leniently: accepts NaN, lone surrogates and invalid UTF-8.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     try:
         return orjson.loads(text)
@@ -119,7 +119,7 @@ def parse(text: bytes) -> Any:
 
 
 def _documents(first: int, data: bytes, file: str, skipped: Skipped) -> Iterator[tuple[int, Any]]:
-    """Documents in a row, each with its line; they begin in the first column."""
+    """Consecutive documents with their lines; each starts in the first column."""
     try:
         yield first, orjson.loads(data.strip(_BLANK))
     except orjson.JSONDecodeError:
@@ -140,7 +140,7 @@ def _scanned(line: int, text: str, file: str, skipped: Skipped) -> Iterator[tupl
             value, at = decoder.raw_decode(text, at) if text[at] in "{[" else decoder.raw_decode("")
         except (ValueError, RecursionError):
             if text[at] == "[" and text.find("{", at) > at and not text[at + 1 : text.find("{", at)].strip():
-                at = text.find("{", at)  # a list cut short: its elements, one by one
+                at = text.find("{", at)  # a truncated list: read its elements
                 continue
             skipped.add(file, line, _NO_DOCUMENT)
             at = _next_document(text, at)
@@ -154,7 +154,7 @@ def _next_document(text: str, at: int) -> int:
 
 
 def _plain(lines: Lines) -> Iterator[bytes]:
-    """Lines without a byte order mark; UTF-16, as some shells redirect output, is recoded."""
+    """Lines without byte order mark; UTF-16, written by some shells, is converted."""
     rest = iter(lines)
     for first in rest:
         if first.startswith(_UTF16):
@@ -171,7 +171,7 @@ def _whole(text: str) -> int | float:
 
 
 def _mended(value: Any) -> Any:
-    """A value without lone surrogates, which no UTF-8 can carry, and without numbers JSON does not have."""
+    """A value without lone surrogates, which UTF-8 cannot encode, and without NaN and infinities."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):

@@ -1,6 +1,6 @@
-"""How a call ended, read from what its result says, where a log has no field for it.
+"""Status of a call derived from its result's text, for logs without a field for it.
 
-The words are those the clients write: Claude Code and Codex for refusals and interruptions, Codex, OpenHands and
+The patterns match texts of the clients: Claude Code and Codex for refusals and interruptions, Codex, OpenHands and
 Claude Code for exit codes, agent frameworks for errors they hand to the model as text.
 """
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from .values import shortened, text_of
 
 MAX_MESSAGE = 2000
-"""Characters of an error's message; folds search no more."""
+"""Maximum characters of an error's message; folds search no more."""
 
 _MAX_REMARK = 2000
-"""A client's own remark on a call is no longer; what is longer is a result that quotes one."""
+"""Maximum characters of a client's own remark on a call; a longer text is a result that quotes one."""
 
 _SIBLING = r"(?:<tool_use_error>)?(?:Sibling tool call errored|Cancelled: parallel tool call)"
 _STOPPED = (
@@ -57,8 +57,8 @@ class Ending(NamedTuple):
     """How a call ended.
 
     Attributes:
-        status: of the event.
-        error: of the event; None where nothing went wrong.
+        status: status for the event.
+        error: error for the event; None if there is none.
     """
 
     status: str = "success"
@@ -70,7 +70,7 @@ INTERRUPTED = Ending("cancelled", {"type": "interrupted"})
 
 
 def failed(text: str, kind: str = "", **more: Any) -> Ending:
-    """A failure with a message; its type as told, else the exception that the message begins with."""
+    """Failure with a message; its type is the given one, else the exception name at the start of the message."""
     plain = _TAGS.sub("", text).strip()
     found = _TYPE.match(text)
     error = {"type": kind or (found[1] if found else "tool_error")}
@@ -80,7 +80,7 @@ def failed(text: str, kind: str = "", **more: Any) -> Ending:
 
 
 def remark_of(text: str) -> Ending | None:
-    """What a client says in place of a result: refused, interrupted, cancelled with another call; None if nothing."""
+    """Ending by a client's remark instead of a result: refused, interrupted, cancelled; None if there is no remark."""
     if len(text) > _MAX_REMARK:
         return None
     for kind, words in _REMARKS:
@@ -90,29 +90,29 @@ def remark_of(text: str) -> Ending | None:
 
 
 def exit_code_of(text: str) -> int | None:
-    """The exit code that a result states, in its head or as its last words; None if it states none.
+    """Exit code stated at the head or the end of a result; None if there is none.
 
-    Nowhere else: what a file or a log holds may speak of exit codes, too.
+    Other places are ignored: printed files or logs may mention exit codes, too.
     """
     found = _EXIT.search(_head_of(text)) or _EXIT_LAST.search(text[-500:])
     return int(found[1]) if found else None
 
 
 def wall_time_of(text: str) -> float | None:
-    """Milliseconds that a result says its command took; None if it does not."""
+    """Duration of the command in milliseconds as stated by a result; None if not stated."""
     found = _WALL_TIME.search(_head_of(text))
     return float(found[1]) * 1000 if found else None
 
 
 def _head_of(text: str) -> str:
-    """What a client writes before an output."""
+    """Head that a client writes before an output."""
     return "\n".join(f"\n{text[:4000]}".partition("\nOutput:")[0].splitlines()[: _HEAD_LINES + 1])
 
 
 def ending_of(result: Any, *, failure: bool | None = None) -> Ending:
-    """How a call ended by its result; `failure` is what the log says, None if it says nothing.
+    """How a call ended by its result; `failure` is the log's own flag, None if it has none.
 
-    An object that holds an error, an exit code or an HTTP status is left to the folds, which read it themselves.
+    Objects with an error, an exit code or an HTTP status are left to the folds, which read them.
     """
     text = result if isinstance(result, str) else ""
     if failure is False:
@@ -139,17 +139,17 @@ def _words_of(result: Any) -> str:
 
 
 EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,10})[ \t]*$", re.MULTILINE)
-"""How Gemini CLI and what descends from it state an exit code behind the output of a command."""
+"""Exit code after the output of a command, as written by Gemini CLI and its forks."""
 
 _FRAME = re.compile(r"^Output: (.*?)\n(?:Error: [^\n]*\n)?Exit Code: ", re.MULTILINE | re.DOTALL)
-"""The output of a command within what those agents write around it."""
+"""Output of a command within the wrapping of those agents."""
 
 PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
-"""The number of the process, which makes every run of a command look like another result."""
+"""Process id line, removed because it would make equal results different."""
 
 
 def by_exit_code(text: str, code: int | None) -> Ending:
-    """The end of a command by its exit code; None: none is known, and nothing is held against it."""
+    """How a command ended by its exit code; None means unknown and counts as success."""
     if not code:
         return GOOD
     framed = _FRAME.search(text)
@@ -157,6 +157,6 @@ def by_exit_code(text: str, code: int | None) -> Ending:
 
 
 def code_in(pattern: re.Pattern[str], text: str) -> int | None:
-    """The exit code that an agent writes behind an output: the last that the pattern finds in its last words."""
+    """Exit code that an agent writes after an output: the last match of the pattern near the end."""
     found = pattern.findall(text[-2000:])
     return int(found[-1]) if found else None

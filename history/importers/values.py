@@ -1,4 +1,4 @@
-"""Values of strangers' logs as the contract takes them: names, times, texts, arguments, within its bounds."""
+"""Conversion of values from foreign logs to valid event fields: names, times, texts, arguments, within limits."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ __all__ = [
 ]
 
 MAX_TEXT = 20_000
-"""Characters of a text or a result that are kept; an event may have a megabyte in all."""
+"""Maximum characters kept of a text or a result; an event may have one megabyte in total."""
 
 MAX_VALUE_BYTES = 200_000
-"""Bytes of arguments or of a structured result that are kept as they are."""
+"""Maximum bytes of arguments or of a structured result that are kept unchanged."""
 
 MAX_NESTING = 48
-"""Levels of arguments or results that are kept as they are; an event may have 64 in all."""
+"""Maximum nesting of arguments or results that are kept unchanged; an event may have 64 levels in total."""
 
 MAX_PART = 2000
-"""Characters kept of each text in a value that is too large as a whole."""
+"""Maximum characters kept of each text in a value that is too large."""
 
 
 def first_name(holder: dict[str, Any], *keys: str) -> str:
-    """The first of some fields that names something; empty if none does."""
+    """Value of the first field that is a non-empty name; else an empty text."""
     return next((name for key in keys if (name := name_of(holder.get(key)))), "")
 
 
 def folder_of(path: Any) -> str:
-    """Last part of a path, of whatever system."""
+    """Last part of a path, of any operating system."""
     return name_of(PureWindowsPath(name_of(path)).name)
 
 
 def arguments_of(given: Any) -> dict[str, Any]:
-    """Arguments as an object; models send them as text, which may be no JSON."""
+    """Arguments as an object; models send them as text, which may be invalid JSON."""
     if isinstance(given, str):
         try:
             parsed = orjson.loads(given)
@@ -62,7 +62,7 @@ def arguments_of(given: Any) -> dict[str, Any]:
 
 
 def structured(given: Any) -> Any:
-    """A result: text that is an object counts as that object, so that what it reports is seen."""
+    """A result; text that is a JSON object is parsed, so that its error fields are found."""
     if isinstance(given, str) and given.lstrip()[:1] == "{":
         try:
             return orjson.loads(given)
@@ -72,7 +72,7 @@ def structured(given: Any) -> Any:
 
 
 def text_of(content: Any) -> str:
-    """The text in a message's content: a string, or parts of which some are text."""
+    """Text of a message's content: a string, or a list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, dict):
@@ -97,10 +97,10 @@ def _text_of_part(part: Any) -> str:
 
 
 def shortened(text: str, limit: int = MAX_TEXT, *, distinct: bool = False) -> str:
-    """A text within a limit: its beginning, its end, and how much is missing.
+    """A text cut to a limit: its start, its end, and how much is missing.
 
-    As folds tell long results apart by their beginning, end and length, a shortened one stays equal to just those it
-    was equal to. `distinct` adds a digest: shortened arguments stay different when what is missing differs.
+    Folds compare long results by start, end and length, so shortened results are
+    equal only if the originals were. `distinct` adds a digest: shortened arguments stay different when what is missing differs.
     """
     if len(text) <= limit:
         return text
@@ -110,7 +110,7 @@ def shortened(text: str, limit: int = MAX_TEXT, *, distinct: bool = False) -> st
 
 
 def bounded(value: Any, *, distinct: bool = False) -> Any:
-    """A JSON value that fits into an event: too large or too deep a one with its texts shortened, or as text."""
+    """A JSON value that fits into an event: if too large or too deep, with shortened texts, or as text."""
     if isinstance(value, str):
         return shortened(value, distinct=distinct)
     if value is None or isinstance(value, (bool, int, float)):
@@ -123,13 +123,13 @@ def bounded(value: Any, *, distinct: bool = False) -> Any:
             return smaller
     try:
         text = orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # deeper than any writer of JSON goes
-        text = "a value nested too deep to be kept"
+    except orjson.JSONEncodeError:  # deeper than JSON encoders allow
+        text = "a value nested too deeply to keep"
     return shortened(text, distinct=distinct)
 
 
 def bounded_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that fit into an event, still an object, still different from other ones."""
+    """Arguments that fit into an event; still an object, and still distinct from other arguments."""
     found = bounded(value, distinct=True)
     return found if isinstance(found, dict) else {"input": found}
 

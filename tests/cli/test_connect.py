@@ -215,7 +215,7 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert "agent hooks: claude" in lines
     assert "count twice" in lines
     (tmp_path / ".claude" / "settings.json").write_text('{"disableAllHooks": true}')
-    assert "our entries are gone" in trustfold("doctor", cwd=place, env=home).stdout.decode()
+    assert "trustfold's entries are gone" in trustfold("doctor", cwd=place, env=home).stdout.decode()
     (tmp_path / ".claude" / "settings.json").unlink()
 
     assert trustfold("connect", "claude", cwd=place, env=home).returncode == 0
@@ -293,7 +293,7 @@ def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) ->
         )
         assert (done.stdout, done.stderr) == (b"", b"")
     shown = trustfold("status", cwd=tmp_path, env=home).stdout.decode()
-    assert "in shadow, codex would have been told (context)" in shown
+    assert "in shadow mode, codex would have received (context)" in shown
     assert "3 times with the same result" in shown
 
 

@@ -1,4 +1,4 @@
-"""`trustfold dead-letters`: what could not be processed, why, and once more."""
+"""`trustfold dead-letters`: records that could not be processed are listed and republished."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_what_is_there_is_looked_at(tmp_path: Path) -> None:
         ({"TRUSTFOLD_RULES": "broken.toml"}, "rules", "broken.toml:2"),
         ({"TRUSTFOLD_POLICIES": "none.toml"}, "policies", "cannot be read"),
         ({"TRUSTFOLD_DB": "broken.toml"}, "store", "not a trustfold store"),
-        ({"TRUSTFOLD_HISTORY": "broken.toml"}, "history", "is no directory"),
+        ({"TRUSTFOLD_HISTORY": "broken.toml"}, "history", "is not a directory"),
         ({"TRUSTFOLD_HISTORY": "https://here/x"}, "history", "files below a web address cannot be listed"),
         ({"TRUSTFOLD_URL": "http://127.0.0.1:1"}, "server", "nothing answers"),
         ({"TRUSTFOLD_PORT": "many"}, "settings", "TRUSTFOLD_PORT is 'many'"),

@@ -84,7 +84,7 @@ def test_a_resumed_session_in_another_file_counts_once(tmp_path: Path) -> None:
         (b'{"a": 1}\n', ("--format", "codex"), 0, b"1 event of 1 session"),
         (b"hello\nworld\n", (), 2, b"JSON"),
         (b"", (), 2, b"name it with --format"),
-        (orjson.dumps(CHAT), ("--format", "otel"), 2, b"nothing in there looks like otel"),
+        (orjson.dumps(CHAT), ("--format", "otel"), 2, b"no line looks like otel"),
         (orjson.dumps(CHAT), ("--format", "elvish"), 2, b"'openai', 'otel', 'claude-code', 'codex'"),
         (orjson.dumps(CHAT) + b"\ngarbage\n" + orjson.dumps(CHAT)[:40], (), 0, b"left out: log.json:2: no JSON"),
         (b"\xef\xbb\xbf" + orjson.dumps(CHAT) + b"\r\n", (), 0, b"6 events of 1 session"),

@@ -80,8 +80,8 @@ def test_what_was_published_again_is_not_open_any_more(deployment: KafkaSettings
     assert run("republish", left[0]["ref"], left[-1]["id"], "--yes")[1] == "2 published again\n"
     assert run("republish", "--all", "--yes")[1] == "3 published again\n"
     assert run("list", "--json")[0] == []
-    assert run("republish", "--all", "--yes")[1] == "no dead letters to publish again\n"
-    assert run("republish", left[0]["ref"], "--yes")[1] == "no dead letters to publish again; 1 were already\n"
+    assert run("republish", "--all", "--yes")[1] == "no dead letters to republish\n"
+    assert run("republish", left[0]["ref"], "--yes")[1] == "no dead letters to republish; 1 were already republished\n"
     everything, _ = run("list", "--json", "--all")
     assert [one["state"] for one in everything] == ["republished"] * LETTERS
     assert asyncio.run(published(deployment)) == ONCE

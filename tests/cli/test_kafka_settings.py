@@ -152,7 +152,7 @@ def test_a_session_over_kafka_is_replaced_whole(deployment: KafkaSettings, tmp_p
     agents = Agents(deployment, tmp_path)
     done = trustfold("nudge", "off", "--session", "s1", cwd=tmp_path, env=_ours(deployment))
     assert done.returncode == 0
-    assert b"all that session:s1 had set before is replaced" in done.stderr
+    assert b"all earlier settings of session:s1 are replaced" in done.stderr
     with worker(deployment, tmp_path):
         assert not agents.spoken_to()
         assert agents.spoken_to()

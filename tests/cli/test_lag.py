@@ -116,7 +116,7 @@ def test_what_the_brokers_deleted_is_told(deployment: KafkaSettings) -> None:
     assert (found["lag_records"], found["deleted_records"]) == (4, 4)
     doctor = run(deployment, "doctor")
     assert doctor.exit_code == 1
-    assert "4 were deleted before they were taken" in doctor.stdout
+    assert "4 were deleted before they were read" in doctor.stdout
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_an_unknown_key_is_explained(store: Path, tmp_path: Path) -> None:
     """A misspelt key changes nothing and names the nearest one that is known."""
     done = trustfold("reset", "service:atlasian", cwd=tmp_path)
     assert done.returncode == 2
-    assert "nothing is held against 'service:atlasian'; did you mean 'service:atlassian'?" in done.stderr.decode()
+    assert "'service:atlasian' has no state to change; did you mean 'service:atlassian'?" in done.stderr.decode()
     assert len(states(store)) == 2
 
 

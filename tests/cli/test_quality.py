@@ -70,7 +70,7 @@ def test_mark_and_restore(store: Path, tmp_path: Path) -> None:
     done = trustfold("quality", *mark, cwd=tmp_path)
     assert "not for: parse, json, data" in done.stdout.decode()
     done = trustfold("quality", "restore", "csv_parser", "--reason", "replaced", cwd=tmp_path)
-    assert done.stdout.decode() == "✓ csv_parser stands at the score it was registered with\n"
+    assert done.stdout.decode() == "✓ csv_parser has its registered score\n"
     assert [state["key"] for state in said(cwd=tmp_path)["states"]] == ["nmt_translator"]
     [half] = said("restore", "nmt_translator", "--score", "0.5", cwd=tmp_path)["states"]
     assert (half["score"], half.get("failed_scenarios")) == (0.5, None)
@@ -108,9 +108,9 @@ def test_a_running_server_is_asked_and_told(store: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("restore", "nmt_translater"), "nothing is held against 'nmt_translater'; did you mean 'nmt_translator'?"),
+        (("restore", "nmt_translater"), "'nmt_translater' has nothing to restore; did you mean 'nmt_translator'?"),
         (("rank", WISH, "--tool", "=x"), "'=x' names no tool"),
-        (("--store", "x", "rank", WISH), "give the options after `rank`"),
+        (("--store", "x", "rank", WISH), "options go after `rank`"),
         (("rank", WISH, "--embeddings", "m"), "pip install 'trustfold[embeddings]'"),
         (("restore", "nmt_translator", "--score", "1.5"), "is not in the range"),
         (("mark", "t", "--severity", "dreadful"), "is not one of"),

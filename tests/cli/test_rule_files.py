@@ -127,7 +127,7 @@ def test_a_running_engine_takes_changed_rules(tmp_path: Path, looping: list[byte
         rules.write_text(LEVEL.format("loud"))
         fault = wait_until(lambda: server.get("/v1/state")["rules_fault"], timeout=20, what="the fault")
         assert fault.startswith("r.toml:2: nudges.level: must be one of off, gentle, direct, full")
-        assert nudged(server, looping), "the rules read before hold"
+        assert nudged(server, looping), "the previous rules stay in force"
         assert server.get("/healthz") == {"status": "ok", "rules_fault": fault}
         assert fault in said("status", cwd=tmp_path)
         document = trustfold("status", "--json", "--url", server.url, cwd=tmp_path).stdout
@@ -157,8 +157,8 @@ def test_a_running_engine_takes_changed_policies(tmp_path: Path) -> None:
 def test_reload_needs_somebody_to_reload(tmp_path: Path) -> None:
     """Over a store that no engine runs on there is nothing to do, and it says so."""
     with up(cwd=tmp_path):
-        assert said("policies", "reload", cwd=tmp_path) == "it runs without files; nothing to read\n"
-    assert "nothing runs over .trustfold/trustfold.sqlite" in said("policies", "reload", cwd=tmp_path, code=1)
+        assert said("policies", "reload", cwd=tmp_path) == "it runs without files; there is nothing to reload\n"
+    assert "no engine runs on .trustfold/trustfold.sqlite" in said("policies", "reload", cwd=tmp_path, code=1)
 
 
 def test_up_without_persistence_leaves_nothing(tmp_path: Path) -> None:

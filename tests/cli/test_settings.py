@@ -116,17 +116,17 @@ def test_rules_and_policies_of_a_level_come_from_files(where: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nudge", "loud"], "'loud' is not understood; use off|gentle|direct|full, then perhaps save workspace|user"),
+        (["nudge", "loud"], "'loud' is not understood; use off|gentle|direct|full, optionally save workspace|user"),
         (["nudge", "off", "save", "session"], "is not understood"),
         (["settings", "save", "user", "nudge_level=loud"], "nudge_level: must be one of off, gentle"),
-        (["settings", "save", "user", "nudge=off"], "there is no setting 'nudge'; there are nudge_level,"),
+        (["settings", "save", "user", "nudge=off"], "unknown setting 'nudge'; choose from nudge_level,"),
         (["settings", "save", "user", "nudge_level"], "the session does not set nudge_level; give it a value"),
-        (["settings", "save", "session"], "say what to set for the session: NAME=VALUE"),
+        (["settings", "save", "session"], "name the settings of the session: NAME=VALUE"),
         (["settings", "save", "team", "nudge_level=off"], "'team' is not one of"),
         (["settings", "save", "user", "--rules", "b.toml"], "rules.breakers: circuits are shared by everybody"),
         (["settings", "save", "user", "--policies", "b.toml"], "b.toml:1: breakers: a policies file holds policies"),
         (["recovery", "save", "workspace"], "session:s1 does not set recovery_mode; name the value to save"),
-        (["settings", "--json", "save", "user", "nudge_level=off"], "options of `settings save` go behind its name"),
+        (["settings", "--json", "save", "user", "nudge_level=off"], "options of `settings save` go after its name"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path, words: list[str], said: str) -> None:
@@ -169,7 +169,7 @@ def test_the_engines_environment_wins_and_says_so(tmp_path: Path) -> None:
     """What `up` was started with goes before every level, and whoever saves below it is told."""
     with up(cwd=tmp_path, env={"TRUSTFOLD_NUDGE_LEVEL": "off", "TRUSTFOLD_THRESHOLD": "7"}):
         said = run("nudge", "full", "save", "workspace", cwd=tmp_path)
-        assert "nudge_level of the environment goes before it, as long as it is set there" in said
+        assert "nudge_level of the environment takes precedence while it is set there" in said
         now = shown(tmp_path)
         assert now["nudge_level"] == ("off", "environment")
         assert now["rules.trust.default_rule.count_threshold"] == (7, "environment")

@@ -179,7 +179,7 @@ def test_one_key_with_its_history(store: Path, tmp_path: Path) -> None:
     assert "2026-03-02 09:45:12  ✕  bash|command=rm blocked" in told
     assert "service:atlassian" not in told
     quiet = trustfold("status", "nothing", "--store", store, cwd=tmp_path)
-    assert quiet.stdout == b"nothing: trusted, nothing is held against it\n"
+    assert quiet.stdout == b"nothing: trusted, no recent failures\n"
     assert quiet.returncode == 0
     document = json.loads(
         trustfold("status", "bash", "--store", store, "--include-history", "--json", cwd=tmp_path).stdout

@@ -67,4 +67,4 @@ def test_an_unknown_session_is_said(tmp_path: Path) -> None:
     """Words and what to do, no empty page."""
     ran = CliRunner().invoke(main, ["story", "nobody", "--store", str(stored(tmp_path))])
     assert ran.exit_code == 2
-    assert "nothing is kept of a session 'nobody'" in ran.output
+    assert "unknown session 'nobody'" in ran.output

@@ -58,7 +58,7 @@ def test_an_order_that_is_not_taken_says_why(tmp_path: Path) -> None:
 def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path: Path) -> None:
     """Each by its command; opening and disabling, which reach every agent, ask first."""
     for words in (["open", "search"], ["disable", "search"]):
-        assert "this is about every agent of workspace default; add --yes" in said(
+        assert "this affects every agent of workspace default; add --yes" in said(
             "breaker", *words, cwd=tmp_path, code=2
         )
     assert "tool:search circuit forced open" in said("breaker", "open", "search", "--yes", cwd=tmp_path)
@@ -75,7 +75,7 @@ def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path:
 def test_an_order_that_moves_no_state_says_what_it_did(store: Path, tmp_path: Path) -> None:
     """Observing a closed circuit leaves it closed and still changes what that means; the answer says so."""
     assert said("breaker", "observe", "search", cwd=tmp_path) == (
-        "tool:search in workspace default: its state stays; from now on it counts and reports, and refuses nothing\n"
+        "tool:search in workspace default: its state is unchanged; from now on it counts and reports, but refuses nothing\n"
     )
     assert "1 circuit only observed" in said("status", cwd=tmp_path)
     assert "from now on nothing is counted" in said("breaker", "disable", "search", "--yes", cwd=tmp_path)
