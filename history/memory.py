@@ -1,4 +1,4 @@
-"""Columns of a history in memory: what servers answer from, brought up to date file by file.
+"""In-memory copy of a history's columns for servers, refreshed file by file.
 
 Theory of operation. A query over Parquet files lists, opens and unpacks them again each time, which over ten million
 events takes one to ten seconds. A server that is asked often therefore keeps the columns that questions need in tables
@@ -28,13 +28,13 @@ from .filters import EVERYTHING, Filters
 log = logging.getLogger(__name__)
 
 MOST_ROWS = 20_000_000
-"""Records that are taken into memory at most, about 0.9 GB; a longer history is read from its files."""
+"""Maximum records loaded, about 0.9 GB; a longer history is read from its files."""
 
 AT_A_TIME = 500_000
-"""Records that are loaded before they are compressed: until then each takes some 400 bytes."""
+"""Records loaded before they are compressed; until then each takes about 400 bytes."""
 
 LIMIT = "3GB"
-"""Memory of all tables and queries, at most."""
+"""Memory limit of all tables and queries."""
 
 _FINISHED = "type = 'tool_call.finished' AND fault IS NULL AND repeated IS NOT TRUE"
 
@@ -43,30 +43,30 @@ _TABLES = {
     "closings": "appended IS NOT NULL",
     "others": f"NOT coalesce({_FINISHED}, false) AND appended IS NULL",
 }
-"""Tables of events, and which events they hold: each is in one."""
+"""Conditions on events by table; each event is in exactly one."""
 
 _ALWAYS = {
     "calls": {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"},
     "others": {"appended": "NULL"},
 }
-"""Columns that have one value in all rows of a table, and this value: so a query that wants another skips the table."""
+"""Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
 _LEFT_OUT = frozenset({"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size"})
-"""Columns that no question of a page needs; they are NULL."""
+"""Columns that no page needs; they are NULL."""
 
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
 
 
 class Memory:
-    """The columns of one history; several threads may refresh it and ask."""
+    """In-memory columns of one history; thread-safe for refreshes and queries."""
 
     def __init__(self, root: Path, *, most_rows: int = MOST_ROWS, threads: int = 2) -> None:
-        """Prepare for a directory; nothing is read yet.
+        """Prepare for a directory; reads nothing yet.
 
         Args:
-            root: of the Parquet files.
-            most_rows: records that are taken at most.
-            threads: of a query.
+            root: directory of the Parquet files.
+            most_rows: maximum number of records.
+            threads: threads of a query.
         """
         self._root = root
         self._most_rows = most_rows
@@ -75,7 +75,7 @@ class Memory:
         self._numbers = count(1)
         self._told_too_long = False
         self.ready = False
-        """Whether all that was recorded at the last refresh is here."""
+        """True if all records of the last refresh are loaded."""
         self._own = duckdb.connect()
         for setting, value in (("threads", threads), ("memory_limit", LIMIT), ("enable_progress_bar", False)):
             self._own.execute(f"SET {setting} = '{value}'")
@@ -98,15 +98,15 @@ class Memory:
         return Rows(every, "FROM kept.causes")
 
     def waiting(self) -> int:
-        """Records that a refresh would load; more than `most_rows` where the history is too long."""
+        """Number of records that a refresh would load; more than `most_rows` if the history is too long."""
         files, _ = counted(data_files(self._root))
         total = sum(map(_size, files))
         return total if total > self._most_rows else sum(map(_size, self._missing(files)))
 
     def refresh(self) -> bool:
-        """Take what was recorded since, and drop what was deleted; False: nothing is recorded, or too much.
+        """Load new records and drop deleted ones; returns False if there are no records or too many.
 
-        Where another thread does so already, it returns at once.
+        Returns at once if another thread is refreshing.
 
         Raises:
             HistoryError: a file cannot be read.
@@ -123,7 +123,7 @@ class Memory:
         return self.ready
 
     def connection(self, filters: Filters = EVERYTHING) -> duckdb.DuckDBPyConnection:
-        """A catalogue whose views stand on these tables; for one thread, its filters are exchanged by `narrow`.
+        """Catalogue whose views use these tables; for one thread. `narrow` changes its filters.
 
         Raises:
             ConfigError: nothing is recorded there.
@@ -137,11 +137,11 @@ class Memory:
         return made
 
     def interrupt(self) -> None:
-        """Give up a refresh that is under way."""
+        """Cancel a running refresh."""
         self._own.interrupt()
 
     def close(self) -> None:
-        """Give the memory back; connections must be closed before."""
+        """Free the memory; close the connections first."""
         self._own.close()
 
     def _refresh(self) -> None:
@@ -171,7 +171,7 @@ class Memory:
         self.ready = bool(files)
 
     def _missing(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Files whose rows are not here; those of a merged file came with its parts."""
+        """Files whose rows are not loaded; a merged file's rows were loaded with its parts."""
         found = []
         for file in files:
             if file not in self._loaded:
@@ -181,7 +181,7 @@ class Memory:
         return found
 
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
-        """Take the rows of files of one topic, all or none."""
+        """Load the rows of files of one topic, atomically."""
         columns = columns_of(KINDS[topic])
         typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
@@ -209,7 +209,7 @@ class Memory:
     def _compress(self) -> None:
         try:
             self._own.execute("CHECKPOINT kept")
-        except duckdb.TransactionException:  # somebody is asking; what comes next is compressed together with this
+        except duckdb.TransactionException:  # a query is running; these rows are compressed with the next ones
             log.debug("not compressed now: a query is under way")
 
     def _drop(self, file: DataFile) -> None:
@@ -220,14 +220,14 @@ class Memory:
             )
 
     def _name_causes(self) -> None:
-        """Keep apart the events that decisions name as causes: filters by tool, model and session look for them."""
+        """Build the table of events that decisions name as causes, used by filters on tool, model and session."""
         caused = " UNION ".join(f"SELECT unnest(caused_by) FROM kept.{topic}" for topic in _WITH_CAUSES)  # noqa: S608
         events = " UNION ALL ".join(f"SELECT id, tool_name, model, session_id FROM kept.{table}" for table in _TABLES)  # noqa: S608
         self._own.execute(f"CREATE OR REPLACE TABLE kept.causes AS FROM ({events}) WHERE id IN ({caused})")
 
 
 def _size(file: DataFile) -> int:
-    """Records of a file, as its name says."""
+    """Number of records of a file, from its name."""
     return file.last - file.first + 1
 
 

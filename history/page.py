@@ -1,4 +1,4 @@
-"""Parts of HTML pages: a whole document that needs nothing else, figures, tables, values for people."""
+"""Parts of HTML pages: a self-contained document, figures, tables, formatted values."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SHARES = frozenset(
     "rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate change change_low "
     "change_high".split()
 )
-"""Columns that are shares of 1 and are shown in percent."""
+"""Columns with fractions, shown as percentages."""
 
 _NUMERIC = ' class="num"'
 
 
 @cache
 def style(*names: str) -> str:
-    """Style sheets of this package by name, one after the other."""
+    """Concatenated style sheets of this package, by name."""
     folder = files(__package__).joinpath("styles")
     return "".join(folder.joinpath(f"{name}.css").read_text(encoding="utf-8") for name in names)
 
 
 def document(title: str, body: str) -> str:
-    """A page around a body; its policy allows no script and no request, and its own styles alone."""
+    """HTML document with a body; its content security policy forbids scripts, requests and foreign styles."""
     styles = style("report", "plots")
     digest = b64encode(sha256(styles.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -44,13 +44,13 @@ def document(title: str, body: str) -> str:
 
 
 def figure(picture: Picture, title: str, finding: str, rows: str = "") -> Html:
-    """A picture with what it says in words, what it leaves out, and its rows as a table; the table alone where nothing is drawn.
+    """Figure of a plot, its finding as caption, notes, and the rows as a table; only the table if the plot is empty.
 
     Args:
-        picture: to be shown.
-        title: name of the drawing for who cannot see it.
+        picture: plot.
+        title: name of the drawing for screen readers.
         finding: the caption.
-        rows: markup of the table; empty where it stands elsewhere.
+        rows: markup of the table; empty if it is elsewhere on the page.
     """
     if not picture.svg:
         return Html(f"<p>{escape(finding)}</p>{rows}")
@@ -71,10 +71,10 @@ def table(
     """Rows as an HTML table.
 
     Args:
-        columns: names.
-        rows: their values.
-        link: where a value leads, from its column and its row by names; empty for nowhere.
-        title: name of the table for who cannot see it.
+        columns: names of the columns.
+        rows: values.
+        link: function that returns the URL of a value, given its column and its row by names; empty for no link.
+        title: name of the table for screen readers.
     """
     kept = list(rows)
     numeric = [any(isinstance(row[place], (int, float)) for row in kept) for place in range(len(columns))]
@@ -91,7 +91,7 @@ def table(
 
 
 def _scrolled(markup: str, title: str) -> str:
-    """Markup in a box that scrolls, by the keyboard, too, where the page is narrower."""
+    """Markup in a box that scrolls, also by keyboard, if the page is narrower."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">{markup}</div>'
 
 
@@ -103,14 +103,14 @@ def _cell(name: str, value: Any, href: str) -> str:
 
 
 def shown_as(name: str, value: Any) -> str:
-    """One value of a column for people: shares in percent."""
+    """A column's value as text: fractions as percentages."""
     if name in SHARES and isinstance(value, (int, float)):
         return share_text(value)
     return text(value)
 
 
 def text(value: Any) -> str:
-    """One value for people."""
+    """A value as text."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -127,7 +127,7 @@ def text(value: Any) -> str:
 
 
 def span(value: timedelta) -> str:
-    """A length of time in its largest two units."""
+    """A duration in its two largest units."""
     seconds = value.total_seconds()
     for size, unit, smaller, name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if abs(seconds) >= size:

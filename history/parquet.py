@@ -1,4 +1,4 @@
-"""Rows to Parquet through DuckDB: lines of JSON in a temporary file, typed and written in one statement.
+"""Writes rows as Parquet with DuckDB: NDJSON in a temporary file, typed and written in one statement.
 
 Theory of operation. DuckDB has no quick way in for rows of Python (an appender costs 7 us a row, a table of Arrow
 arrays needs another 170 MB of library); its JSON reader takes a row in 2 us and works outside the interpreter's lock.
@@ -20,31 +20,31 @@ from .event_rows import EventRow
 from .files import Workshop, put_in_place
 
 MEMORY = "512MB"
-"""Most that DuckDB takes while it writes; a batch needs a tenth of it."""
+"""Memory limit of DuckDB while it writes; a batch needs a tenth of it."""
 
 SPOOL_BUFFER = 1024 * 1024
-"""Bytes; with the default of 8 KiB the system calls cost more than the bytes."""
+"""Write buffer in bytes; with the default of 8 KiB the system calls would dominate."""
 
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes; a record of 8 MiB grows when it is quoted."""
+"""Maximum bytes of a JSON line; a record of 8 MiB grows when it is quoted."""
 
 COMPRESSION = "COMPRESSION zstd, COMPRESSION_LEVEL 1"
-"""Level 3, the usual one, takes a tenth longer for 1 % fewer bytes."""
+"""Compression; level 3, the default, takes a tenth longer for 1 % fewer bytes."""
 
 ROW_GROUPS = (122_880, 16_384, 2048)
-"""Rows of a group, which is in memory as a whole while it is written; fewer where rows are wide."""
+"""Rows of a group, which is held in memory while it is written; fewer for wide rows."""
 
 _KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 RECORDED_TOPICS = tuple(_KINDS)
-"""Every topic that a history can hold."""
+"""All topics that a history can hold."""
 
 
 class _OutOfMemory(HistoryError):
-    """A group of rows does not fit into `MEMORY`."""
+    """A row group does not fit into `MEMORY`."""
 
 
 class ParquetWriter:
-    """Writes batches of rows; nothing unfinished is ever visible."""
+    """Writes batches of rows atomically: unfinished files are never visible."""
 
     def __init__(self, root: Path, *, threads: int = 1) -> None:
         """Write below a directory.
@@ -68,10 +68,10 @@ class ParquetWriter:
             self._connection.execute(f"SET {setting} = '{_quoted(value)}'")
 
     def write(self, topic: str, lines: Sequence[bytes | bytearray], count: int, target: Path) -> None:
-        """Write lines of JSON, `count` of them in all, as one file of that topic's columns.
+        """Write `count` lines of JSON as one file with the columns of a topic.
 
         Raises:
-            HistoryFull: there is no room; nothing is left behind.
+            HistoryFull: the disk is full; nothing is left behind.
             HistoryError: it cannot be written for another reason.
         """
         columns = columns_of(_KINDS[topic])
@@ -93,10 +93,10 @@ class ParquetWriter:
         self._copy(statement, [str(spool)], target, count)
 
     def merge(self, sources: Iterable[Path], target: Path, count: int) -> None:
-        """Write the rows of several files of one topic as one file, one after the other.
+        """Concatenate the rows of several files of one topic into one file.
 
         Raises:
-            HistoryFull: there is no room; nothing is left behind.
+            HistoryFull: the disk is full; nothing is left behind.
             HistoryError: it cannot be written for another reason.
         """
         paths = [str(path) for path in sources]
@@ -113,7 +113,7 @@ class ParquetWriter:
                 return
 
     def count(self, paths: Iterable[Path]) -> int:
-        """Rows of files, as their footers say.
+        """Number of rows of files, from their footers.
 
         Raises:
             HistoryError: they cannot be read.
@@ -126,8 +126,8 @@ class ParquetWriter:
 
         Args:
             paths: the files.
-            since: first offset that is wanted.
-            most_bytes: of the records, together; those before are left out.
+            since: first offset.
+            most_bytes: maximum total size of the records; older ones are left out.
 
         Raises:
             HistoryError: they cannot be read.
@@ -148,7 +148,7 @@ class ParquetWriter:
         return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
 
     def close(self) -> None:
-        """Remove what is unfinished."""
+        """Remove unfinished files."""
         self._connection.close()
         self._workshop.close()
 
@@ -195,6 +195,6 @@ def _quoted(value: object) -> str:
 
 
 def unwritable(root: Path, error: Exception) -> HistoryError:
-    """A fault of the file system or of DuckDB, as ours."""
+    """HistoryError for an error of the file system or of DuckDB while writing."""
     reason = getattr(error, "strerror", None) or _sentence(error)
     return HistoryError(f"{root}: the history cannot be written ({reason}); check the directory and its rights")

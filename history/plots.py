@@ -2,7 +2,7 @@
 
 A drawing is one `<svg>` element without script, style attributes or assets from elsewhere. Colours are custom properties of
 the page (`--state-…`, `--sev-…`, `--series`), so that they follow its light and dark scheme. Every mark has a title, every
-axis a unit, every axis of time is linear and in UTC. What is left out is said in `notes`.
+axis a unit, every axis of time is linear and in UTC. Omissions are described in `notes`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ WIDTH = 720
 ROW = 22
 LABEL = 230
 RIGHT = 150
-"""Room for a number behind the longest bar."""
+"""Width in pixels for a number after the longest bar."""
 
 HEIGHT = 180
 LEFT = 56
 BELOW = 40
-"""Room for times and for the name of the axis below a plot."""
+"""Height in pixels for times and the axis label below a plot."""
 
 ROWS = 40
-"""Bars, lines and rows of a plot at most; the table has more."""
+"""Maximum bars, lines and rows of a plot; the table has more."""
 
 COLUMNS = 12
-"""Columns of a heat map at most."""
+"""Maximum columns of a heat map."""
 
 FEW = 10
-"""Calls below which a rate is no claim: its cell has no colour."""
+"""Minimum calls for a meaningful rate; cells with fewer have no colour."""
 
 LETTER = 7
 """Width of a letter, in pixels."""
@@ -42,17 +42,17 @@ STATES = {
     "escalated": "escalated", "open": "open", "half_open": "half-open", "degraded": "degraded",
     "stuck": "stuck", "recovering": "recovering", "trusted": "ok", "closed": "ok", "ok": "ok",
 }  # fmt: skip
-"""State of trust or of a circuit to the meaning of its colour; every other one is `unknown`."""
+"""Meaning of the colour of each state of trust or of a circuit; other states are `unknown`."""
 
 LEVELS = {
     "not_found": 1, "transient": 1, "invalid_input": 2, "validation": 2, "permission": 2, "timeout": 3,
     "server_error": 4, "crash": 4, "corruption": 5, "security": 5, "repeated_auth": 5,
     "minor": 1, "moderate": 3, "severe": 5,
 }  # fmt: skip
-"""Severity of a failure or of a pattern to the step of its colour, 1 (mild) to 5."""
+"""Colour step, 1 (mild) to 5, of each severity of a failure or of a pattern."""
 
 SHADES = (0.0, 0.02, 0.05, 0.1, 0.25)
-"""Rates above which a cell of a heat map has the colours 1 to 5."""
+"""Lower bounds of the rates for colour steps 1 to 5 of heat map cells."""
 
 _STEPS = [timedelta(seconds=s) for s in (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
 _STEPS += [timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 364, 728, 3640, 36_400, 364_000)]
@@ -64,16 +64,16 @@ class Html(str):
     __slots__ = ()
 
     def __html__(self) -> str:
-        """The markup itself."""
+        """The markup."""
         return str(self)
 
 
 class Picture(NamedTuple):
-    """A drawing and what it leaves out.
+    """Plot as SVG, with notes.
 
     Attributes:
-        svg: one element; empty where there is nothing to draw.
-        notes: sentences about what is not in it, and what its colours mean.
+        svg: one element; empty if there is nothing to draw.
+        notes: sentences about omissions and the meaning of colours.
     """
 
     svg: Html
@@ -84,10 +84,10 @@ class Bar(NamedTuple):
     """A horizontal bar.
 
     Attributes:
-        label: what it is of.
+        label: name of the bar.
         value: its length.
-        low, high: its 95 % interval, where it has one.
-        of: what the value was counted from, such as `3/20`.
+        low, high: its 95 % interval, if any.
+        of: counts behind the value, such as `3/20`.
     """
 
     label: str
@@ -98,7 +98,7 @@ class Bar(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a column: how much of one severity there was from a moment on."""
+    """Part of a stacked column: the amount of one severity in the step that starts at a time."""
 
     at: date
     severity: str
@@ -106,7 +106,7 @@ class Part(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """Failures among the calls of a span of time; `low` and `high` hold 95 % of its rate."""
+    """Failures among the calls of a time span; `low` and `high` are the 95 % interval of the rate."""
 
     at: datetime
     failures: int
@@ -125,7 +125,7 @@ class Span(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a heat map: a rate, the failures and calls it was counted from, and where a click leads."""
+    """Cell of a heat map: a rate, its failures and calls, and the URL it links to."""
 
     row: str
     column: str
@@ -136,19 +136,19 @@ class Cell(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The time that an axis shows."""
+    """Time range of an axis."""
 
     begin: datetime
     end: datetime
 
     def place(self, at: datetime, room: float) -> float:
-        """Distance of a moment from the beginning of an axis that is `room` pixels long."""
+        """Position in pixels of a time on an axis that is `room` pixels long."""
         whole = (self.end - self.begin).total_seconds() or 1.0
         return room * min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
 
 
 def bars(every: Sequence[Bar], unit: str) -> Picture:
-    """Horizontal bars on an axis from 0, with their intervals as lines; `share` as unit prints percents."""
+    """Horizontal bars on an axis from 0, with their intervals as lines; the unit `share` prints percentages."""
     drawn = every[:ROWS]
     if not drawn:
         return Picture(Html())
@@ -185,7 +185,7 @@ def bars(every: Sequence[Bar], unit: str) -> Picture:
 
 
 def columns(parts: Sequence[Part], unit: str, step: timedelta, window: Window | None = None) -> Picture:
-    """Stacked columns over time, mild severities at the bottom; `step` is the time that one column stands for."""
+    """Stacked columns over time, mild severities at the bottom; `step` is the duration of one column."""
     if not parts:
         return Picture(Html())
     begins = {part.at: beginning(part.at) for part in parts}
@@ -215,7 +215,7 @@ def columns(parts: Sequence[Part], unit: str, step: timedelta, window: Window | 
 
 
 def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None) -> Picture:
-    """Failure rate over time as a line, with its 95 % interval; where nothing was called the line has a gap."""
+    """Failure rate over time as a line, with its 95 % interval; without calls the line has a gap."""
     known = [point for point in points if point.calls]
     if not known:
         return Picture(Html())
@@ -240,8 +240,8 @@ def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None)
 def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
     """States over time, a line for each label, on one linear axis that stops at the last known instant.
 
-    A state from before the window begins at its edge, equal neighbours are one, and a dashed line says that nothing is
-    known. Every width is a duration: what is shorter than a pixel is counted in the notes.
+    A state that began before the window starts at its edge, equal neighbours are merged, and a dashed line means unknown.
+    Widths are durations; spans shorter than a pixel are counted in the notes.
     """
     if not every:
         return Picture(Html())
@@ -293,7 +293,7 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
 def heat(cells: Sequence[Cell]) -> Picture:
     """Failure rates of rows with columns, with the number of calls in every cell.
 
-    A cell without calls is empty, which is something else than a rate of 0; one with fewer than `FEW` calls has no colour.
+    A cell without calls is empty, unlike a rate of 0; a cell with fewer than `FEW` calls has no colour.
     """
     all_down = list(dict.fromkeys(cell.row for cell in cells))
     all_across = list(dict.fromkeys(cell.column for cell in cells))
@@ -326,7 +326,7 @@ def heat(cells: Sequence[Cell]) -> Picture:
 
 
 def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str) -> Picture:
-    """A scatter of shares: across, up, label, whether to mark it."""
+    """Scatter plot of fractions: x, y, label, whether to mark it."""
     height, left, room = 320, 60, WIDTH - 120
     places = list(rows)
     widest = max((x for x, _, _, _ in places), default=0.0) or 0.01
@@ -348,7 +348,7 @@ def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str)
 
 
 def spark(values: Sequence[float], title: str) -> Html:
-    """A small line of values over time for a cell of a table; the lower edge is 0."""
+    """Sparkline of values over time for a table cell; the lower edge is 0."""
     most = max(values, default=0.0) or 1.0
     step = 96 / max(len(values) - 1, 1)
     line = " ".join(f"{2 + place * step:.1f},{19 - 16 * value / most:.1f}" for place, value in enumerate(values))
@@ -359,17 +359,17 @@ def spark(values: Sequence[float], title: str) -> Html:
 
 
 def meaning(state: str) -> str:
-    """Name of the colour of a state: `--state-NAME` is the property of the page that holds it."""
+    """Colour name of a state; the page's property `--state-NAME` has the colour."""
     return STATES.get(state, "unknown")
 
 
 def level(severity: str) -> int:
-    """Step of a severity, 1 to 5; 0 for one that is not known."""
+    """Colour step of a severity, 1 to 5; 0 if unknown."""
     return LEVELS.get(severity, 0)
 
 
 def ticks(most: float, count: int = 4) -> list[float]:
-    """Round numbers from 0 up to `most`, at most so many and one more."""
+    """Round numbers from 0 to `most` for an axis, at most `count` + 1."""
     if most <= 0 or not isfinite(most):
         return [0.0]
     raw = most / count
@@ -379,7 +379,7 @@ def ticks(most: float, count: int = 4) -> list[float]:
 
 
 def number_text(value: Any) -> str:
-    """A number as people write it."""
+    """A number formatted for people."""
     number = float(value)
     if not isfinite(number):
         return str(number)
@@ -389,7 +389,7 @@ def number_text(value: Any) -> str:
 
 
 def share_text(value: float) -> str:
-    """A share in percent, with a decimal where it is small."""
+    """A fraction as a percentage, with a decimal if it is small."""
     return (
         "0 %"
         if not value
@@ -400,24 +400,24 @@ def share_text(value: float) -> str:
 
 
 def moment(value: Any) -> str:
-    """A day, or a time to the second."""
+    """A date, or a time to the second, as text."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def beginning(at: date) -> datetime:
-    """A time itself; of a day its midnight."""
+    """A time unchanged; a date as its midnight."""
     return at if isinstance(at, datetime) else datetime.combine(at, time())
 
 
 def words(name: str) -> str:
-    """A name of the contract as words."""
+    """An identifier of the contract as words."""
     return name.replace("_", " ")
 
 
 def short(text: str, most: int = 27) -> str:
-    """A text cut to so many letters."""
+    """A text cut to a maximum number of letters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
 
 
@@ -426,7 +426,7 @@ def _shade(severity: str) -> str:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans of one label by time, equal ones that touch as one."""
+    """Spans of one label sorted by time, adjacent equal ones merged."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: one.began):
         last = found[-1] if found else None
@@ -466,7 +466,7 @@ def _no_cell(label: str, name: str, x: float, y: float, wide: float, tall: float
 
 
 def _scale(most: float, told: Callable[[float], str], unit: str, left: float = LEFT) -> list[str]:
-    """Lines and numbers of an upright axis from 0, and its unit."""
+    """Lines and numbers of a vertical axis from 0, and its unit."""
     marks = []
     for tick in ticks(most):
         y = HEIGHT * (1 - tick / most)
@@ -482,7 +482,7 @@ def _scale(most: float, told: Callable[[float], str], unit: str, left: float = L
 
 
 def _times(window: Window, left: float, room: float, foot: float) -> list[str]:
-    """Round times along an axis, and what they are."""
+    """Round times along an axis, and the time range."""
     span = window.end - window.begin
     step = next((one for one in _STEPS if span / one <= 7), _STEPS[-1])
     midnight = window.begin.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -511,7 +511,7 @@ def _left_out(number: int, what: str) -> tuple[str, ...]:
 
 
 def _svg(height: float, marks: Iterable[str], key: Sequence[tuple[str, str]] = (), *, linked: bool = False) -> Html:
-    """The element, with a key of its colours below."""
+    """The SVG element, with a legend below."""
     lines, x, y = [], 0.0, height + 12
     for colour, text in key:
         wide = 20 + len(text) * LETTER + 14

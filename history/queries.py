@@ -1,4 +1,4 @@
-"""Query runner: runs questions and other queries over the catalogue, and says why one cannot be answered."""
+"""Query runner: runs questions and other queries over the catalogue, and explains errors."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .errors import HistoryError, unreadable
 from .reports import Answer, Question
 
 MOST = 1 << 62
-"""A limit that no answer reaches."""
+"""Limit larger than any answer."""
 
 _COUNTED = "WITH whole AS MATERIALIZED ({whole}) SELECT *, (SELECT count(*) FROM whole) FROM whole LIMIT $limit"
 
 PAGE = 5000
-"""Rows that are read at once where an answer may be of any length."""
+"""Rows fetched at once for answers of any length."""
 
 
 def ask(
     connection: duckdb.DuckDBPyConnection, question: Question, limit: int, arguments: Mapping[str, Any] | None = None
 ) -> Answer:
-    """The answer to one question, at most `limit` rows; what is left out is counted.
+    """Answer one question with at most `limit` rows; further rows are counted.
 
     Args:
-        connection: of a catalogue.
-        question: to be answered.
-        limit: rows at most.
-        arguments: values of further parameters that its query names.
+        connection: connection to a catalogue.
+        question: question to answer.
+        limit: maximum rows.
+        arguments: values of other parameters of its query.
 
     Raises:
         HistoryError: the files cannot be read.
@@ -37,7 +37,7 @@ def ask(
     given = {"limit": limit, **(arguments or {})}
     whole = question.sql.removesuffix("LIMIT $limit")
     if whole != question.sql and "$limit" not in whole:
-        # Its rows and their number at once: counted by a second query, a full page would cost twice.
+        # Rows and count in one query: a second query would double the cost of a full page.
         columns, rows = run(connection, _COUNTED.format(whole=whole), given)
         left_out = rows[0][-1] - len(rows) if rows else 0
         return Answer(question, columns[:-1], [row[:-1] for row in rows], left_out)
@@ -46,7 +46,7 @@ def ask(
     if len(rows) >= limit or (question.plot and question.plot.kind == "columns" and rows):
         _, ((every,),) = run(
             connection,
-            f"SELECT count(*) FROM ({question.sql})",  # noqa: S608 - a query of ours
+            f"SELECT count(*) FROM ({question.sql})",  # noqa: S608 - a built-in query
             {**given, "limit": MOST},
         )
         left_out = every - len(rows)
@@ -56,9 +56,9 @@ def ask(
 def run(
     connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Columns and rows of a query.
+    """Run a query; returns its columns and rows.
 
-    A file that was merged away between planning and reading is asked for again, once.
+    Retries once if a file was merged away between planning and reading.
 
     Raises:
         HistoryError: the query is wrong, or the files cannot be read.
@@ -76,9 +76,9 @@ def run(
 
 
 def stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
-    """Columns of a query, and pages of its rows as they are read; the connection asks nothing else meanwhile.
+    """Run a query; returns its columns and an iterator of pages of rows. The connection is busy until the end.
 
-    A file that was merged away before the first page is asked for again, once, as `run` does.
+    Retries once, like `run`, if a file was merged away before the first page.
 
     Raises:
         HistoryError: the query is wrong, or the files cannot be read.
@@ -88,7 +88,7 @@ def stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], 
 
 
 def _pages(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[Any]]:
-    """The names of the columns, then the pages."""
+    """Yield the column names, then the pages."""
     for last in (False, True):
         given = False
         try:
@@ -112,7 +112,7 @@ def _begun(
     connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
 ) -> tuple[list[str], Any]:
     cursor: Any = connection.execute(sql, arguments)
-    if cursor is None or cursor.description is None:  # a comment, or nothing at all
+    if cursor is None or cursor.description is None:  # a comment or an empty statement
         return [], cursor
     return [column[0] for column in cursor.description], cursor
 
@@ -121,23 +121,23 @@ _FAULTS = (duckdb.Error, OverflowError, ValueError)
 
 
 def _fault(error: Exception) -> HistoryError:
-    """A fault of a query, as ours."""
+    """HistoryError for an error of a query."""
     if isinstance(error, duckdb.IOException):
         return unreadable(error)
     if isinstance(error, duckdb.CatalogException):
-        return HistoryError(f"{error}\n`trustfold sql .tables` lists what there is")
+        return HistoryError(f"{error}\n`trustfold sql .tables` lists views and macros")
     if isinstance(error, duckdb.InvalidInputException) and ".parquet" in str(error):
         return unreadable(error)
     if isinstance(error, duckdb.Error):
         return HistoryError(str(error))
-    return HistoryError(f"a value in the answer is beyond what can be shown ({error})")
+    return HistoryError(f"a value in the answer is out of range ({error})")
 
 
 def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
-    """The statements of a text, one after the other.
+    """Split a text into statements.
 
     Raises:
-        HistoryError: it is no SQL.
+        HistoryError: it is not SQL.
     """
     try:
         return [statement.query for statement in connection.extract_statements(sql)]
@@ -146,7 +146,7 @@ def parts(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON has."""
+    """A value converted to one that JSON supports."""
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,10 +1,10 @@
-"""The recorder: records in, Parquet files out; each record once, whatever is killed when.
+"""Recorder: writes records into Parquet files exactly once, even if it is killed at any time.
 
-Theory of operation. The names of the finished files are the only memory: the next offset of a partition is one beyond
-the highest that a name holds, so a restart reads on from there and ignores what it is given again. Rows wait in memory
-as lines of JSON until there are enough of them, or they are old enough; a file is written aside and renamed into
-place, and only then may the source's own position move (a consumer group's commit). When the disk is full nothing
-waits longer than it would have: the caller stops reading and tries again, and memory stays within its bound.
+Theory of operation. The names of the finished files are the only persistent state: the next offset of a partition is
+one more than the highest in a name, so a restart continues there and ignores repeated records. Rows wait in memory as
+lines of JSON until there are enough or they are old enough; a file is written to a temporary folder and renamed, and
+only then may the source's position be committed. If the disk is full, the caller stops reading and tries again, so
+memory stays within its limit.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
 
 MAX_BYTES = 48 * 1024 * 1024
-"""Waiting rows over all partitions, in bytes: about 60,000 events."""
+"""Maximum waiting rows over all partitions, in bytes: about 60,000 events."""
 
 MAX_ROWS = 120_000
-"""Waiting rows over all partitions; one row group of a file."""
+"""Maximum waiting rows over all partitions: one row group of a file."""
 
 LOOK_BACK = 20_000
-"""Events read back at a start, so that calls, repeats and loops under way are known: less than a second of work."""
+"""Maximum events read back at a start, to restore open calls, repeats and loops: less than a second of work."""
 
 LOOK_BACK_BYTES = 32 * 1024 * 1024
-"""And no more than this of them."""
+"""Maximum bytes of these events."""
 
 FLUSH_S = 30.0
-"""Seconds that a row waits at most: how far the history lags behind."""
+"""Maximum seconds that a row waits, which is the lag of the history."""
 
 DAY_MS = 86_400_000
 
@@ -52,7 +52,7 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows of one partition that will be one file; `day` counts from 1970."""
+    """Rows of one partition for one file; `day` counts days since 1970."""
 
     day: int
     first: int
@@ -62,10 +62,10 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Part:
-    """One partition that this process records.
+    """State of a partition that this process records.
 
     Attributes:
-        following: first offset that is not in a file or waiting.
+        following: first offset neither in a file nor waiting.
         written: first offset that is not in a file.
     """
 
@@ -78,17 +78,17 @@ class _Part:
 
 @dataclass(slots=True)
 class RecorderCounts:
-    """What a recorder has done since its start, as plain numbers: whoever exports them reads the attributes.
+    """Counters of a recorder since its start.
 
     Attributes:
         records: rows written, by topic.
-        files: files written, by topic; merged ones are not counted again.
+        files: files written, by topic; without merged files.
         file_bytes: size of these files, by topic.
-        unreadable: records taken whose row holds a fault in place of their content, by reason code.
-        flushes: flushes that wrote all that waited.
-        flush_failures: flushes that did not; the rest waits on.
-        flush_seconds: time spent in both.
-        disk_full: whether the last flush found no room.
+        unreadable: records stored with a fault instead of their content, by reason code.
+        flushes: flushes that wrote all waiting rows.
+        flush_failures: flushes that failed; their remaining rows still wait.
+        flush_seconds: total duration of both.
+        disk_full: True if the last flush failed because the disk was full.
     """
 
     records: Counter[str] = field(default_factory=Counter)
@@ -102,13 +102,13 @@ class RecorderCounts:
 
 
 class Recorder:
-    """Records partitions into one directory.
+    """Recorder of partitions into one directory.
 
     Attributes:
-        rows: rows that wait.
-        bytes: their size.
-        flush_s: seconds that a row waits at most.
-        counts: what was done since the start.
+        rows: number of waiting rows.
+        bytes: size of the waiting rows.
+        flush_s: maximum seconds that a row waits.
+        counts: counters since the start.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Recorder:
         flush_s: float = FLUSH_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Record into a directory, which is made if it is not there.
+        """Record into a directory, which is created if missing.
 
         Raises:
             ConfigError: it is the address of an object store.
@@ -141,7 +141,7 @@ class Recorder:
         self._writer = ParquetWriter(root)
 
     def from_source(self, name: str) -> None:
-        """Say where the records come from; offsets of two sources would be taken for each other.
+        """Set the source of the records, so that offsets of two sources are never mixed.
 
         Raises:
             ConfigError: the directory holds the records of another source.
@@ -157,12 +157,12 @@ class Recorder:
             )
 
     def own(self, topic: str, partition: int, at_least: int = 0) -> int:
-        """Take a partition; returns the offset to read from.
+        """Acquire a partition; returns the offset to read from.
 
         Args:
             topic: catalogue name.
             partition: its number.
-            at_least: where the source itself remembers to have been recorded to.
+            at_least: position stored by the source itself.
 
         Raises:
             HistoryTaken: another process records it here.
@@ -176,7 +176,7 @@ class Recorder:
             following = max(next_offset(self.root, topic, partition), at_least)
             part = self._parts[topic, partition] = _Part(owned, following, following)
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
-                part.reader = self._parts[topic, 0].reader  # it knows the starts of the calls that are closed there
+                part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
             if topic not in ROWS:
                 since = next_offset(self.root, topic, partition) - LOOK_BACK
                 files = last_files(self.root, topic, partition, since)
@@ -185,7 +185,7 @@ class Recorder:
         return part.following
 
     def disown(self, topic: str, partition: int) -> None:
-        """Give a partition up; what waits of it is dropped, and whoever takes it over reads it again."""
+        """Release a partition and drop its waiting rows; its next owner reads them again."""
         part = self._parts.pop((topic, partition), None)
         if part is not None:
             for batch in part.batches:
@@ -195,12 +195,12 @@ class Recorder:
     def add(
         self, topic: str, partition: int, offset: int, arrived_ms: int, key: bytes | None, value: bytes | None
     ) -> None:
-        """Take one record of an owned partition; one that is recorded already is ignored.
+        """Add one record of an owned partition; an already recorded one is ignored.
 
         Args:
             topic: catalogue name.
             partition: its number.
-            offset: place in the partition; rising.
+            offset: offset in the partition; increasing.
             arrived_ms: record timestamp in milliseconds; -1 when unknown.
             key: record key.
             value: record value; None is a tombstone.
@@ -225,7 +225,7 @@ class Recorder:
         if self._since is None:
             self._since = self._clock()
         batches = part.batches
-        if not batches or batches[-1].day < day:  # a late record stays with the day of those before it
+        if not batches or batches[-1].day < day:  # a late record is filed under the day of the records before it
             batches.append(_Batch(day, part.following, offset))
         batches[-1].lines.append(line)
         batches[-1].last = offset
@@ -235,34 +235,34 @@ class Recorder:
 
     @property
     def recorded(self) -> int:
-        """Rows written since the start."""
+        """Number of rows written since the start."""
         return self.counts.records.total()
 
     @property
     def waiting_s(self) -> float:
-        """Seconds that the oldest waiting row has waited; 0 when none waits."""
+        """Seconds that the oldest waiting row has waited; 0 without waiting rows."""
         since = self._since
         return 0.0 if since is None or not self.rows else max(self._clock() - since, 0.0)
 
     def written(self) -> dict[Place, int]:
-        """First offset that is not in a file, of every owned partition."""
+        """First offset not in a file, by owned partition."""
         return {place: part.written for place, part in list(self._parts.items())}
 
     @property
     def full(self) -> bool:
-        """Whether to read no further before what waits is written."""
+        """True if the waiting rows must be written before reading more."""
         return self.bytes >= self._max_bytes or self.rows >= self._max_rows
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write: enough waits, or it has waited long enough, or the clock was set back."""
+        """True if it is time to write: enough rows wait, they waited long enough, or the clock was set back."""
         return self.full or (self._since is not None and not 0 <= self._clock() - self._since < self.flush_s)
 
     def flush(self) -> dict[Place, int]:
-        """Write all that waits; returns the next offset of every partition, which may now be committed.
+        """Write all waiting rows; returns the next offset of every partition, which may now be committed.
 
         Raises:
-            HistoryFull: no room; the rest still waits, and flushing can be tried again.
+            HistoryFull: the disk is full; the remaining rows still wait, and the flush can be repeated.
             HistoryError: it cannot be written for another reason.
         """
         began = time.monotonic()
@@ -294,12 +294,12 @@ class Recorder:
                 self.counts.file_bytes[topic] += target.stat().st_size
 
     def tidy(self, keep_days: int | None = None) -> Tidied:
-        """Merge small files of the owned partitions, and delete what is too old; between two flushes.
+        """Merge small files of the owned partitions, and delete those too old; call it between flushes.
 
-        A full disk, or a damaged file, only means that nothing is merged.
+        If the disk is full or a file is damaged, nothing is merged.
 
         Raises:
-            HistoryError: what is to be deleted cannot be.
+            HistoryError: an old file cannot be deleted.
         """
         today = day_of(int(self._clock() * 1000))
         try:
@@ -308,7 +308,7 @@ class Recorder:
             raise unwritable(self.root, error) from error
 
     def close(self) -> None:
-        """Give everything up; what waits is dropped, for the next start reads it again."""
+        """Release all partitions and drop waiting rows; the next start reads them again."""
         for place in list(self._parts):
             self.disown(*place)
         self._writer.close()

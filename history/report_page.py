@@ -15,10 +15,10 @@ from .reports import Answer
 from .summary import Number, Period, Pointer
 
 SHOWN = 15
-"""Rows of a table; the query is beside it for whoever wants all."""
+"""Maximum rows of a table; the query beside it gives all."""
 
 FIRST = ("now", "worse", "failures", "states", "tools", "models", "loop-costs", "patterns", "nudges")
-"""Questions in the order of the page; the others follow as they are listed, and `LAST` at the end."""
+"""First questions of the page, in order; the others follow, and `LAST` at the end."""
 
 LAST = ("overview", "recent")
 
@@ -26,17 +26,17 @@ _WIDE = ' class="wide"'
 
 
 class Report(NamedTuple):
-    """What a report says.
+    """Content of a report.
 
     Attributes:
-        title: of the page.
-        period: what its numbers are about; None where nothing is recorded.
-        window: time that the state timelines show, to the last known instant.
-        filters: in words; empty for everything.
-        made: when it was made.
-        numbers: of the period.
-        pointers: what to look at first.
-        answers: to all questions.
+        title: title of the page.
+        period: period of its numbers; None if nothing is recorded.
+        window: time range of the state timelines, up to the last known time.
+        filters: description of the filters; empty if none.
+        made: time of creation.
+        numbers: numbers of the period.
+        pointers: findings to look at first.
+        answers: answers to all questions.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Report(NamedTuple):
 
 
 def report_page(report: Report) -> str:
-    """The whole page; of a question without rows it says what that means."""
+    """The whole page; explains questions without rows."""
     by_name = {answer.question.name: answer for answer in report.answers if answer.rows}
     order = [name for name in FIRST if name in by_name]
     order += [name for name in by_name if name not in order and name not in LAST]
@@ -71,7 +71,7 @@ def report_page(report: Report) -> str:
 
 
 def section(answer: Answer, window: Window | None = None) -> str:
-    """One question with its picture, its table and its query; state timelines show the window."""
+    """Section of a question with its plot, table and query; state timelines show the window."""
     question = answer.question
     drawn = picture(answer, window if question.plot and question.plot.kind == "timeline" else None)
     rows = table(answer.columns, answer.rows[:SHOWN], title=f"{question.title} Table")

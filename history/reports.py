@@ -9,7 +9,7 @@ from .filters import Filters
 
 
 class Plot(NamedTuple):
-    """How an answer is drawn, by names of its columns.
+    """Plot of an answer, by names of its columns.
 
     Attributes:
         kind: bars: `label` and `value`; columns: `began` along, `label` as colour, `value` as height; heat: `label` down and
@@ -35,15 +35,15 @@ class Plot(NamedTuple):
 
 
 class Question(NamedTuple):
-    """One question.
+    """Question answered by one query.
 
     Attributes:
-        name: what to ask for on the command line.
-        title: the question in words.
-        sql: the query; `$limit` is the number of rows wanted.
-        plot: how it is drawn; None for a table alone.
+        name: name on the command line.
+        title: the question as text.
+        sql: the query; `$limit` is the maximum number of rows.
+        plot: its plot; None for only a table.
         reads: how to read the answer.
-        empty: what it means that there is no row; empty where only nothing recorded can mean it.
+        empty: meaning of an answer without rows; empty if it only means that nothing is recorded.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Columns and rows that answer a question, and how many more rows there are."""
+    """Answer to a question: columns, rows, and the number of further rows."""
 
     question: Question
     columns: list[str]
@@ -258,15 +258,15 @@ BY_NAME = {question.name: question for question in QUESTIONS}
 
 
 def filters_for(question: Question, filters: Filters) -> Filters:
-    """The filters of a question: what needs somebody now does so whenever it began."""
+    """Filters of a question; the question `now` ignores the start time."""
     return filters._replace(since=None) if question.name == "now" else filters
 
 
 def against_before(length: timedelta) -> tuple[Question, Question]:
-    """The questions `worse` and `new` about the last `length` of what is recorded and as long before.
+    """Questions `worse` and `new` that compare the last `length` of the recording with the same length before it.
 
-    They stand for those of the same name, which are about the last 7 days and the last day, where a time is filtered; the
-    filters must let both periods pass.
+    They replace the questions of the same name, about the last 7 days and the last day, if a time is filtered; the filters
+    must include both periods.
     """
     span = f"INTERVAL {int(length.total_seconds() * 1000)} MILLISECOND"
     worse, new = BY_NAME["worse"], BY_NAME["new"]

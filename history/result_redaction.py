@@ -1,7 +1,7 @@
-"""What is recorded in place of a result: its digest and, where it tells of a failure, that failure.
+"""Redaction of results: a result is replaced by its digest and, if it reports a failure, that failure.
 
-A result is digested, then dropped. What stays lets the folds come to the same decisions when the recorded event is
-folded again (`whatif`): equal results have equal digests, and a result that reports a failure leaves that failure.
+The replacement lets the folds make the same decisions when the recorded event is replayed (`whatif`): equal results
+have equal digests, and a reported failure is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STAND_IN_KEYS = frozenset({"digest", "isError", "error", "http_status", "conten
 
 
 def raw_result(event: ev.ToolCallFinished) -> bytes:
-    """A result as it was sent; empty where there is none."""
+    """Raw bytes of a result; empty if there is none."""
     raw = b"" if event.result is UNSET else bytes(event.result)
     return b"" if raw == b"null" else raw
 
@@ -34,7 +34,7 @@ def raw_result(event: ev.ToolCallFinished) -> bytes:
 def without_result(
     event: ev.ToolCallFinished, raw: bytes, verdict: Verdict
 ) -> tuple[ev.ToolCallFinished, dict[str, Any]]:
-    """The event as it is stored, and what stands in it in place of the result; empty where nothing does."""
+    """Event as it is stored, and the replacement of its result; empty if there is no result."""
     if not raw:
         return (event if event.result is UNSET else msgspec.structs.replace(event, result=UNSET)), {}
     parsed = ev.json_of(Raw(raw)) if raw[:1] in {b"{", b"["} else None
@@ -48,20 +48,20 @@ def without_result(
         return msgspec.structs.replace(event, result=UNSET, result_digest=digest), {}
     made: dict[str, Any] = {"digest": digest} if parsed is None else _stand_in(parsed, digest)
     if event.status is not Status.SUCCESS and "isError" not in made:
-        made["isError"] = True  # what a failed call gave in place of an error is judged as its message
+        made["isError"] = True  # the result of a failed call without an error is treated as its message
         if text := text_of(raw, parsed):
             made["error"] = {"message": _masked(text)}
     return msgspec.structs.replace(event, result=Raw(orjson.dumps(made))), made
 
 
 def _is_stand_in(result: dict[str, Any]) -> bool:
-    """Whether this is no result but what was recorded in the place of one."""
+    """True if a value is a recorded replacement, not a result."""
     digest = result.get("digest")
     return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None and result.keys() <= _STAND_IN_KEYS
 
 
 def _stand_in(result: Any, digest: str) -> dict[str, Any]:
-    """What takes the place of a result: its digest and, where it tells of a failure, that failure as folds read it."""
+    """Replacement of a result: its digest and, if it reports a failure, that failure as folds read it."""
     made: dict[str, Any] = {"digest": digest}
     failure = failure_in_result(result)
     if failure is None:
@@ -84,6 +84,6 @@ def _masked(text: str) -> str:
 
 
 def reported(stand_in: dict[str, Any]) -> dict[str, Any]:
-    """The failure that stands in for a result."""
+    """Failure in the replacement of a result."""
     content = stand_in.get("content")
     return stand_in.get("error") or ({"message": content[0]["text"]} if content else {})

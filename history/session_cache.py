@@ -1,4 +1,4 @@
-"""What a partition's reader remembers of sessions under way: bounded, whatever they do."""
+"""Bounded cache of the active sessions of one partition."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ REMEMBERED = 65_536
 as many ids."""
 
 MAX_OF_A_SESSION = 16_384
-"""Calls, and results, that are remembered of one session."""
+"""Maximum calls, and maximum results, kept for one session."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
 class Recent(Generic[_K, _V]):
-    """The latest entries, one to two times `REMEMBERED`: two dictionaries, of which the older is dropped whole."""
+    """Cache of the latest entries, one to two times `REMEMBERED`: two dictionaries, the older is dropped whole."""
 
     def __init__(self) -> None:
-        """Start with nothing remembered."""
+        """Start empty."""
         self._young: dict[_K, _V] = {}
         self._old: dict[_K, _V] = {}
 
     def get(self, key: _K) -> _V | None:
-        """The value under a key; None where there is none any more."""
+        """Value of a key; None if missing or evicted."""
         found = self._young.get(key)
         return found if found is not None else self._old.get(key)
 
     def keep(self, key: _K, value: _V) -> None:
-        """Remember a value."""
+        """Store a value."""
         self._young[key] = value
         if len(self._young) > REMEMBERED:
             self._old, self._young = self._young, {}
 
     def known(self, key: _K, value: _V) -> bool:
-        """Whether a key is remembered already; from now on it is."""
+        """True if a key is already stored; stores it otherwise."""
         if key in self._young or key in self._old:
             return True
         self.keep(key, value)
@@ -45,19 +45,19 @@ class Recent(Generic[_K, _V]):
 
 
 class Session:
-    """One session under way.
+    """Active session.
 
     Attributes:
-        workspace, user, model: what it has named last; empty before.
-        acted: how many of its calls were actions that brought something new.
-        calls: open calls by call id, oldest first; empty where a call of that id has ended.
-        results: by call digest and result: how often in a row, and what `acted` was then.
+        workspace, user, model: last values given; empty before.
+        acted: number of its calls that were actions with a new result.
+        calls: open calls by call id, oldest first; an empty list if a call of that id has ended.
+        results: by call digest and result: repetitions in a row, and the value of `acted` at that time.
     """
 
     __slots__ = ("acted", "calls", "model", "results", "user", "workspace")
 
     def __init__(self) -> None:
-        """Start with nothing remembered."""
+        """Start empty."""
         self.workspace = self.user = self.model = ""
         self.acted = 0
         self.calls: dict[str, list[OpenCall]] = {}
@@ -65,16 +65,16 @@ class Session:
 
 
 class Sessions:
-    """Sessions by id; those of which nothing was heard for the longest time are forgotten."""
+    """Sessions by id; the least recently used are evicted."""
 
     def __init__(self) -> None:
-        """Start with nothing remembered."""
+        """Start empty."""
         self._young: dict[str, Session] = {}
         self._old: dict[str, Session] = {}
         self._size = 0
 
     def of(self, session_id: str) -> Session:
-        """The session of an id."""
+        """Session of an id, created if missing."""
         session = self._young.get(session_id)
         if session is None:
             session = self._old.pop(session_id, None) or Session()
@@ -83,14 +83,14 @@ class Sessions:
         return session
 
     def grow(self, held: dict[_K, _V]) -> None:
-        """Count an entry that a session has got; its oldest ones go where it has too many."""
+        """Count a new entry of a session, and evict its oldest entries above the limit."""
         self._hold(1)
         if len(held) > MAX_OF_A_SESSION:
             for key in list(held)[: MAX_OF_A_SESSION // 2]:
                 del held[key]
 
     def _hold(self, more: int) -> None:
-        """The younger half holds so many more; when it is full it becomes the older one, which is dropped."""
+        """Count entries of the newer half; when it is full, it replaces the older half."""
         self._size += more
         if self._size > REMEMBERED:
             self._old, self._young, self._size = self._young, {}, 0

@@ -1,11 +1,11 @@
-"""Failures in words that different agents share."""
+"""Signatures of failures, equal across agents."""
 
 from __future__ import annotations
 
 import re
 
 SIGNATURE_CHARS = 160
-"""Longest signature."""
+"""Maximum length of a signature in characters."""
 
 _QUOTED = re.compile(r"\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`")
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|(?<![A-Za-z\d])(?:0x[0-9a-fA-F]+|\d+(?:
 
 
 def signature(kind: str, code: str, message: str, status: str = "") -> str:
-    """A failure in words that different agents share: names, numbers, paths and quotations taken out.
+    """Signature of a failure: its message without names, numbers, paths and quotations.
 
     `Timeout after 30s on /home/ann/x.py` and `Timeout after 45s on /srv/y.py` have one signature.
     """

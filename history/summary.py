@@ -1,4 +1,4 @@
-"""Numbers of a period beside those of the period before, and what to look at first."""
+"""Numbers of a period compared with the previous period, and findings to look at first."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_POINTERS = 8
 
 
 class Period(NamedTuple):
-    """A period and as long a time before it.
+    """Period and the preceding period of the same length.
 
     Attributes:
-        before: where the time before begins; equal to `begin` where nothing was recorded then.
-        begin, end: of the period.
-        first: where what is recorded begins; None: not later than `before`.
+        before: start of the preceding period; equal to `begin` if nothing was recorded then.
+        begin, end: bounds of the period.
+        first: start of the recording; None if not later than `before`.
     """
 
     before: datetime
@@ -36,20 +36,20 @@ class Period(NamedTuple):
 
     @property
     def comparable(self) -> bool:
-        """Whether there is a time before."""
+        """True if there is a preceding period."""
         return self.before < self.begin
 
 
 class Number(NamedTuple):
-    """A number of a period, what it means, and how it was before.
+    """Number of a period, its meaning, and its previous value.
 
     Attributes:
-        name: what was counted, in words.
-        value: of the period, as text.
-        means: what the number says, in words.
-        before: how it was before, in words; empty where nothing can be compared.
-        verdict: `worse`, `better`, or empty where no change is shown.
-        section: question that has more about it.
+        name: what was counted, as text.
+        value: value in the period, as text.
+        means: meaning of the number, as text.
+        before: previous value, as text; empty if not comparable.
+        verdict: `worse`, `better`, or empty if no significant change.
+        section: question with details.
     """
 
     name: str
@@ -61,15 +61,15 @@ class Number(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """A thing to look at.
+    """Finding to look at.
 
     Attributes:
-        mark: one word for why.
+        mark: reason in one word.
         colour: meaning of the colour of its mark, as in `--state-MEANING`.
-        subject: what it is about.
+        subject: subject of the finding.
         says: the reason in one sentence.
         section: question that has more about it.
-        order: command that ends it; empty where none does.
+        order: command that resolves it; empty if none.
     """
 
     mark: str
@@ -112,7 +112,7 @@ UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTE
 
 
 def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, span: timedelta) -> Period | None:
-    """The period that a summary is about: from `since` on, else the last `span` of what is recorded; None for nothing.
+    """Period of a summary: from `since` on, else the last `span` of the recording; None if nothing is recorded.
 
     Raises:
         HistoryError: the files cannot be read.
@@ -141,7 +141,7 @@ def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
 
 
 def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, Share]:
-    """What happened from a time on and before it, by name; the connection's filters bound both.
+    """Counts by name from a time on, and before it; the connection's filters bound both periods.
 
     Raises:
         HistoryError: the files cannot be read.
@@ -151,12 +151,12 @@ def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, 
 
 
 def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> list[Number]:
-    """The numbers of a summary, the most urgent first.
+    """Numbers of a summary, most urgent first.
 
     Args:
-        found: of `counts`.
-        needing: how many keys, circuits and sessions need somebody now.
-        comparable: whether there is a period before.
+        found: result of `counts`.
+        needing: number of keys, circuits and sessions that need attention now.
+        comparable: True if there is a preceding period.
     """
     calls, failures, stuck, wasted, asks, nudges, outages = (
         found.get(name, Share()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
@@ -207,11 +207,11 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
 
 
 def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) -> list[Pointer]:
-    """What to look at first, ranked: what needs somebody, what got worse, what is new, what cost most.
+    """Ranked findings: what needs attention, what got worse, what is new, what cost most.
 
     Args:
-        answers: by names of questions.
-        most: at most so many.
+        answers: answers by names of questions.
+        most: maximum number of findings.
     """
 
     def rows(name: str) -> list[dict[str, object]]:
@@ -257,7 +257,7 @@ Z_95 = 1.959964
 
 
 class Share(NamedTuple):
-    """How many of how many, in a period and before."""
+    """Hits and trials in a period and in the preceding one."""
 
     hits: int = 0
     trials: int = 0
@@ -266,7 +266,7 @@ class Share(NamedTuple):
 
     @property
     def change(self) -> tuple[float, float, float] | None:
-        """Change of the rate with its 95 % interval (Newcombe); None where a period has too few for a claim."""
+        """Change of the rate with its 95 % interval (Newcombe); None if a period has too few trials."""
         if min(self.trials, self.trials_before) < FEW:
             return None
         rate, was = self.hits / self.trials, self.hits_before / self.trials_before
@@ -275,7 +275,7 @@ class Share(NamedTuple):
         return rate - was, rate - was - hypot(rate - low, high0 - was), rate - was + hypot(high - rate, was - low0)
 
     def verdict(self, *, more_is_worse: bool = True) -> str:
-        """`worse` or `better` where the interval of the change leaves out 0."""
+        """`worse` or `better` if the interval of the change excludes 0."""
         change = self.change
         if change is None or change[1] <= 0 <= change[2]:
             return ""

@@ -99,8 +99,8 @@ def _text_of_part(part: Any) -> str:
 def shortened(text: str, limit: int = MAX_TEXT, *, distinct: bool = False) -> str:
     """A text cut to a limit: its start, its end, and how much is missing.
 
-    Folds compare long results by start, end and length, so shortened results are
-    equal only if the originals were. `distinct` adds a digest: shortened arguments stay different when what is missing differs.
+    Folds compare long results by start, end and length, so shortened results are equal only if the
+    originals were. `distinct` adds a digest: shortened arguments stay different if the omitted part differs.
     """
     if len(text) <= limit:
         return text

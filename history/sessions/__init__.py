@@ -1,4 +1,4 @@
-"""One session as a person would tell it, and what stands behind a decision: pure models of events and decisions.
+"""Timeline of a session and evidence of a decision: pure models computed from events and decisions.
 
-A record is an event or a decision as it stands on the wire, parsed. Pages and the command line show the same models.
+A record is a parsed event or decision in the wire format. Pages and the command line show the same models.
 """

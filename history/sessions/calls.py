@@ -1,7 +1,7 @@
-"""Calls of a session, put together from the events that tell of them: start, permission, finish, late answer.
+"""Calls of a session, assembled from their events: start, permission, finish, late answer.
 
-Calls are paired, keyed and judged by the same functions as in the folds. Unlike these, nothing is forgotten here, and
-the order of a late answer and of the finish that the engine wrote for its call does not matter.
+Calls are paired, keyed and classified by the same functions as in the folds. Unlike the folds, this keeps all calls,
+and accepts a late answer before or after the finish that the engine wrote for its call.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from ...schemas.vocabulary import Status, ToolClass
 from ..signatures import signature
 
 Record = dict[str, Any]
-"""An event or a decision as it stands on the wire, parsed."""
+"""Parsed event or decision in the wire format."""
 
 SUMMARY_CHARS = 120
-"""Longest summary of a call's arguments."""
+"""Maximum characters of the summary of a call's arguments."""
 
 _FIRST = ("command", "cmd", "path", "file_path", "url", "query", "pattern", "name")
-"""Arguments that say most about a call; their names are left out."""
+"""Most informative arguments, shown first and without their names."""
 
 TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.requested", "permission.resolved"})
-"""Types of the events that calls are made of."""
+"""Types of events that belong to calls."""
 
 
 class Verdict(StrEnum):
-    """What became of a call."""
+    """Verdict on a call."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     ANSWERED = "answered"
-    """The tool worked and said no: a failure that was expected, or that names no fault."""
+    """The tool worked but returned an error: an expected failure, or one that is not a fault."""
     DENIED = "denied"
     CANCELLED = "cancelled"
     CACHED = "cached"
     NOT_MADE = "not made"
     """Its circuit was open."""
     LATE = "late"
-    """It was answered after its deadline, when the engine had closed it."""
+    """It was answered after its deadline, when the engine had already closed it."""
     LOST = "lost"
-    """Nobody knows how it ended."""
+    """Its outcome is unknown."""
     WAITING = "waiting"
-    """It waits for a person."""
+    """It waits for a permission."""
     PENDING = "pending"
 
 
@@ -66,36 +66,36 @@ class Call:
     """One call.
 
     Attributes:
-        id: of its first event: the start, or a finish without one.
-        finish_id: of the event that says how it ended; empty while none does.
+        id: id of its first event: the start, or a finish without a start.
+        finish_id: id of the event with its outcome; empty while open.
         call_id: as the publisher names it.
-        session_id: of its session.
-        workspace: of its events; empty where they name none.
-        tool: its name.
+        session_id: id of its session.
+        workspace: workspace of its events; empty if none.
+        tool: name of the tool.
         summary: its arguments in one line, at most `SUMMARY_CHARS`.
-        agent: the agent of the session that made it; empty: the main one.
-        model: the model that made it; empty where it is not named.
-        turn: of the session; None where it is not known.
+        agent: agent of the session that made it; empty for the main agent.
+        model: model that made it; empty if unknown.
+        turn: turn of the session; None if unknown.
         key: trust key, e.g. `bash|command=git`.
-        service: domain or MCP server; empty where there is none.
+        service: domain or MCP server; empty if none.
         tier: model tier of a recursive call.
-        tool_class: what it does to the world.
-        fingerprint: equal for equal tool and arguments; 0 where the arguments are not known.
+        tool_class: class of its effect, e.g. `read` or `action`.
+        fingerprint: equal for equal tool and arguments; 0 if the arguments are unknown.
         started_ms, ended_ms: milliseconds since 1970; ended: None while it goes on.
         duration_ms: as the publisher measured it, else from start to finish; None while unknown.
-        verdict: what became of it.
-        severity: of a failure, as the folds classify it.
-        error: of a failure: its message, as it came.
-        told: of a failure: type, code, message and status, of which its signature is made.
-        counts_as: what the folds count it as: success, failure, or neutral.
+        verdict: verdict on the call.
+        severity: severity of a failure, as in the folds.
+        error: message of a failure, unchanged.
+        told: type, code, message and status of a failure, from which its signature is made.
+        counts_as: outcome counted by the folds: success, failure, or neutral.
         expected: a failure that no rule counts.
-        result: equal for equal results or errors; 0 where nothing is known of it.
-        cost_usd: US dollars; None where nobody said.
-        attempts: tries, retries included; None where nobody said.
-        waited_ms: how long it waited for a person.
-        times: how often this call has given this result, this time included, since another one brought something new.
-        events: ids of all events it is made of, oldest first.
-        approvals: operators' approvals by which it passed.
+        result: equal for equal results or errors; 0 if unknown.
+        cost_usd: US dollars; None if unknown.
+        attempts: attempts, including retries; None if unknown.
+        waited_ms: milliseconds that it waited for a permission.
+        times: number of times this call gave this result, including this one, since another call gave a new result.
+        events: ids of its events, oldest first.
+        approvals: operators' approvals it used.
     """
 
     id: str
@@ -132,17 +132,17 @@ class Call:
 
     @property
     def signature(self) -> str:
-        """Of a failure: the error with what varies taken out; empty of other calls."""
+        """Signature of a failure: its error without varying parts; empty for other calls."""
         return signature(*self.told) if self.told is not None else ""
 
     @property
     def failing(self) -> bool:
-        """Whether somebody who looks for errors wants to see it."""
+        """True if the filter for failures shows the call."""
         failed = self.counts_as == "failure" and not self.expected
         return failed or self.verdict in {Verdict.LOST, Verdict.LATE, Verdict.NOT_MADE}
 
     def same_as(self, other: Call) -> bool:
-        """Whether both are the same call with the same result."""
+        """True if both have the same tool, arguments and result."""
         return (
             self.fingerprint != 0
             and self.fingerprint == other.fingerprint
@@ -154,7 +154,7 @@ class Call:
 
 
 class Calls:
-    """Puts calls of any sessions together, event by event.
+    """Assembles calls of any sessions, event by event.
 
     Attributes:
         made: all calls, in the order of their first events.
@@ -162,7 +162,7 @@ class Calls:
     """
 
     def __init__(self, rules: Rules | None = None) -> None:
-        """Judge by these rules; without, by the defaults."""
+        """Classify by the given rules, default: the default rules."""
         self.made: list[Call] = []
         self.by_event: dict[str, Call] = {}
         self._rules = rules or Rules()
@@ -174,7 +174,7 @@ class Calls:
         self._acted: dict[str, int] = defaultdict(int)
 
     def add(self, record: Record) -> Call | None:
-        """Take an event; returns the call it is about, None where it is about none or repeats what was told."""
+        """Add an event; returns its call, or None if it has none or is a duplicate."""
         if record.get("type") not in TOLD or record.get("id") in self.by_event:
             return None
         try:
@@ -228,7 +228,7 @@ class Calls:
             found = self._by_start.get(event.correlation_id or "")
             if found is None or (found[0].finish_id and not self._came_late(found[0], at)):
                 return None
-            if found[0].finish_id:  # its answer, which came later, was read first
+            if found[0].finish_id:  # its late answer was read first
                 found[0].verdict, found[0].counts_as = Verdict.LATE, "neutral"
                 return found[0]
             self._open[place] = [one for one in self._open[place] if one[0] is not found[0]]
@@ -305,7 +305,7 @@ class Calls:
         call.told = kind, code, message, str(event.status)
 
     def _count(self, call: Call) -> None:
-        """How often the call has given this result; an action that brings something new starts the count afresh."""
+        """Number of times the call gave this result; an action with a new result resets the count."""
         if call.counts_as == "neutral" or not call.fingerprint or not call.result:
             return
         place = call.session_id, call.fingerprint, call.result
@@ -344,7 +344,7 @@ class Calls:
 
 
 def calls_of(events: Iterable[Record], rules: Rules | None = None) -> list[Call]:
-    """All calls that some events tell of, in the order of their beginning."""
+    """Assemble all calls from events, in the order of their start."""
     calls = Calls(rules)
     for event in events:
         calls.add(event)
@@ -352,7 +352,7 @@ def calls_of(events: Iterable[Record], rules: Rules | None = None) -> list[Call]
 
 
 def summary(args: Record) -> str:
-    """Arguments in one line: what says most about them first and without its name, then the others."""
+    """Arguments in one line: the most informative first and without its name, then the others."""
     first = next((name for name in _FIRST if isinstance(args.get(name), str)), None)
     if first is None and len(args) == 1:
         first = next(iter(args))
@@ -366,7 +366,7 @@ def summary(args: Record) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text in one line and at most so many characters; an ellipsis says that something is left out."""
+    """A text in one line, cut to a maximum of characters with an ellipsis."""
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
 
@@ -377,7 +377,7 @@ def _short(value: object, most: int) -> str:
 
 
 def _text_of(result: object) -> str:
-    """The words of a result that failed without an error of its own."""
+    """Text of the result of a failure without an error."""
     if isinstance(result, str):
         return result
     if isinstance(result, dict):

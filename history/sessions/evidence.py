@@ -1,4 +1,4 @@
-"""What stands behind a decision: the rule and its threshold, the events that counted, and what leads out.
+"""Evidence of a decision: rule and threshold, the events that counted, and how its state ends.
 
 A decision names its events in `caused_by`, at most 20 of them, and some kinds name the last one alone. What is missing
 is counted again from the log, as the folds count it, and only taken if it comes to the numbers that the decision
@@ -21,14 +21,14 @@ from .ladders import ladder_of
 
 
 class Measure(NamedTuple):
-    """A number that a decision rests on, beside what it was compared with.
+    """Number that a decision is based on, and its threshold.
 
     Attributes:
-        name: what was counted, in words.
-        value: the number, in words.
-        threshold: in words; empty where there is none.
-        met: the threshold was reached; None where there is none.
-        rule: the setting that gives it, as it is spelled in a rules file; empty where no single one does.
+        name: what was counted, as text.
+        value: the number, as text.
+        threshold: as text; empty if none.
+        met: True if the threshold was reached; None without threshold.
+        rule: the setting of the threshold, as in a rules file; empty if no single setting.
     """
 
     name: str
@@ -39,19 +39,19 @@ class Measure(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """What stands behind a decision.
+    """Evidence of a decision.
 
     Attributes:
         decision: the decision.
-        measures: the numbers it rests on.
-        calls: the calls that counted, in the order in which they ended.
-        events: events that counted and are no calls, oldest first.
-        named: how many events the decision names itself.
-        missing: ids it names that are not kept any more.
-        how: how those that it does not name were found, or why they were not; empty where it names them all.
-        earlier: decisions that it follows from, oldest first.
-        later: decisions that followed from it, oldest first.
-        ways_out: what ends the state it began, in sentences.
+        measures: numbers it is based on.
+        calls: calls that counted, in the order of their ends.
+        events: other events that counted, oldest first.
+        named: number of events that the decision names.
+        missing: ids it names that are no longer stored.
+        how: how unnamed events were found, or why not; empty if all are named.
+        earlier: preceding related decisions, oldest first.
+        later: following related decisions, oldest first.
+        ways_out: sentences on what ends the state it began.
     """
 
     decision: Record
@@ -67,11 +67,11 @@ class Behind(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a decision does not name and must be counted again.
+    """Calls that a decision does not name and that must be counted again.
 
     Attributes:
-        most: how many calls.
-        words: what they are.
+        most: number of calls.
+        words: description of the calls.
     """
 
     most: int
@@ -86,7 +86,7 @@ def behind(
     basis: Record | None = None,
     rules: Rules | None = None,
 ) -> Behind:
-    """What stands behind a decision.
+    """Evidence of a decision.
 
     Args:
         decision: on the wire.
@@ -132,7 +132,7 @@ def behind(
 
 
 def wanted_of(decision: Record) -> Wanted | None:
-    """What a decision does not name: calls to be counted again from all sessions; None where it names its events."""
+    """Calls that must be counted again from all sessions; None if the decision names its events."""
     if decision["type"] == "breaker.changed":
         match decision["trigger"]:
             case "consecutive":
@@ -147,13 +147,13 @@ def wanted_of(decision: Record) -> Wanted | None:
 
 
 def _up_to(ended: Sequence[Call], named: Sequence[str], by_event: dict[str, Call]) -> list[Call]:
-    """Calls that ended up to the last one that is named."""
+    """Calls that ended no later than the last named one."""
     last = by_event.get(named[-1]) if named else None
     return list(ended[: ended.index(last) + 1]) if last is not None and last in ended else []
 
 
 def _again(decision: Record, before: Sequence[Call]) -> list[Call]:
-    """The calls a decision rests on, counted as the folds count them; none where that does not come to its numbers."""
+    """Calls a decision is based on, counted as in the folds; none if the count differs from the decision's numbers."""
     workspace = decision.get("workspace_id") or DEFAULT_WORKSPACE
     of_it = [call for call in before if (call.workspace or DEFAULT_WORKSPACE) == workspace and _is_of(call, decision)]
     wanted = wanted_of(decision)
@@ -177,7 +177,7 @@ def _again(decision: Record, before: Sequence[Call]) -> list[Call]:
 
 
 def _is_of(call: Call, decision: Record) -> bool:
-    """Whether a call counts for the circuit or the key of a decision."""
+    """True if a call counts for the circuit or the key of a decision."""
     if decision["type"] != "breaker.changed":
         key = str(decision["key"])
         return key in {call.key, call.tool, f"service:{call.service}"}
@@ -188,7 +188,7 @@ def _is_of(call: Call, decision: Record) -> bool:
 
 
 def _is_ill(call: Call) -> bool:
-    """Whether a call says that its tool is ill: not every failure does (an error that was answered is health)."""
+    """True if a call's failure counts against its tool; an error answer does not, since the tool responded."""
     return call.counts_as == "failure" and not call.expected and call.severity in HEALTH_FAILURES
 
 
@@ -197,7 +197,7 @@ def _worked(call: Call) -> bool:
 
 
 def _beyond(decision: Record, named: int) -> int:
-    """How many more than the named ones counted."""
+    """Number of events that counted beyond the named ones."""
     if decision["type"] == "trust.changed" and decision["trigger"] in {"count", "consecutive"}:
         return max(0, int(decision.get("count") or 0) - named) if named >= 20 else 0
     if decision["type"] == "pattern.detected":
@@ -372,11 +372,11 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-# --- what came before, what came after, what leads out ---------------------------------------------------------------
+# --- related decisions, and how the state ends -----------------------------------------------------------------------
 
 
 def _neighbours(decision: Record, related: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
-    """Decisions that this one follows from, and those that followed from it."""
+    """Related decisions before and after this one."""
     earlier: list[Record] = []
     later: list[Record] = []
     place = _thread(decision)
@@ -394,11 +394,11 @@ def _neighbours(decision: Record, related: Iterable[Record]) -> tuple[tuple[Reco
 
 
 NEIGHBOURS = 5
-"""Decisions of the same key, circuit or streak that are shown before and after one."""
+"""Maximum decisions of the same key, circuit or streak shown before and after one."""
 
 
 def _thread(decision: Record) -> tuple[object, ...] | None:
-    """What the decisions of one key, circuit or streak have in common."""
+    """Identity shared by the decisions of one key, circuit or streak."""
     match decision["type"]:
         case "trust.changed" | "trust.recovery_pending":
             return "trust", decision.get("workspace_id"), decision["key"], decision["scope"]
@@ -435,7 +435,7 @@ ENDS_WITH = {
     Pattern.STALLED_TURN: "any sign of life",
     Pattern.CALL_BUDGET: "the next turn",
 }
-"""What ends each pattern, beside a message of the user, which ends them all (docs/detection.md)."""
+"""What ends each pattern, besides a user message, which ends all of them (docs/detection.md)."""
 
 
 def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The thresholds of a pattern: at how many repetitions it is minor, moderate and severe under some rules."""
+"""Ladder of a pattern: numbers of repetitions at which it is minor, moderate and severe under some rules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}
 """1 minor, 2 moderate, 3 severe."""
 
 _OTHERS = {Pattern.REPETITIVE_CALLS: ("poll_no_progress",), Pattern.READ_ONLY_LOOP: ("read_only_cap",)}
-"""Ladders that may take the place of a pattern's own: of tools that poll, of reads with news."""
+"""Ladders used instead of a pattern's own: for polling tools, for reads with new results."""
 
 
 def ladder_of(detected: Record, rules: Rules) -> tuple[str, Ladder] | None:
-    """Name and thresholds of the ladder that a `pattern.detected` was measured with.
+    """Name and thresholds of the ladder that a `pattern.detected` was based on.
 
-    None where no ladder of these rules gives this severity at this count: the rules were others, or a policy has
-    thresholds of its own.
+    None if no ladder of these rules gives this severity at this count: other rules were in force, or a policy has its
+    own thresholds.
     """
     count, rank = int(detected["repetitions"]), RANKS[detected["severity"]]
     pattern = Pattern(detected["pattern"])

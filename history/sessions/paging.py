@@ -1,4 +1,4 @@
-"""The part of a timeline that is asked for: filtered, a page of it, with the ways to the other parts."""
+"""Filtering and paging of a timeline."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 from .timeline import Decision, Item, Kind, Repeats
 
 PAGE_ITEMS = 200
-"""Items of a page: the latest first of all, older ones on demand."""
+"""Number of items of a page."""
 
 
 class Part(NamedTuple):
-    """A page of a timeline.
+    """Page of a timeline.
 
     Attributes:
         items: oldest first.
-        first: place of the first of them among all that match, from 0.
-        total: how many match.
-        older, newer: the `upto` of the page before and after; None where there is none.
-        missing: the item asked for is not in the timeline.
+        first: index of its first item among all that match, from 0.
+        total: number of items that match.
+        older, newer: `upto` of the previous and the next page; None if there is none.
+        missing: True if the requested item is not in the timeline.
     """
 
     items: tuple[Item, ...]
@@ -38,14 +38,14 @@ def part_of(
     upto: int | None = None,
     at: str = "",
 ) -> Part:
-    """A page of the items that match.
+    """Page of the items that match.
 
     Args:
         items: the whole timeline.
-        kinds: only these; empty: all.
-        only_errors: only failures and decisions that something went wrong.
-        upto: the page ends in front of this place among those that match; None: at the end.
-        at: id of an event or a decision that the page must hold, whatever the filter says.
+        kinds: only these kinds; empty: all.
+        only_errors: only failures and decisions about faults.
+        upto: index among the matching items at which the page ends, exclusive; None: at the end.
+        at: id of an event or a decision that the page must contain, regardless of the filter.
     """
     matching = [
         item
@@ -69,7 +69,7 @@ def part_of(
 
 
 def holds(item: Item, id_: str) -> bool:
-    """Whether an event or a decision is told by an item."""
+    """True if an item contains an event or a decision."""
     if item.id == id_:
         return True
     if isinstance(item.what, Repeats):
@@ -78,14 +78,14 @@ def holds(item: Item, id_: str) -> bool:
 
 
 class Ways(NamedTuple):
-    """Ids of the next items after one, empty where there is none: the next failure, the next decision."""
+    """Ids of the next failure and the next decision after an item; empty if there is none."""
 
     failure: str
     decision: str
 
 
 def ways_from(items: Sequence[Item], shown: Iterable[Item]) -> dict[str, Ways]:
-    """The ways on from each item that is shown, in the whole timeline."""
+    """Links to the next failure and decision for each shown item, in the whole timeline."""
     wanted = {item.id for item in shown}
     found: dict[str, Ways] = {}
     failure = decision = ""

@@ -1,4 +1,4 @@
-"""Which sessions to look at first: those that are stuck now, then those with loops, then those whose calls fail."""
+"""Ranking of sessions by urgency: stuck now, then with loops, then with failing calls."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 from ...projections.tool.models import wilson_bounds
 
 ALIVE_MS = 3_600_000
-"""A session of which nothing was heard for an hour is stuck no more: whoever ran it has gone (`needs_attention`)."""
+"""A session without events for an hour counts as abandoned, not stuck (`needs_attention`)."""
 
 
 class Stuck(NamedTuple):
-    """A pattern that the model has not broken out of.
+    """Open pattern of a session.
 
     Attributes:
         pattern: as in the contract.
         severity: 1 minor, 2 moderate, 3 severe.
-        times: repetitions so far.
-        tool: of the repetition; empty where it is of no tool.
-        since_ms: when it began, milliseconds.
+        times: number of repetitions so far.
+        tool: repeated tool; empty if the pattern is not about a tool.
+        since_ms: start, milliseconds since 1970.
     """
 
     pattern: str
@@ -30,19 +30,19 @@ class Stuck(NamedTuple):
 
 
 class SessionSummary(NamedTuple):
-    """What the list of sessions says of one.
+    """Summary of a session for the list of sessions.
 
     Attributes:
         session_id: its id.
-        workspace, user, model: as it said last; empty where it did not.
-        calls: that have begun.
-        failed: of these.
-        neutral: of these, those that say nothing.
-        stuck: patterns it has not broken out of, whatever agent of it.
-        patterns: severities that patterns of it have reached, as far as they are remembered.
-        pending: calls that have begun and not ended.
-        last_ms: when it was last heard of, milliseconds.
-        turn_open: the model has its turn.
+        workspace, user, model: last values given; empty if none.
+        calls: number of started calls.
+        failed: number of failed calls.
+        neutral: number of calls that count as neither success nor failure.
+        stuck: open patterns of all its agents.
+        patterns: severities its patterns have reached, as far as stored.
+        pending: number of open calls.
+        last_ms: time of its last event, milliseconds since 1970.
+        turn_open: True during a turn of the model.
     """
 
     session_id: str
@@ -60,21 +60,21 @@ class SessionSummary(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """Calls that succeeded or failed."""
+        """Number of calls that succeeded or failed."""
         return max(self.calls - self.neutral - self.pending, self.failed)
 
     @property
     def worst(self) -> Stuck | None:
-        """The most severe of its open patterns; of two of one severity the one that repeats more."""
+        """Most severe open pattern; of equal severity the one with more repetitions."""
         return max(self.stuck, key=lambda one: (one.severity, one.times), default=None)
 
     def stuck_now(self, now_ms: int) -> bool:
-        """Whether a person can still help it."""
+        """True if it has an open pattern and recent events."""
         return bool(self.stuck) and now_ms - self.last_ms <= ALIVE_MS
 
 
 def ranked(sessions: Iterable[SessionSummary], now_ms: int) -> list[SessionSummary]:
-    """Sessions, those to look at first on top.
+    """Sessions sorted by urgency.
 
     Stuck now, by severity and repetitions; then those with open or past patterns, the most first; then by the share of
     failed calls, of which the lower bound counts (90 %, Wilson), so that one failure of one call does not lead; then

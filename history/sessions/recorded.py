@@ -1,4 +1,4 @@
-"""A session as it stands in a recorded history; results are digests there, and whatever was kept of a failure."""
+"""Timeline of a session from a recorded history, in which results are digests or kept failures."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ORDER BY time, topic, "offset"
 
 
 def recorded_session(connection: duckdb.DuckDBPyConnection, session_id: str, rules: Rules | None = None) -> Timeline:
-    """The timeline of a session out of a history; without items where it holds nothing of it.
+    """Timeline of a session from a history; without items if the session is unknown.
 
     Args:
-        connection: of `catalogue.connect`.
+        connection: connection from `catalogue.connect`.
         session_id: its id.
-        rules: to judge by; the defaults without.
+        rules: rules to classify calls by; default: the default rules.
 
     Raises:
         HistoryError: the files cannot be read.

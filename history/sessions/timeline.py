@@ -1,8 +1,8 @@
-"""One session as a person would tell it: messages, calls and their verdicts, growing patterns, nudges and their effect.
+"""Timeline of a session: messages, calls and their verdicts, patterns, nudges and their effect.
 
-Theory of operation. Each event becomes an item where it stands in the log, a call where it began. Each decision stands
-behind the last event that caused it. Calls that follow one another, with the same arguments and the same result, are
-folded into one item that counts them. Loops are counted over the whole session, as the view `loops` of history does.
+Theory of operation. Each event becomes an item at its position in the log, a call at its start. Each decision follows
+the last event that caused it. Consecutive calls with the same arguments and the same result are merged into one item
+that counts them. Loops are counted over the whole session, as the view `loops` of history does.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .calls import TOLD, Call, Calls, Record, Verdict, shortened
 from .ladders import ladder_of
 
 TEXT_CHARS = 200
-"""Longest text of a message in the timeline."""
+"""Maximum characters of a message in the timeline."""
 
 FOLDED_FROM = 3
-"""Calls in a row that are folded: two are shown as two."""
+"""Minimum number of equal consecutive calls that are merged: two are shown as two."""
 
 LOOP_FROM = 3
-"""Times that make a loop, as in the view `loops`."""
+"""Number of equal calls that make a loop, as in the view `loops`."""
 
 DELIVERED_MS = 60_000
-"""A decision that arrived later than this after its events could be told to nobody (`nudges.delivered`)."""
+"""Delay after which a decision came too late to be delivered to the agent (`nudges.delivered`)."""
 
 
 class Kind(StrEnum):
-    """What an item is about; the words of the filter."""
+    """Kind of an item; the values of the filter."""
 
     MESSAGE = "messages"
     CALL = "calls"
@@ -58,15 +58,15 @@ _KINDS = {
 }  # fmt: skip
 
 _QUIET = frozenset({"time.passed", "breaker.probe_requested"})
-"""Events that tell a person nothing of what the agent did."""
+"""Types of events that are not shown."""
 
 
 class Decided(NamedTuple):
-    """A decision and when it was made.
+    """Decision and its time.
 
     Attributes:
         record: the decision.
-        arrived_ms: wall clock of its input, milliseconds; -1 when unknown.
+        arrived_ms: arrival of its input, milliseconds since 1970; -1 if unknown.
     """
 
     record: Record
@@ -74,13 +74,13 @@ class Decided(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What was said.
+    """Message of a user or a model.
 
     Attributes:
         who: `user` or `model`.
-        text: at most `TEXT_CHARS` of it in one line; empty where only a digest was published.
-        size: characters of the whole; None where the text is not known.
-        thought: it is reasoning.
+        text: at most `TEXT_CHARS` of it in one line; empty if only a digest was published.
+        size: characters of the whole text; None if the text is unknown.
+        thought: True for reasoning.
     """
 
     who: str
@@ -90,27 +90,27 @@ class Message(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Calls in a row with the same arguments and the same result; at least `FOLDED_FROM`."""
+    """At least `FOLDED_FROM` consecutive calls with the same arguments and the same result."""
 
     calls: tuple[Call, ...]
 
     @property
     def duration_ms(self) -> float | None:
-        """Milliseconds of all of them together; None where nobody measured."""
+        """Total milliseconds of all calls; None if unknown."""
         measured = [call.duration_ms for call in self.calls if call.duration_ms is not None]
         return sum(measured) if measured else None
 
 
 class Nudge(NamedTuple):
-    """A nudge and what it led to.
+    """Nudge and its effect.
 
     Attributes:
-        id: of the `nudge.issued`.
-        at_ms: when, milliseconds.
+        id: id of the `nudge.issued`.
+        at_ms: time, milliseconds since 1970.
         kind: `gentle`, `direct` or `interrupt`.
-        effect: `followed`, `ignored` or `unknown`: not judged, or overtaken by the user or the end of the session.
-        delivered: the agent could see it; None where that is not known.
-        false_alarm: somebody called it wrong.
+        effect: `followed`, `ignored` or `unknown`: not evaluated, or superseded by the user or the end of the session.
+        delivered: True if the agent could see it; None if unknown.
+        false_alarm: True if it was reported as a false alarm.
     """
 
     id: str
@@ -122,7 +122,7 @@ class Nudge(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A severity that a streak reached: the repetitions, when, and the id of the decision."""
+    """Severity that a streak reached: repetitions, time, and id of the decision."""
 
     severity: str
     times: int
@@ -131,17 +131,17 @@ class Step(NamedTuple):
 
 
 class Streak(NamedTuple):
-    """One pattern from its first sighting to its end.
+    """Pattern from its first detection to its end.
 
     Attributes:
         pattern: as in the contract.
-        agent: of the session; empty: the main one.
+        agent: agent of the session; empty for the main agent.
         steps: severities it reached, oldest first.
-        ladder: thresholds of minor, moderate and severe; None where these rules do not give them.
+        ladder: thresholds of minor, moderate and severe; None if they do not follow from these rules.
         rule: name of that ladder below `behaviour`.
-        cleared_ms: when the model broke out; None: it has not.
-        nudges: told because of it.
-        tools: of the repetition, each once.
+        cleared_ms: time of its end; None while open.
+        nudges: nudges issued because of it.
+        tools: repeated tools, each once.
     """
 
     pattern: str
@@ -155,13 +155,13 @@ class Streak(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A decision in the timeline.
+    """Decision in the timeline.
 
     Attributes:
-        record: as on the wire.
-        streak: of a pattern or nudge: the streak it belongs to.
-        nudge: of a nudge, what it led to.
-        elsewhere: the last event behind it is not one of this session's.
+        record: the decision in the wire format.
+        streak: streak that a pattern or nudge belongs to.
+        nudge: effect of a nudge.
+        elsewhere: True if its last cause is an event of another session.
     """
 
     record: Record
@@ -171,22 +171,22 @@ class Decision(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Any other event: a turn, the end of the session, a report of a plugin, changed settings."""
+    """Other event: a turn, the end of the session, a plugin's report, changed settings."""
 
     record: Record
 
 
 class Item(NamedTuple):
-    """One line of the timeline.
+    """Line of the timeline.
 
     Attributes:
-        id: of its first event, or of the decision; names it in links (`#e-ID`).
-        kind: for the filter.
+        id: id of its first event or of the decision; used in links (`#e-ID`).
+        kind: kind used by the filter.
         at_ms: milliseconds since 1970.
-        agent: the agent of the session; empty: the main one.
-        turn: which turn; None where it is not known.
-        failing: a failure, or a decision that things went wrong.
-        what: what there is to say.
+        agent: agent of the session; empty for the main agent.
+        turn: turn; None if unknown.
+        failing: True for a failure, or a decision about a fault.
+        what: content of the line.
     """
 
     id: str
@@ -202,11 +202,11 @@ class Loop(NamedTuple):
     """The same call with the same result, three times or more, with nothing new done by other calls in between.
 
     Attributes:
-        calls: all of them, oldest first; all but the first were wasted.
-        tool_ms: milliseconds of the wasted ones; None where nobody measured.
-        lasted_ms: milliseconds from the end of the first call to the end of the last, whatever was done meanwhile.
-        cost_usd: US dollars of the wasted ones; None where the events carry none.
-        share: wasted calls as a share of the session's.
+        calls: its calls, oldest first; all but the first were wasted.
+        tool_ms: total milliseconds of the wasted calls; None if unknown.
+        lasted_ms: milliseconds from the end of the first call to the end of the last, including other activity.
+        cost_usd: US dollars of the wasted calls; None if unknown.
+        share: wasted calls as a fraction of the session's calls.
     """
 
     calls: tuple[Call, ...]
@@ -217,25 +217,25 @@ class Loop(NamedTuple):
 
     @property
     def wasted(self) -> int:
-        """Calls that brought nothing new."""
+        """Number of wasted calls."""
         return len(self.calls) - 1
 
 
 class Timeline(NamedTuple):
-    """A session.
+    """Timeline of a session.
 
     Attributes:
-        session_id, workspace, user: as its events say; empty where they do not.
-        models: that acted, in order of appearance.
-        agents: subagents that acted.
-        began_ms, ended_ms: of the first and the last event; None without any.
-        over: it has been ended.
+        session_id, workspace, user: from its events; empty if unknown.
+        models: models in order of appearance.
+        agents: subagents.
+        began_ms, ended_ms: time of the first and the last event; None without events.
+        over: True if the session has ended.
         items: oldest first.
         calls: oldest first.
-        loops: the most wasted calls first.
+        loops: loops, most wasted calls first.
         streaks: patterns, oldest first.
-        cost_usd: US dollars of all calls; None where the events carry none.
-        left_out: true when there are older events that were not read.
+        cost_usd: US dollars of all calls; None if unknown.
+        left_out: True if there are older events that were not read.
     """
 
     session_id: str
@@ -254,12 +254,12 @@ class Timeline(NamedTuple):
     left_out: bool
 
     def counted(self, *verdicts: Verdict) -> int:
-        """How many calls ended in one of these ways."""
+        """Number of calls with one of these verdicts."""
         return sum(call.verdict in verdicts for call in self.calls)
 
     @property
     def stuck(self) -> tuple[Streak, ...]:
-        """Patterns that the model has not broken out of."""
+        """Open patterns."""
         return () if self.over else tuple(streak for streak in self.streaks if streak.cleared_ms is None)
 
 
@@ -271,15 +271,15 @@ def timeline(
     rules: Rules | None = None,
     left_out: bool = False,
 ) -> Timeline:
-    """The timeline of a session.
+    """Timeline of a session.
 
     Args:
-        session_id: its id; events of others are passed over.
+        session_id: id of the session; events of others are ignored.
         events: in the order of the log; those that the engine appended may stand anywhere.
         decisions: in the order in which they were made; those about circuits may be others' too: of them only those
             are told that this session caused, or that hold for a tool or service it called.
-        rules: to judge calls and thresholds by; the defaults without.
-        left_out: the events are not all.
+        rules: rules for verdicts and thresholds; default: the default rules.
+        left_out: True if older events were not read.
     """
     telling = Telling(session_id, rules)
     telling.hear(events)
@@ -287,10 +287,10 @@ def timeline(
 
 
 class Telling:
-    """Puts a session together as its events come; the arguments are those of `timeline`."""
+    """Incremental builder of a timeline; takes the arguments of `timeline`."""
 
     def __init__(self, session_id: str, rules: Rules | None = None) -> None:
-        """Begin before the first event."""
+        """Start before the first event."""
         self._session = session_id
         self._rules = rules or Rules()
         self._calls = Calls(rules)
@@ -306,13 +306,13 @@ class Telling:
         self._over = False
 
     def hear(self, events: Iterable[Record]) -> None:
-        """Take further events; those of other sessions, and those taken before, are passed over."""
+        """Add events; those of other sessions, and duplicates, are ignored."""
         for event in events:
             if event.get("session_id") == self._session and event.get("id") not in self._seen:
                 self._event(event)
 
     def timeline(self, decisions: Iterable[Decided] = (), *, left_out: bool = False) -> Timeline:
-        """The timeline as of now, with these decisions."""
+        """Timeline of the events so far, with the given decisions."""
         kept = self._concerning(_once(decisions))
         streaks = self._streaks(kept)
         by_decision = {id_: streak for streak, ids in streaks for id_ in ids}
@@ -347,7 +347,7 @@ class Telling:
         if kind in TOLD:
             call = self._calls.add(event)
             if call is not None and call.id == event["id"]:
-                # Whether it failed is known at the end alone: `_folded` looks again.
+                # Whether it failed is known only at its end: `_folded` updates it.
                 self._place(
                     place, Item(call.id, Kind.CALL, call.started_ms, call.agent, call.turn, failing=False, what=call)
                 )
@@ -366,7 +366,7 @@ class Telling:
             self._place(place, _item(event, Note(event), at))
 
     def _says_nothing(self, event: Record) -> bool:
-        """A turn that begins is told by what follows; one that ends, if it was cut off."""
+        """True for events that are not shown: starts of turns, and ends of turns that were not cut off."""
         return event["type"] == "turn.started" or (event["type"] == "turn.ended" and not event.get("stalled"))
 
     def _place(self, place: int, item: Item) -> None:
@@ -374,7 +374,7 @@ class Telling:
         self._starts.append(item.at_ms)
 
     def _concerning(self, decisions: Iterable[Decided]) -> list[Decided]:
-        """Decisions about the session, and changes of circuits that it caused or that held for what it called."""
+        """Decisions about the session, and changes of circuits that it caused or that applied to its calls."""
         scopes = {
             scope
             for call in self._calls.made
@@ -449,7 +449,7 @@ class Telling:
         )
 
     def _decisions(self, decisions: Sequence[Decided], streaks: dict[str, Streak]) -> Iterable[tuple[int, int, Item]]:
-        """Items of decisions, each with the place of the event behind it."""
+        """Items of decisions, each with the position of its last cause."""
         nudges = {
             nudge.id: nudge for streak in {id(one): one for one in streaks.values()}.values() for nudge in streak.nudges
         }
@@ -457,7 +457,7 @@ class Telling:
         for number, (record, _) in enumerate(decisions, 1):
             streak = streaks.get(record["id"])
             if record["type"] == "nudge.judged" and streak is not None:
-                continue  # the nudge itself says what it led to
+                continue  # the nudge has its effect
             at = millis(record["time"])
             causes = record.get("caused_by") or ()
             place = self._seen.get(causes[-1]) if causes else None
@@ -470,7 +470,7 @@ class Telling:
 
 
 def loops_of(calls: Sequence[Call]) -> tuple[Loop, ...]:
-    """Loops among the calls of a session, those with the most wasted calls first."""
+    """Loops among the calls of a session, most wasted calls first."""
     runs: dict[tuple[int, int], list[list[Call]]] = {}
     for call in calls:
         if not call.times:
@@ -494,7 +494,7 @@ def _loop(run: Sequence[Call], of_calls: int) -> Loop:
 
 
 def millis(time: str) -> int:
-    """Milliseconds since 1970 of RFC 3339 text."""
+    """Milliseconds since 1970 of an RFC 3339 text."""
     return epoch_ms(datetime.fromisoformat(time))
 
 
@@ -505,7 +505,7 @@ def _item(record: Record, what: Message | Decision | Note, at: int) -> Item:
 
 
 def _is_bad(record: Record) -> bool:
-    """Whether an event or decision says that something went wrong."""
+    """True if an event or decision is about a fault."""
     match record["type"]:
         case "trust.changed":
             return str(record["to"]) in {"escalated", "blocked"}
@@ -529,7 +529,7 @@ def _is_appended(event: Record) -> bool:
 
 
 def _once(decisions: Iterable[Decided]) -> Iterable[Decided]:
-    """Each decision once: after a crash some are made again."""
+    """Decisions without duplicates, which a crash can cause."""
     seen: set[Any] = set()
     for one in decisions:
         if one.record.get("id") not in seen:
@@ -538,7 +538,7 @@ def _once(decisions: Iterable[Decided]) -> Iterable[Decided]:
 
 
 def _folded(items: Sequence[Item]) -> Iterable[Item]:
-    """The items, with repeats in a row as one; of calls it is known by now whether they failed."""
+    """Items with consecutive equal calls merged, and with the final state of calls."""
     run: list[Item] = []
     for item in items:
         call = item.what

@@ -1,1 +1,1 @@
-"""What other rules would have decided about the recorded past, and which thresholds do best by it."""
+"""Replay of a history under other rules, and search for the best thresholds."""

@@ -1,4 +1,4 @@
-"""Calls of a history, looked up for a comparison: which call of its session an event belongs to, and how calls went."""
+"""Lookup of calls of a history for a comparison: the call of an event, and the outcome of calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...projections.calls.keys import tool_of_key
 from .incidents import Incident
 
 ANSWERS = ("not_found", "invalid_input", "validation")
-"""Severities of failures that blame no tool: it ran and said no."""
+"""Severities of failures that are not the tool's fault: it ran and returned an error."""
 
 WELL, BROKE, NEITHER = "well", "broke", "neither"
 Went = Literal["well", "broke", "neither"]
@@ -38,20 +38,20 @@ _WENT = f"""
 SELECT s.id, {WENT} FROM (SELECT id, session_id, call_id, time FROM events
     WHERE type = 'tool_call.started' AND id IN (SELECT unnest($ids))) s
 ASOF LEFT JOIN tool_calls c ON s.session_id = c.session_id AND s.call_id = c.call_id AND s.time <= c.time
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - constants of this module
 
 _COLUMNS = {"key": "failure_key", "tool": "tool_name", "service": "service", "tier": "model_tier"}
-"""Column of `tool_calls` in which a scope is."""
+"""Column of `tool_calls` by scope."""
 
 
 class CallPlace(NamedTuple):
-    """Where an event stands.
+    """Call that an event belongs to.
 
     Attributes:
-        session: its session.
-        call_id: of its call; empty where it belongs to none.
-        tool: of its call; empty where it belongs to none.
-        number: which call of the session it is, or the last one before it, from 1 on; 0: before the first.
+        session: session of the event.
+        call_id: id of its call; empty if it has none.
+        tool: tool of its call; empty if it has none.
+        number: number of its call, or of the last call before it, in the session from 1; 0: before the first.
     """
 
     session: str
@@ -61,7 +61,7 @@ class CallPlace(NamedTuple):
 
 
 def places(connection: duckdb.DuckDBPyConnection, events: Collection[str]) -> dict[str, CallPlace]:
-    """Where events stand, by their id."""
+    """Calls of events, by event id."""
     if not events:
         return {}
     rows = connection.execute(_PLACES, {"ids": list(events)}).fetchall()
@@ -69,12 +69,12 @@ def places(connection: duckdb.DuckDBPyConnection, events: Collection[str]) -> di
 
 
 def went(connection: duckdb.DuckDBPyConnection, starts: Collection[str]) -> dict[str, Went]:
-    """How calls went, by the id of their start."""
+    """Outcomes of calls, by the id of their start."""
     return dict(connection.execute(_WENT, {"ids": list(starts)}).fetchall()) if starts else {}
 
 
 def between(connection: duckdb.DuckDBPyConnection, pairs: Sequence[tuple[Incident, Incident]]) -> list[int]:
-    """How many calls of a key or circuit ended between the beginnings of two incidents of it; the earlier one first."""
+    """Number of calls of a key or circuit that ended between the starts of two of its incidents; the earlier first."""
     counts = [0] * len(pairs)
     for scope, column in _COLUMNS.items():
         wanted = [(number, *_bounds(*pair)) for number, pair in enumerate(pairs) if pair[0].scope == scope]

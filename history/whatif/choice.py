@@ -1,7 +1,7 @@
-"""The choice among thresholds: what each one costs in false alarms and in misses, which costs least, and its price.
+"""Choice among thresholds: cost of each by false alarms and misses, the cheapest, and its price.
 
-Chosen is by some of the judged sessions and checked by the others, which are held out: whatever is best of many by the
-sessions that it was chosen by looks better than it is.
+The choice uses some of the evaluated sessions and is checked on the others, which are held out: the best of many
+combinations looks better than it is on the sessions used to choose it.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ...projections.tool.models import wilson_bounds
 from .labels import Truth
 
 Z_95 = 1.959963984540054
-"""Standard deviations that hold 95 % of a normal distribution."""
+"""Standard deviations of a 95 % interval of a normal distribution."""
 
 LEAST = 10
-"""Healthy sessions, and stuck ones, that a choice needs at least, and its check as many."""
+"""Minimum number of healthy and of stuck sessions for a choice, and also for its check."""
 
 HOLD_OUT = 0.3
-"""Share of the judged sessions that are held out, unless told otherwise."""
+"""Default fraction of the evaluated sessions that are held out."""
 
 Interval = tuple[float, float]
 
 
 class Trial(NamedTuple):
-    """One combination of thresholds, and what came of it.
+    """Combination of thresholds and its results.
 
     Attributes:
         values: the thresholds, by their path in the rules.
-        in_force: they are those that the others are compared with.
-        alarms: alarms in all, in whatever session.
-        alarmed: healthy sessions with an alarm, and which call of theirs the first one came at.
-        caught: stuck sessions with an alarm, likewise.
-        for_nothing: calls that were asked about or refused and did their work; None where patterns are tried.
+        in_force: True for the rules in force, which the others are compared with.
+        alarms: number of alarms in all sessions.
+        alarmed: healthy sessions with an alarm, with the number of the call of the first alarm.
+        caught: the same for stuck sessions with an alarm.
+        for_nothing: calls that were asked about or refused although they worked; None for patterns.
     """
 
     values: Mapping[str, Any]
@@ -59,14 +59,14 @@ class Trial(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What a combination does to some sessions.
+    """Counts of a combination over some sessions.
 
     Attributes:
-        healthy: healthy sessions.
-        alarmed: of them, those with an alarm.
-        stuck: stuck sessions.
-        caught: of them, those with an alarm.
-        at_call: median of the calls at which those got their first one; None: none did.
+        healthy: number of healthy sessions.
+        alarmed: number of healthy sessions with an alarm.
+        stuck: number of stuck sessions.
+        caught: number of stuck sessions with an alarm.
+        at_call: median number of the call of the first alarm in these; None if there are none.
     """
 
     healthy: int
@@ -77,42 +77,42 @@ class Score(NamedTuple):
 
     @property
     def missed(self) -> int:
-        """Stuck sessions without an alarm."""
+        """Number of stuck sessions without an alarm."""
         return self.stuck - self.caught
 
     @property
     def false_alarms(self) -> float:
-        """Share of healthy sessions with an alarm, 0 to 1."""
+        """Fraction of healthy sessions with an alarm, 0 to 1."""
         return self.alarmed / self.healthy if self.healthy else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of stuck sessions with an alarm, 0 to 1."""
+        """Fraction of stuck sessions with an alarm, 0 to 1."""
         return self.caught / self.stuck if self.stuck else 0.0
 
     @property
     def enough(self) -> bool:
-        """Whether there are sessions enough to say anything by."""
+        """True if there are enough sessions for a choice."""
         return min(self.healthy, self.stuck) >= LEAST
 
     @property
     def false_alarms_95(self) -> Interval:
-        """What the share of healthy sessions with an alarm may well be (Wilson, 95 %)."""
+        """95 % interval of `false_alarms` (Wilson)."""
         return wilson_bounds(self.alarmed, self.healthy, Z_95)
 
     @property
     def recall_95(self) -> Interval:
-        """What the share of stuck sessions with an alarm may well be (Wilson, 95 %)."""
+        """95 % interval of `recall` (Wilson)."""
         return wilson_bounds(self.caught, self.stuck, Z_95)
 
 
 class Weights(NamedTuple):
-    """What a false alarm and a miss cost, each counted once for a session.
+    """Costs of a false alarm and of a miss, each counted once per session.
 
     Attributes:
-        false_alarm: an alarm in a healthy session.
-        miss: a stuck session without one.
-        balanced: nobody has said it: both shares weigh alike, so that the choice is that of Youden's J.
+        false_alarm: cost of an alarm in a healthy session.
+        miss: cost of a stuck session without an alarm.
+        balanced: True by default: both rates weigh the same, so the choice maximises Youden's J.
     """
 
     false_alarm: float
@@ -120,23 +120,23 @@ class Weights(NamedTuple):
     balanced: bool = False
 
     def cost(self, score: Score) -> float:
-        """What a combination costs."""
+        """Cost of a combination."""
         return self.false_alarm * score.alarmed + self.miss * score.missed
 
 
 def weights(truth: Truth, false_alarm: float | None = None, miss: float | None = None) -> Weights:
-    """Weights as given, a missing one is 1; without any both shares weigh alike over some sessions."""
+    """Weights as given, a missing one is 1; without any, both rates over the sessions weigh the same."""
     if false_alarm is None and miss is None:
         return Weights(1.0, max(1, len(truth.healthy)) / max(1, len(truth.stuck)), balanced=True)
     return Weights(1.0 if false_alarm is None else false_alarm, 1.0 if miss is None else miss)
 
 
 class Split(NamedTuple):
-    """Judged sessions in two parts.
+    """Evaluated sessions in two parts.
 
     Attributes:
-        by: those that are chosen by.
-        held_out: those that the choice is checked by.
+        by: sessions used to choose.
+        held_out: sessions used to check the choice.
     """
 
     by: Truth
@@ -144,7 +144,7 @@ class Split(NamedTuple):
 
 
 def split(truth: Truth, share: float, seed: int) -> Split:
-    """Hold out a share of the healthy and of the stuck sessions; which ones follows from `seed` and their ids."""
+    """Hold out a fraction of the healthy and of the stuck sessions, selected by `seed` and their ids."""
     held = frozenset(
         session
         for kind in (truth.healthy, truth.stuck)
@@ -159,7 +159,7 @@ def _drawn(session: str, seed: int) -> bytes:
 
 
 def best(trials: Sequence[Trial], truth: Truth) -> list[Trial]:
-    """Combinations that no other one beats in both over some sessions: fewer false alarms and as many caught."""
+    """Pareto-optimal combinations over some sessions, by false alarms and stuck sessions caught."""
     scored = [(one, one.score(truth)) for one in trials]
     return [
         one
@@ -174,9 +174,9 @@ def best(trials: Sequence[Trial], truth: Truth) -> list[Trial]:
 
 
 def recommended(trials: Sequence[Trial], truth: Truth, weigh: Weights, least: int = LEAST) -> Trial | None:
-    """The combination that costs least over some sessions; None where they are too few to choose by.
+    """Combination with the lowest cost over some sessions; None if there are too few sessions.
 
-    Of equal ones the one in force, then that with fewer alarms, then the first: nothing is changed for nothing.
+    Ties are resolved in favour of the rules in force, then of fewer alarms, then of the first.
     """
     if min(len(truth.healthy), len(truth.stuck)) < least:
         return None
@@ -184,19 +184,19 @@ def recommended(trials: Sequence[Trial], truth: Truth, weigh: Weights, least: in
 
 
 class Change(NamedTuple):
-    """What a combination changes against the one in force, over some sessions.
+    """Differences of a combination from the rules in force, over some sessions.
 
     Attributes:
-        before: the one in force.
-        after: the combination.
-        false_alarms: change of the share of healthy sessions with an alarm.
-        false_alarms_95: what it may well be (Newcombe, paired, 95 %).
-        recall: change of the share of stuck sessions with an alarm.
-        recall_95: likewise.
+        before: score of the rules in force.
+        after: score of the combination.
+        false_alarms: change of the fraction of healthy sessions with an alarm.
+        false_alarms_95: its 95 % interval (Newcombe, paired).
+        recall: change of the fraction of stuck sessions with an alarm.
+        recall_95: its 95 % interval.
         cost: change of the cost.
-        cost_95: likewise, from both.
-        both_catch: stuck sessions that both catch.
-        calls_later: median of the calls by which it catches those later (negative: earlier); None: there are none.
+        cost_95: its 95 % interval, from both.
+        both_catch: number of stuck sessions that both catch.
+        calls_later: median number of calls by which it catches those later (negative: earlier); None without any.
     """
 
     before: Score
@@ -212,7 +212,7 @@ class Change(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether it is better, in words; only what the intervals leave no doubt about."""
+        """Verdict as text: better or worse only if the intervals exclude 0."""
         if not self.after.enough:
             return "too few sessions"
         low, high = self.cost_95
@@ -220,7 +220,7 @@ class Change(NamedTuple):
 
 
 def change(before: Trial, after: Trial, truth: Truth, weigh: Weights) -> Change:
-    """What one combination changes against another over some sessions, each judged under both."""
+    """Differences of one combination from another over the same sessions."""
     first, second = before.score(truth), after.score(truth)
     alarms, alarms_95 = _changed(truth.healthy, before.alarmed, after.alarmed)
     recall, recall_95 = _changed(truth.stuck, before.caught, after.caught)
@@ -229,7 +229,7 @@ def change(before: Trial, after: Trial, truth: Truth, weigh: Weights) -> Change:
         (weigh.false_alarm * first.healthy, alarms, alarms_95),
         (weigh.miss * first.stuck, -recall, (-recall_95[1], -recall_95[0])),
     )
-    # In a sum of independent changes the squares of the distances to their bounds add up, as in Newcombe's interval.
+    # For a sum of independent changes the squared distances to their bounds add up, as in Newcombe's interval.
     cost = sum(weight * middle for weight, middle, _ in parts)
     low = cost - sqrt(sum((weight * (middle - bounds[0])) ** 2 for weight, middle, bounds in parts))
     high = cost + sqrt(sum((weight * (bounds[1] - middle)) ** 2 for weight, middle, bounds in parts))
@@ -248,14 +248,14 @@ def change(before: Trial, after: Trial, truth: Truth, weigh: Weights) -> Change:
 
 
 def _changed(sessions: frozenset[str], before: Mapping[str, int], after: Mapping[str, int]) -> tuple[float, Interval]:
-    """Change of the share of sessions that have something, and its interval."""
+    """Change of the fraction of sessions in a set, and its interval."""
     first, second = sessions & before.keys(), sessions & after.keys()
     counts = len(first & second), len(first - second), len(second - first), len(sessions - first - second)
     return (len(second) - len(first)) / max(1, len(sessions)), paired_95(*counts)
 
 
 def paired_95(both: int, only_before: int, only_after: int, neither: int) -> Interval:
-    """Interval of the change between two shares of the same sessions (Newcombe, paired, 95 %); (-1, 1) of none."""
+    """95 % interval of the difference of two fractions of the same sessions (Newcombe, paired); (-1, 1) without any."""
     count = both + only_before + only_after + neither
     if not count:
         return -1.0, 1.0
@@ -274,7 +274,7 @@ def _distance(one: float, other: float, together: float) -> float:
 
 
 def _correlation(both: int, only_before: int, only_after: int, neither: int) -> float:
-    """How much the two shares go together, with Newcombe's correction for small counts."""
+    """Correlation of the two fractions, with Newcombe's correction for small counts."""
     count = both + only_before + only_after + neither
     margins = (both + only_before) * (only_after + neither) * (both + only_after) * (only_before + neither)
     if not margins:
@@ -284,7 +284,7 @@ def _correlation(both: int, only_before: int, only_after: int, neither: int) -> 
 
 
 def counted(sessions: Iterable[str], truth: Truth) -> dict[str, int]:
-    """How many sessions are known from which source."""
+    """Number of sessions by source of their label."""
     found: dict[str, int] = {}
     for session in sessions:
         if session in truth.sources:

@@ -1,4 +1,4 @@
-"""A history folded under two sets of rules, side by side, and everything that differs between them."""
+"""Comparison of two sets of rules: folds a history under both and collects all differences."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .replay import Material, Present, Replay, fall_due_alike
 
 
 class Seen(NamedTuple):
-    """A streak or an incident as one set of rules sees it, with what to look at.
+    """Streak or incident under one set of rules, with its call and effects.
 
     Attributes:
-        time_ms: when it began.
+        time_ms: start, milliseconds since 1970.
         call: which call of its session it began at, from 1 on; 0: before the first.
         session, call_id, event_id: of the event that completed it; `call_id` is empty where that is no call's.
         worst: worst step that was reached.
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What other rules make of one streak or one incident, told for people and programs.
+    """Difference of one streak or incident under other rules, for output.
 
     Attributes:
         how: caught, lost, earlier, later or otherwise.
@@ -76,15 +76,15 @@ class Told(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A difference, and how true it is.
+    """Result of a comparison, with information on its accuracy.
 
     Attributes:
         difference: between the decisions under two rules.
         shifts: streaks and incidents that differ, in the order of time.
-        alike: how many do not.
+        alike: number that do not differ.
         held: calls that would have been asked about or refused in all, by side (`before`, `after`) and how they went.
         recorded: what was decided when it was recorded, and how much of that was decided again under the first rules.
-        versions: how many different rules were in force, as the records tell; 0: they do not.
+        versions: number of different rules in force, from the records; 0 if unknown.
         ordered: whether the records have one order; over Kafka each partition has its own.
     """
 
@@ -106,15 +106,15 @@ def compare(
     examples: int = 3,
     advance: Callable[[], None] = lambda: None,
 ) -> Compared:
-    """Difference that other rules make to the inputs of a history.
+    """Compare the decisions of two sets of rules on the inputs of a history.
 
     Args:
-        material: what is folded, and what of it is compared.
+        material: inputs to fold, and the filters of the comparison.
         present: the rules to compare with.
         other: the other rules.
         decided: ids and records of the decisions that were recorded, of those that are compared.
-        examples: of decisions, of each kind.
-        advance: called for each input that is folded.
+        examples: maximum examples of decisions of each kind.
+        advance: called for each folded input.
     """
     connection, inputs, passing, environment, guard = material
     recorded = Recorded(decided)
@@ -140,7 +140,7 @@ def compare(
 
 
 def decisions_of(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, str]]:
-    """Ids and records of the decisions that a history holds, with the filters of its connection."""
+    """Ids and records of a history's decisions, with the filters of its connection."""
     cursor = connection.cursor()
     cursor.execute("SELECT id, record FROM decisions")
     while page := cursor.fetchmany(5000):
@@ -159,7 +159,7 @@ def _side_by_side(
 def _told(
     connection: duckdb.DuckDBPyConnection, differing: list[Shift], sides: tuple[Incidents, Incidents]
 ) -> tuple[list[Told], dict[str, Counter[str]]]:
-    """Shifts with what to look at, and how the calls went that each side holds up."""
+    """Differences for output, and the outcomes of the calls that each side stops."""
     every = [[held for one in side.all for held in one.held] for side in sides]
     ended = went(connection, {held.event_id for side in every for held in side})
     counts = {

@@ -1,4 +1,4 @@
-"""Filters on decisions that a fold has just made: the same as those of every question, for what is in no file."""
+"""Filters for decisions in memory, equivalent to the SQL filters of the questions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _KEYS = ("key", "breaker_key", "failure_key")
 
 
 class Passing:
-    """Which decisions, and which calls that a guard held up, pass the filters of a history.
+    """Filter for decisions and stopped calls, by the filters of a history.
 
     A decision passes by its time, its workspace, its session, and, where tools, models or sessions are named, by the
     events behind it; that of a key also when the key is the tool's.
     """
 
     def __init__(self, filters: Filters = EVERYTHING, events: frozenset[str] | None = None) -> None:
-        """Pass what filters let pass.
+        """Create a filter.
 
         Args:
             filters: of the history.
-            events: ids of the events that pass; needed where tools, models or sessions are named.
+            events: ids of the events that pass; required if tools, models or sessions are given.
         """
         self._from = int(filters.since.timestamp() * 1000) if filters.since else None
         self._until = int(filters.until.timestamp() * 1000) if filters.until else None
@@ -39,17 +39,17 @@ class Passing:
         self._events = events
 
     def has_time(self, time_ms: int) -> bool:
-        """Whether a time lies in the span."""
+        """True if a time is in the range."""
         return (self._from is None or time_ms >= self._from) and (self._until is None or time_ms < self._until)
 
     def has(self, output: Output) -> bool:
-        """Whether a decision passes."""
+        """True if a decision passes."""
         if not self.has_time(output.time_ms):
             return False
         return not self._looks_inside or self.has_body(orjson.loads(output.value or b"{}"))
 
     def has_held(self, held: Held) -> bool:
-        """Whether a call that was held up passes."""
+        """True if a stopped call passes."""
         if not self.has_time(held.time_ms) or (self._workspaces and held.workspace not in self._workspaces):
             return False
         return self._events is None or held.event_id in self._events
@@ -59,7 +59,7 @@ class Passing:
         return bool(self._workspaces) or self._events is not None
 
     def has_body(self, body: dict[str, Any]) -> bool:
-        """Whether a decision passes, but for its time."""
+        """True if a decision passes all filters except time."""
         if self._workspaces and body.get("workspace_id", DEFAULT_WORKSPACE) not in self._workspaces:
             return False
         if self._events is None or not self._events.isdisjoint(body.get("caused_by", ())):
@@ -74,11 +74,11 @@ class Passing:
 
 
 def passing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> Passing:
-    """What filters let pass of the decisions about a history.
+    """Create the filter for decisions about a history.
 
     Args:
-        connection: of the history, unfiltered.
-        filters: of the history.
+        connection: unfiltered connection to the history.
+        filters: filters of the history.
     """
     own = filters._replace(since=None, until=None, workspaces=())
     if own == EVERYTHING:

@@ -1,4 +1,4 @@
-"""Decisions of two folds of the same inputs, compared one by one; pure counting, whoever did the folding.
+"""Comparison of the decisions of two folds of the same inputs.
 
 Two decisions are the same decision when they are of one type, about one thing and of one moment. Ids will not do: they
 hold a running number, so a detector that falls silent would rename what others say of the same event. A decision that
@@ -20,33 +20,33 @@ from .decision_filters import Passing
 
 _DECISIONS = frozenset(DECISION_TOPICS)
 _IDENTITY = frozenset({"id", "caused_by", "pattern_id", "nudge_id"})
-"""Fields that hold ids; they say nothing about what was decided."""
+"""Fields with ids, ignored when decisions are compared."""
 
 _SUBJECT = ("key", "scope", "breaker_key", "call_id", "pattern", "fingerprint", "failure_key", "guarantee")
-"""Fields that say what a decision is about; each type has some of them."""
+"""Fields that identify the subject of a decision; each type has some of them."""
 
 _DIGESTED = frozenset({"caused_by", "fingerprint"})
-"""Of a recorded decision: what may differ from the same one of a fold, for results are recorded as digests."""
+"""Fields of a recorded decision that may differ in a replay, since results are recorded as digests."""
 
 _ABOUT = ("key", "breaker_key", "pattern", "failure_key", "guarantee")
-"""Of these, what people call it by."""
+"""Those of these fields that are shown as the subject."""
 
 OPEN = 50_000
-"""Decisions of a side that wait for their counterpart at most; it comes with the same input, or soon, or never."""
+"""Maximum decisions of a side that wait for their counterpart, which comes with the same input, soon, or never."""
 
 
 class Example(NamedTuple):
-    """One decision that differs.
+    """Decision that differs.
 
     Attributes:
-        what: kind of decision in words, e.g. `trust escalated`.
-        time: when, RFC 3339.
-        session: in which session.
-        subject: about which key, circuit or pattern.
-        reason: why.
-        before: what it was under the first rules; empty when there was none.
-        after: what it is under the second ones; empty when there is none.
-        caused_by: id of the newest event behind it.
+        what: kind of decision as text, e.g. `trust escalated`.
+        time: time, RFC 3339.
+        session: session of the decision.
+        subject: key, circuit or pattern.
+        reason: reason of the decision.
+        before: the decision under the first rules; empty if none.
+        after: the decision under the other rules; empty if none.
+        caused_by: id of its newest cause.
     """
 
     what: str
@@ -61,7 +61,7 @@ class Example(NamedTuple):
 
 @dataclass(slots=True)
 class Kind:
-    """Counts of one kind of decision; what changes its kind is counted as changed where it belongs to afterwards."""
+    """Counts of one kind of decision; a decision whose kind changes counts as changed in the new kind."""
 
     before: int = 0
     after: int = 0
@@ -71,19 +71,19 @@ class Kind:
 
     @property
     def differs(self) -> bool:
-        """Whether the rules made a difference here."""
+        """True if the counts differ."""
         return bool(self.added or self.gone or self.changed or self.before != self.after)
 
 
 @dataclass(slots=True)
 class Difference:
-    """What other rules would have decided.
+    """Differences of the decisions under other rules.
 
     Attributes:
         kinds: counts by kind of decision.
-        added: examples of what would have been caught.
-        gone: examples of what would have been spared.
-        changed: examples of what would have been said otherwise.
+        added: examples of additional decisions.
+        gone: examples of decisions no longer made.
+        changed: examples of changed decisions.
     """
 
     kinds: dict[str, Kind] = field(default_factory=dict)
@@ -93,27 +93,27 @@ class Difference:
 
     @property
     def empty(self) -> bool:
-        """Whether both rules decide the same."""
+        """True if both rules make the same decisions."""
         return not any(kind.differs for kind in self.kinds.values())
 
 
 class Recorded:
-    """What was decided when it was recorded, to be found again among the outputs of a fold.
+    """Recorded decisions, to be matched with the outputs of a fold.
 
     Attributes:
-        count: decisions that were recorded.
-        again: of them, those that were decided again in the same words.
-        otherwise: those that were decided again in other words.
+        count: number of recorded decisions.
+        again: number of those reproduced exactly.
+        otherwise: number of those reproduced with differences.
     """
 
     def __init__(self, decisions: Iterable[tuple[str, str]]) -> None:
-        """Take ids and records."""
+        """Index ids and records."""
         self._said = {made: _said_of(orjson.loads(record)) for made, record in decisions}
         self.count = len(self._said)
         self.again = self.otherwise = 0
 
     def find(self, outputs: Iterable[Output]) -> None:
-        """Look for outputs among what was recorded; each is found once."""
+        """Match outputs with recorded decisions; each is matched once."""
         for output in outputs:
             if output.topic in _DECISIONS and output.value is not None:
                 said = self._said.pop(output.id, None)
@@ -124,26 +124,26 @@ class Recorded:
 
 
 def _said_of(body: dict[str, Any]) -> int:
-    """What a decision says, as a number: whole bodies would fill the memory."""
+    """Hash of a decision's content; whole bodies would need too much memory."""
     kept = {name: value for name, value in body.items() if name not in _DIGESTED}
     return hash(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))
 
 
 class Comparison:
-    """A comparison of the outputs of two folds of the same inputs, taken as they come; keeps what is not the same.
+    """Streaming comparison of the outputs of two folds of the same inputs; keeps only differences.
 
-    Memory is bounded: what waits for its counterpart for longer than `OPEN` further decisions has none.
+    Memory is bounded: a decision without a counterpart after `OPEN` further decisions counts as unmatched.
     """
 
     def __init__(self, passing: Passing | None = None, *, examples: int = 5) -> None:
-        """Count decisions that pass; keep so many examples of each kind."""
+        """Count decisions that pass; keep at most `examples` of each kind."""
         self._passing, self._examples = passing or Passing(), examples
         self._open: tuple[_Waiting, _Waiting] = (_Waiting(), _Waiting())
         self._difference = Difference()
         self._shown: Counter[tuple[str, str]] = Counter()
 
     def take(self, before: Iterable[Output], after: Iterable[Output]) -> None:
-        """Outputs of both sides for the same input, or for any stretch of inputs."""
+        """Add outputs of both sides for the same inputs."""
         sides = self._decisions(before), self._decisions(after)
         if sides[0] == sides[1]:
             for output in sides[0]:
@@ -156,7 +156,7 @@ class Comparison:
                 self._match(side, output)
 
     def finish(self) -> Difference:
-        """Everything compared; what is still without its counterpart has none."""
+        """Finish the comparison; decisions still waiting count as unmatched."""
         for side, waiting in enumerate(self._open):
             for output in sorted(waiting.rest(), key=_place):
                 self._settle(side, output)
@@ -171,7 +171,7 @@ class Comparison:
         ]
 
     def _settle(self, side: int, output: Output) -> None:
-        """Nothing on the other side answers to it."""
+        """Count a decision as unmatched."""
         kind = self._kind(what_of(output))
         if side == 0:
             kind.gone += 1
@@ -204,7 +204,7 @@ class Comparison:
 
     def _example(self, into: list[Example], how: str, before: Output | None, after: Output | None) -> None:
         output = after or before
-        assert output is not None  # noqa: S101 - one of them is there
+        assert output is not None  # noqa: S101 - one of them is given
         what = what_of(output)
         self._shown[how, what] += 1
         if self._shown[how, what] > self._examples:
@@ -228,20 +228,20 @@ class Comparison:
 
 
 class _Waiting:
-    """Decisions of one side without their counterpart, oldest first; several may have one place."""
+    """Unmatched decisions of one side, first in first out per (type, subject, time)."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[Any, ...], list[Output]] = {}
         self._count = 0
 
     def put(self, place: tuple[Any, ...], output: Output) -> Output | None:
-        """Let one wait; returns the one that has waited for too long, if there is one."""
+        """Add a decision; returns the oldest one if there are too many."""
         self._at.setdefault(place, []).append(output)
         self._count += 1
         return self.take(next(iter(self._at))) if self._count > OPEN else None
 
     def take(self, place: tuple[Any, ...]) -> Output | None:
-        """The oldest at a place; it waits no longer."""
+        """Remove and return the oldest decision of a place."""
         found = self._at.get(place)
         if found is None:
             return None
@@ -252,12 +252,12 @@ class _Waiting:
         return output
 
     def rest(self) -> list[Output]:
-        """All that wait."""
+        """All unmatched decisions."""
         return [output for waiting in self._at.values() for output in waiting]
 
 
 def what_of(output: Output) -> str:
-    """Kind of a decision in words: `trust escalated`, `circuit open`, `pattern repetitive_calls`, `nudge gentle`."""
+    """Kind of a decision as text: `trust escalated`, `circuit open`, `pattern repetitive_calls`, `nudge gentle`."""
     return _what(output, _body(output))
 
 

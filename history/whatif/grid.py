@@ -29,20 +29,20 @@ from .guard_replay import GuardOf, Held
 from .replay import Material, Replay, fall_due_alike
 
 MOST = 64
-"""Combinations tried at most; each folds everything once."""
+"""Maximum number of combinations; each folds all inputs once."""
 
 DEFAULT_GRID = ("behaviour.repetitive_calls.minor=2,3,4,5,6", "behaviour.error_retry_loop.minor=2,3,4")
-"""The two thresholds that decide most."""
+"""Default grid: the two most important thresholds."""
 
 
 class Alarm(StrEnum):
-    """What an alarm is, by the part of the rules that is tried."""
+    """Definition of an alarm, by the part of the rules that is searched."""
 
     PATTERN = "pattern"
     """A pattern is reported."""
 
     CALL = "call"
-    """A guard asks about a call, or refuses it."""
+    """A guard asks about a call or refuses it."""
 
 
 _ALARMS = {
@@ -54,11 +54,11 @@ _ALARMS = {
     "breakers": Alarm.CALL,
     "fleet": Alarm.CALL,
 }
-"""Parts of the rules that can be tried."""
+"""Parts of the rules that can be searched."""
 
 
 def combinations(grid: Sequence[str], rules: Rules) -> list[tuple[dict[str, Any], Rules]]:
-    """Every combination of a grid of lines `PATH=V1,V2`, laid over rules.
+    """All combinations of a grid of lines `PATH=V1,V2`, merged over rules.
 
     Raises:
         ConfigError: a path or a value does not fit, a path is there twice, or there are too many.
@@ -85,7 +85,7 @@ def _with(rules: Rules, values: dict[str, Any]) -> Rules:
         patch: dict[str, Any] = {name: value}
         ladder = held_at(rules, above)
         if isinstance(ladder, Ladder) and name == "minor" and type(value) is int:
-            # The steps must rise: the others keep their distance.
+            # The steps must increase, so the other steps are moved by the same amount.
             moved = value - ladder.minor
             patch |= {"moderate": ladder.moderate + moved, "severe": ladder.severe + moved}
         for step in reversed(above):
@@ -98,7 +98,7 @@ def _with(rules: Rules, values: dict[str, Any]) -> Rules:
 
 
 def held_at(rules: Any, steps: Sequence[str]) -> Any:
-    """What the rules hold at a path; None where there is nothing."""
+    """Value of the rules at a path; None if there is none."""
     for step in steps:
         rules = rules.get(step) if isinstance(rules, dict) else getattr(rules, step, None)
     return rules
@@ -109,7 +109,7 @@ _SEEN_BY = {
     "read_only_cap": "read_only_loop",
     "error_retry_by_tool": "error_retry_loop",
 }
-"""Thresholds that are a second way to see a pattern."""
+"""Thresholds of alternative detections of a pattern."""
 
 _LADDERS = frozenset(
     name for name, kind in BehaviourRules.__annotations__.items() if str(kind) == "Ladder" and name not in _SEEN_BY
@@ -117,7 +117,7 @@ _LADDERS = frozenset(
 
 
 def alarm_of(grid: Sequence[str]) -> Alarm:
-    """What an alarm is for a grid.
+    """Definition of an alarm for a grid.
 
     Raises:
         ConfigError: nothing here measures a part of it, or its parts are measured in different ways.
@@ -138,7 +138,7 @@ def alarm_of(grid: Sequence[str]) -> Alarm:
 
 
 def patterns_of(grid: Sequence[str]) -> frozenset[str]:
-    """Patterns that a grid of behaviour is about, for what other detectors say stays the same; empty: all of them."""
+    """Patterns affected by a grid of behaviour rules; other detectors are unaffected. Empty: all."""
     paths = [line.partition("=")[0].strip().split(".") for line in grid]
     if any(path[0] != "behaviour" for path in paths):
         return frozenset()
@@ -147,13 +147,13 @@ def patterns_of(grid: Sequence[str]) -> frozenset[str]:
 
 
 WORTH_A_PROCESS = 50_000
-"""Records to fold, over all combinations, from which on further processes save more time than their start costs."""
+"""Minimum records to fold, over all combinations, for which more processes save more time than their start costs."""
 
 STEP = 500
-"""Records between two reports of progress."""
+"""Number of records between two progress reports."""
 
 POLL_S = 0.2
-"""Seconds between two looks at how far other processes are."""
+"""Seconds between two polls of the other processes' progress."""
 
 _SESSIONS, _REST = STAGES[:1], STAGES[1:]
 
@@ -164,7 +164,7 @@ class Combination(NamedTuple):
     Attributes:
         values: by their path in the rules.
         rules: with these thresholds.
-        in_force: they are those that the others are compared with.
+        in_force: True for the rules in force, which the others are compared with.
     """
 
     values: dict[str, Any]
@@ -173,10 +173,10 @@ class Combination(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """One alarm.
+    """Alarm in a session.
 
     Attributes:
-        session: in which session.
+        session: session of the alarm.
         event_id: of the event that completed the pattern, or that starts the call.
     """
 
@@ -185,17 +185,17 @@ class Raised(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Combinations to try in one process: everything that it must know.
+    """Combinations to try in one process, with everything it needs.
 
     Attributes:
-        inputs: what is folded.
-        numbers: of the combinations.
-        combinations: to try.
+        inputs: inputs to fold.
+        numbers: numbers of the combinations.
+        combinations: combinations to try.
         alarm: what an alarm is.
         patterns: patterns that count; empty: any.
-        passing: which alarms count.
-        environment: what the environment overrides.
-        guard: says which calls are held up.
+        passing: filter for alarms.
+        environment: overrides of the environment.
+        guard: determines which calls are stopped.
         echoes: as for `Replay`.
     """
 
@@ -211,7 +211,7 @@ class Task(NamedTuple):
 
 
 def chosen(grid: Sequence[str], present: Rules) -> list[Combination]:
-    """Every combination of a grid, and the rules in force, which the others are compared with.
+    """All combinations of a grid, and the rules in force, which the others are compared with.
 
     Raises:
         ConfigError: the grid does not fit.
@@ -226,7 +226,7 @@ def chosen(grid: Sequence[str], present: Rules) -> list[Combination]:
 
 
 def value_at(rules: Rules, path: str) -> Any:
-    """What holds at a path of rules; None where they say nothing, and a wider layer decides."""
+    """Value at a path of rules; None if unset, so that a wider layer decides."""
     *above, name = path.split(".")
     found = held_at(rules, path.split("."))
     if found is UNSET and above == ["trust", "default_rule"]:
@@ -242,7 +242,7 @@ def try_all(
     patterns: frozenset[str] = frozenset(),
     progress: Callable[[int], None] = lambda _done: None,
 ) -> list[list[Raised]]:
-    """The alarms of each combination, in their order; the same whatever runs where.
+    """Alarms of each combination, in their order; independent of the number of processes.
 
     Args:
         material: what is folded, and which alarms count; for alarms that are calls, its guard says which are held up.
@@ -268,7 +268,7 @@ def try_all(
 
 
 def processes_for(inputs: Inputs, count: int) -> int:
-    """How many processes share so many combinations."""
+    """Number of processes for a number of combinations."""
     if inputs.count * count < WORTH_A_PROCESS:
         return 1
     return max(1, min(os.cpu_count() or 1, count))
@@ -289,7 +289,7 @@ def _alone(given: Sequence[Task], progress: Callable[[int], None]) -> Iterator[t
 def _shared(
     given: Sequence[Task], processes: int, progress: Callable[[int], None]
 ) -> Iterator[tuple[Task, list[list[Raised]]]]:
-    # Started anew and not forked: DuckDB has threads, which a fork would leave behind in the middle of their work.
+    # Spawned, not forked: DuckDB has threads, which a fork would leave in an undefined state.
     context = get_context("spawn")
     done = context.Value("Q", 0)
     with _pool(ProcessPoolExecutor(processes, mp_context=context, initializer=_begin, initargs=(done,))) as pool:
@@ -303,7 +303,7 @@ def _shared(
 
 @contextmanager
 def _pool(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
-    """A pool that is gone at once where its work is given up, as at an interrupt."""
+    """Process pool that is terminated at once if its work is cancelled, as by an interrupt."""
     try:
         yield pool
     except BaseException:
@@ -315,12 +315,12 @@ def _pool(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
 
 
 _done: Any = None
-"""Records folded so far by all processes; set in each of them when it starts."""
+"""Shared counter of folded records; set in each process when it starts."""
 
 
 def _begin(done: Any) -> None:
-    """Prepare a process: whoever started it hears of an interrupt, and ends it."""
-    global _done  # noqa: PLW0603 - the one way in which a pool's processes get something shared
+    """Initialise a process; it ignores interrupts, since its parent handles them and ends it."""
+    global _done  # noqa: PLW0603 - the only way to share a value with a pool's processes
     _done = done
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -334,14 +334,14 @@ def _run_counted(task: Task) -> list[list[Raised]]:
 
 
 def run(task: Task, count: Callable[[int], None]) -> list[list[Raised]]:
-    """The alarms of each combination of a task; `count` is told of records that were folded."""
+    """Alarms of each combination of a task; calls `count` with the number of folded records."""
     if task.alarm is Alarm.CALL:
         return _calls(task, count)
     return [_patterns(task, one, count) for one in task.combinations]
 
 
 def _patterns(task: Task, one: Combination, count: Callable[[int], None]) -> list[Raised]:
-    """Patterns that one combination reports."""
+    """Alarms of one combination: patterns it reports."""
     fold = Replay(one.rules, task.inputs, environment=task.environment, echoes=task.echoes, stages=_SESSIONS)
     found: list[Raised] = []
 
@@ -359,13 +359,13 @@ def _patterns(task: Task, one: Combination, count: Callable[[int], None]) -> lis
 
 
 def _calls(task: Task, count: Callable[[int], None]) -> list[list[Raised]]:
-    """Calls that a guard holds up under each combination."""
+    """Alarms of each combination: calls that a guard stops."""
     combined = task.combinations
     sessions = Replay(
         combined[0].rules, task.inputs, environment=task.environment, echoes=task.echoes, stages=_SESSIONS
     )
     make = task.guard
-    assert make is not None  # noqa: S101 - whoever asks for held calls has given one
+    assert make is not None  # noqa: S101 - the caller has given one
     folds = [
         Replay(
             one.rules,

@@ -1,6 +1,6 @@
-"""What a guard would have done with the calls of a recording, as far as a fold must know it.
+"""Protocol of a simulated guard that checks the calls of a recording during a fold.
 
-The guard itself is given by whoever has one: histories and guards do not know each other. Needs no database.
+The caller provides the guard, since histories do not depend on guards. Needs no database.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ...schemas.events import ToolCallStarted
 
 
 class Held(NamedTuple):
-    """A call that a guard would not have let pass unasked.
+    """Call that a guard would have asked about or refused.
 
     Attributes:
         event_id: id of the call's start.
-        session, call_id, tool: of the call.
-        workspace: where it was made.
-        user: for whom; empty where that is not known.
-        refused: nobody would have been asked: the key is blocked or removed, or the circuit is open.
-        circuit: `key` is that of a circuit.
+        session, call_id, tool: identity of the call.
+        workspace: workspace of the call.
+        user: user of the call; empty if unknown.
+        refused: True if refused without asking: the key is blocked or removed, or the circuit is open.
+        circuit: True if `key` is a circuit's.
         key: trust key or circuit that decided.
-        time_ms: when the call started.
+        time_ms: start of the call, milliseconds since 1970.
     """
 
     event_id: str
@@ -40,18 +40,18 @@ class Held(NamedTuple):
 
 
 class Guard(Protocol):
-    """What follows the states that a fold tells, and says what a guard would have done with a call."""
+    """Simulated guard: tracks the states that a fold publishes, and checks calls."""
 
     def follow(self, outputs: list[Output]) -> list[Output]:
-        """Take up the states among outputs; gives the outputs back."""
+        """Apply the states among outputs; returns the outputs unchanged."""
 
     def held(self, event: ToolCallStarted, at: int) -> Held | None:
-        """What would have held a call up at a time, before its start is folded; None: it would have passed."""
+        """Stopped call at a time, before its start is folded; None if it would have been allowed."""
 
     @property
     def untroubled(self) -> bool:
-        """Whether every call would pass."""
+        """True if every call would be allowed."""
 
 
 GuardOf = Callable[[LocalTopology], Guard]
-"""Makes the guard of a fold."""
+"""Factory for the guard of a fold."""

@@ -1,4 +1,4 @@
-"""Streaks of behaviour and incidents of keys that a fold decides on, and what two folds have in common of them.
+"""Streaks of behaviour and incidents of keys in a fold, and their matching between two folds.
 
 A streak is one pattern in one session, from its first report until the model breaks out of it; an incident is one key,
 or one circuit, from the loss of trust or the opening until it is trusted or closed again. Decisions alone say too
@@ -24,30 +24,30 @@ Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]
 
 OPEN_ENDED = 1 << 62
-"""Position of an end that has not come."""
+"""End position of an open incident."""
 
 _SEVERITIES = ("", "minor", "moderate", "severe")
 _TRUST = ("", "escalated", "blocked", "removed")
 _CIRCUITS = ("", "open", "forced_open")
 STEPS = tuple(dict.fromkeys((*_SEVERITIES, *_TRUST, *_CIRCUITS)))
-"""Every step that a streak or an incident can reach; of one kind the worse after the better."""
+"""All steps of streaks and incidents, from mild to severe within a kind."""
 
 _TRUST_ENDS, _CIRCUIT_ENDS = frozenset({"trusted"}), frozenset({"closed", "disabled"})
 _TYPES = frozenset({"pattern.detected", "pattern.cleared", "nudge.issued", "trust.changed", "breaker.changed"})
 
 _USER = "user:"
-"""Begins the place of a loss of trust that holds for a user in all workspaces."""
+"""Prefix of the place of a loss of trust for a user in all workspaces."""
 
 Place = tuple[str, ...]
-"""What a streak or an incident is about; the same under all rules."""
+"""Identity of the subject of a streak or an incident, independent of the rules."""
 
 
 @dataclass(slots=True)
 class Incident:
-    """One streak, or one incident of a key or a circuit, as one fold sees it.
+    """Streak, or incident of a key or a circuit, in one fold.
 
     Attributes:
-        kind: what it is.
+        kind: streak, trust or circuit.
         place: what it is about.
         subject: pattern, key or circuit.
         scope: what the key or circuit stands for: `key`, `tool`, `service`, `tier` or `user`; of a streak `session`.
@@ -80,19 +80,19 @@ class Incident:
 
     @property
     def said(self) -> tuple[object, ...]:
-        """What it comes to, besides when it began."""
+        """Its effects, for comparison; without its start."""
         return self.worst, tuple(self.nudges), tuple(held[:-1] for held in self.held)
 
 
 class _Step(NamedTuple):
-    """A step of a streak or an incident.
+    """Step of a streak or an incident.
 
     Attributes:
         place: what it is about.
         subject: pattern, key or circuit.
-        name: of the step.
+        name: name of the step.
         order: all steps that make it worse, mildest first.
-        ends: it is over with this step.
+        ends: True if this step ends it.
     """
 
     place: Place
@@ -103,14 +103,14 @@ class _Step(NamedTuple):
 
 
 class Incidents:
-    """Streaks and incidents of one fold, gathered from its outputs.
+    """Collector of the streaks and incidents of one fold.
 
     Attributes:
-        all: every one of them, in the order in which they began.
+        all: all streaks and incidents, in the order of their start.
     """
 
     def __init__(self, passing: Passing | None = None) -> None:
-        """Gather with the filters of a history."""
+        """Collect with the filters of a history."""
         self.all: list[Incident] = []
         self._passing = passing or Passing()
         self._open: dict[Place, Incident] = {}
@@ -119,7 +119,7 @@ class Incidents:
         self._seen: set[str] = set()
 
     def hold(self, calls: Iterable[Held]) -> None:
-        """Take calls that a guard would have held up at this place of the inputs; each counts once."""
+        """Add calls stopped by the guard at this position of the inputs; each counts once."""
         for held in calls:
             if held.event_id in self._seen or not self._passing.has_held(held):
                 continue
@@ -131,7 +131,7 @@ class Incidents:
                 found.passes = True
 
     def take(self, position: int, outputs: Iterable[Output]) -> None:
-        """Take the outputs of one input, by its number."""
+        """Add the outputs of one input, by its number."""
         for output in outputs:
             if output.type in _TYPES and output.value is not None:
                 self._take(position, output, orjson.loads(output.value))
@@ -167,7 +167,7 @@ class Incidents:
                 self._move(position, output, body, step)
 
     def _move(self, position: int, output: Output, body: dict[str, Any], step: _Step) -> Incident | None:
-        """Begin, go on with or end what is about a place."""
+        """Start, continue or end the streak or incident of a place."""
         place = step.place
         if step.ends:
             ended = self._open.pop(place, None)
@@ -176,7 +176,7 @@ class Incidents:
             return ended
         found = self._open.get(place)
         if found is None:
-            if step.name not in step.order:  # recovering, half open: what began before the first input
+            if step.name not in step.order:  # recovering or half open: it began before the first input
                 return None
             found = self._open[place] = self._latest[place] = Incident(
                 kind=place[0],  # type: ignore[arg-type]
@@ -203,7 +203,7 @@ def _scope(body: dict[str, Any]) -> str:
 
 
 class Shift(NamedTuple):
-    """What other rules make of one streak or incident.
+    """Difference of one streak or incident between two folds.
 
     Attributes:
         how: `caught`: only they see it; `lost`: only the first ones do; `earlier` and `later`: both do, from another
@@ -218,12 +218,12 @@ class Shift(NamedTuple):
 
     @property
     def one(self) -> Incident:
-        """The first of those that it is about."""
+        """First incident of the difference."""
         return (self.after or self.before)[0]
 
 
 def shifts(before: Iterable[Incident], after: Iterable[Incident]) -> tuple[list[Shift], int]:
-    """What differs between the streaks and incidents of two folds, in the order of time, and how many do not.
+    """Differences between the streaks and incidents of two folds, by time, and the number of equal ones.
 
     Those about one place belong together while they overlap: what one side sees as one, the other may see as two. Each
     incident of either side is part of exactly one shift, or of one of those that do not differ.
@@ -244,7 +244,7 @@ def shifts(before: Iterable[Incident], after: Iterable[Incident]) -> tuple[list[
 def _together(
     before: Iterable[Incident], after: Iterable[Incident]
 ) -> Iterator[tuple[tuple[Incident, ...], tuple[Incident, ...]]]:
-    """Incidents of both sides that are about one place and overlap."""
+    """Groups of incidents of both sides with the same place that overlap."""
     sided = [(one, side) for side, every in enumerate((before, after)) for one in every]
     sided.sort(key=lambda pair: (pair[0].place, pair[0].began, pair[1]))
     for _, of_place in groupby(sided, key=lambda pair: pair[0].place):

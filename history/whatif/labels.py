@@ -1,10 +1,10 @@
-"""Which sessions an alarm would have been right in, and in which it would have been false, by what a history tells.
+"""Labels of sessions, stuck or healthy, from a file or a history: the ground truth of a search.
 
-What is tried never judges itself: nothing here comes from the rules. In order of trust:
+Labels never depend on the rules, which are what is being evaluated. Sources, most trusted first:
 
-labels   what people say of sessions, in a file
-verdicts what operators said of alarms: `feedback.false_alarm`
-calls    what the recorded calls themselves say
+labels   labels given by people, in a file
+verdicts operators' reports on alarms: `feedback.false_alarm`
+calls    outcomes of the recorded calls
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .calls import BROKE, NEITHER, WELL, WENT
 from .grid import Alarm
 
 LOOP = 6
-"""The same call with the same result so often is a loop, whatever the rules say."""
+"""Number of equal calls with the same result that count as a loop, independent of the rules."""
 
 HEALTHY, STUCK = "healthy", "stuck"
 
@@ -29,12 +29,12 @@ LABELS, VERDICTS, CALLS = "labels", "verdicts", "calls"
 
 
 class Truth(NamedTuple):
-    """Sessions by what they really were.
+    """Labelled sessions.
 
     Attributes:
-        healthy: an alarm in one of them is false.
-        stuck: one without an alarm in one of them is a miss.
-        sources: of both, where it is known from: `labels`, `verdicts` or `calls`.
+        healthy: sessions in which an alarm is false.
+        stuck: sessions in which a missing alarm is a miss.
+        sources: source of each label: `labels`, `verdicts` or `calls`.
     """
 
     healthy: frozenset[str] = frozenset()
@@ -42,12 +42,12 @@ class Truth(NamedTuple):
     sources: dict[str, str] = {}
 
     def among(self, sessions: frozenset[str]) -> Truth:
-        """Of these sessions only."""
+        """Restrict the labels to some sessions."""
         kept = {name: source for name, source in self.sources.items() if name in sessions}
         return Truth(self.healthy & sessions, self.stuck & sessions, kept)
 
     def over(self, other: Truth) -> Truth:
-        """This one where it says something, else the other."""
+        """Merge with other labels; these take precedence."""
         known = self.healthy | self.stuck
         return Truth(
             self.healthy | (other.healthy - known),
@@ -57,19 +57,19 @@ class Truth(NamedTuple):
 
 
 def truth_from(healthy: Iterable[str], stuck: Iterable[str], source: str) -> Truth:
-    """What one source says; a session that is said to be both is stuck."""
+    """Labels from one source; a session with both labels is stuck."""
     bad = frozenset(stuck)
     good = frozenset(healthy) - bad
     return Truth(good, bad, dict.fromkeys(good | bad, source))
 
 
 def recorded_sessions(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Sessions of which something is recorded."""
+    """Ids of recorded sessions."""
     return _names(connection, "SELECT DISTINCT session_id FROM events WHERE session_id IS NOT NULL")
 
 
 def truth_of(connection: duckdb.DuckDBPyConnection, alarm: Alarm, patterns: frozenset[str] = frozenset()) -> Truth:
-    """What a history tells.
+    """Labels derived from a history.
 
     Patterns: a session is stuck when one call gave the same result `LOOP` times or more, and healthy when none did even
     three times; those between count for neither. Calls: a session is stuck when one of its calls broke or was denied by
@@ -77,15 +77,15 @@ def truth_of(connection: duckdb.DuckDBPyConnection, alarm: Alarm, patterns: froz
     of the kind false is healthy.
 
     Args:
-        connection: of the history; its filters hold.
-        alarm: what an alarm is.
+        connection: connection to the history; its filters apply.
+        alarm: definition of an alarm.
         patterns: patterns that the verdicts must be about; empty: any.
     """
     return verdicts(connection, alarm, patterns).over(_by_calls(connection, alarm))
 
 
 def verdicts(connection: duckdb.DuckDBPyConnection, alarm: Alarm, patterns: frozenset[str]) -> Truth:
-    """What operators said of alarms; of what they called false in a session with right alarms, too, nothing follows."""
+    """Labels from operators' reports; a session with both false and correct alarms gets no label."""
     if alarm is Alarm.CALL:
         about = "f.topic IN ('escalations', 'breakers')"
         right = "SELECT NULL WHERE false"
@@ -123,10 +123,10 @@ def _by_calls(connection: duckdb.DuckDBPyConnection, alarm: Alarm) -> Truth:
 
 
 def labelled(file: Path) -> Truth:
-    """What people say: lines of JSON with `session_id` and `label`: `healthy`, `stuck`, or what counts for neither.
+    """Labels from a file: NDJSON with `session_id` and `label`: `healthy`, `stuck`, or another value, which is ignored.
 
     Raises:
-        ConfigError: the file cannot be read as that.
+        ConfigError: the file is missing or invalid.
     """
     kinds: dict[str, set[str]] = {HEALTHY: set(), STUCK: set()}
     try:

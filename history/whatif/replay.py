@@ -1,4 +1,4 @@
-"""Recorded inputs folded again: the local topology over what a history holds."""
+"""Replay of recorded inputs through the local topology."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .decision_filters import Passing
 from .guard_replay import GuardOf, Held
 
 KEPT_EDITIONS = 64
-"""Rules of Kafka's partitions kept ready; those of one time are wanted again and again, older ones hardly."""
+"""Number of cached rules of Kafka's partitions; recent ones are used repeatedly, older ones rarely."""
 
 _TOLD = frozenset({"outcomes", "standings"})
-"""Topics of what one stage tells the next."""
+"""Topics of messages between stages."""
 
 
 class _Caused(msgspec.Struct):
-    """The one field of an outcome or a standing that is wanted here."""
+    """The only field of an outcome or a standing used here."""
 
     cause: str = ""
 
@@ -44,8 +44,8 @@ class Present(NamedTuple):
     """The rules to compare with.
 
     Attributes:
-        rules: those of a file, or the shipped ones; with `recorded`, only until the records tell.
-        recorded: the different rules that were in force, as the records tell; the fold follows them.
+        rules: rules of a file, or the defaults; with `recorded`, only until the first recorded rules.
+        recorded: recorded rules in force over time; the fold follows them.
     """
 
     rules: Rules
@@ -53,14 +53,14 @@ class Present(NamedTuple):
 
 
 class Material(NamedTuple):
-    """What is folded, and what of it counts.
+    """Inputs to fold, and the filters of what counts.
 
     Attributes:
-        connection: of the history, unfiltered.
-        inputs: all that is folded.
-        passing: which decisions, held calls and alarms count.
-        environment: what the environment overrides, until the records tell.
-        guard: tells which calls would have been asked about and refused; None: nobody does.
+        connection: unfiltered connection to the history.
+        inputs: inputs to fold.
+        passing: filter for decisions, stopped calls and alarms.
+        environment: overrides of the environment, until the first recorded ones.
+        guard: determines which calls would have been asked about or refused; None: no guard.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -71,11 +71,11 @@ class Material(NamedTuple):
 
 
 class Replay:
-    """One fold over recorded inputs under some rules.
+    """Fold of recorded inputs under some rules.
 
     Attributes:
         topology: the states so far.
-        held: calls that a guard would have held up since the last `take_held`.
+        held: calls that a guard would have stopped since the last `take_held`.
 
     What fell due in the recorded run was appended to its log and is folded where it stood, so the same rules decide
     the same. Rules under which calls fall due at other times cannot go by that (`echoes=False`): it is left out, and
@@ -94,7 +94,7 @@ class Replay:
         guard: GuardOf | None = None,
         stages: Sequence[Stage[Any]] = STAGES,
     ) -> None:
-        """Start with clean states and scopes that override nothing.
+        """Start with default states and without overrides.
 
         Args:
             rules: what to fold by; of `Present` with recorded ones, those that were in force, as the records tell.
@@ -119,12 +119,12 @@ class Replay:
         self.held: list[Held] = []
 
     def take_held(self) -> list[Held]:
-        """Calls that a guard would have held up, each once; the next call gives those that come later."""
+        """Return and clear the calls stopped since the last call of this method, each once."""
         taken, self.held = self.held, []
         return taken
 
     def feed(self, given: Input) -> list[Output]:
-        """Everything that one input causes, and what fell due before it."""
+        """Fold one input; returns its outputs, and those of timers due before it."""
         if given.topic == RULES_TOPIC:
             self._take(given.value)
             return []
@@ -142,22 +142,22 @@ class Replay:
         return left
 
     def fold_told(self, given: Input, outcomes: Iterable[Output]) -> list[Output]:
-        """Everything that outcomes cause which another fold has told of an input; for one without the sessions."""
+        """Fold the outcomes that another fold produced for an input; for a fold without the session stage."""
         self._given = given
         return self._follow_states([one for output in outcomes for one in self.topology.append(output)])
 
     def finish(self) -> list[Output]:
-        """What falls due by the last event: nobody knows what time passed after it."""
+        """Apply timers due by the last event; the time after it is unknown."""
         return self.topology.tick(self.topology.stream_time)
 
     def run(self, given: Iterable[Input]) -> Iterator[Output]:
-        """All inputs, to the end."""
+        """Fold all inputs."""
         for one in given:
             yield from self.feed(one)
         yield from self.finish()
 
     def _pass_time(self, arrived_ms: int) -> list[Output]:
-        """What falls due between the arrival before and this one."""
+        """Apply timers due between the previous arrival and this one."""
         left: list[Output] = []
         if self._latest > 0 and arrived_ms > self._latest:
             now = self.topology.stream_time + arrived_ms - self._latest
@@ -171,14 +171,14 @@ class Replay:
         return outputs if self._guard is None else self._guard.follow(outputs)
 
     def look_at(self, given: Input) -> None:
-        """Note whether a guard would have held up the call that an input starts; done by `feed` before it folds it."""
+        """Check the call that an input starts with the guard; `feed` does so before it folds the input."""
         if self._guard is None or self._guard.untroubled or given.topic != "events":
             return
         if b'"tool_call.started"' not in (given.value or b""):
             return
         try:
             event = decode_event(given.value)
-        except EventRejected:  # the fold says what is wrong with it
+        except EventRejected:  # the fold reports the fault
             return
         if isinstance(event, ToolCallStarted):
             at = epoch_ms(event.time)
@@ -195,7 +195,7 @@ class Replay:
             self._source.rebase(told.base if self._follow else self._source.base)
 
     def _rules_of(self, topic: str, record: LogRecord) -> RuleSource:
-        """What held on Kafka where a record of the input, or one that it caused, was folded."""
+        """Rules in force on Kafka at the position of an input or of a message it caused."""
         given = self._given
         if given is None or self._inputs is None:
             return self._source
@@ -206,10 +206,10 @@ class Replay:
         return self._source if number is None else self._edition(number)
 
     def _edition(self, number: int) -> RuleSource:
-        """What held on Kafka, by its place in the inputs' editions: rules, environment, and settings up to then."""
+        """Rules, environment and settings in force on Kafka, by index in the inputs' editions."""
         source = self._editions.get(number)
         if source is None:
-            assert self._inputs is not None  # noqa: S101 - who feeds such inputs has given them
+            assert self._inputs is not None  # noqa: S101 - given by the caller for such inputs
             kept = self._inputs.editions[number]
             told = self._told(kept)
             source = self._source.copy()
@@ -230,11 +230,11 @@ class Replay:
         except ConfigError:
             if self._follow:
                 raise
-            return None  # the rules are given; of the environment then nothing is known
+            return None  # the rules are given; the environment at that time is unknown
 
 
 def told_rules(kept: bytes | None) -> RulesInForce:
-    """What a record says of the rules in force.
+    """Rules in force from a record.
 
     Raises:
         ConfigError: another version wrote it, whose rules this one does not know.
@@ -249,12 +249,12 @@ def told_rules(kept: bytes | None) -> RulesInForce:
 
 
 def fall_due_alike(*rules: Rules) -> bool:
-    """Whether calls fall due at the same times under all of them."""
+    """True if all rules have the same timeouts of calls."""
     return len({one.calls.overdue_after_ms for one in rules}) <= 1
 
 
 def recorded_rules(connection: duckdb.DuckDBPyConnection) -> list[Rules]:
-    """The rules that were in force, one after the other; none where the history does not tell.
+    """Recorded rules in force over time; empty if the history has none.
 
     Raises:
         ConfigError: another version recorded rules that this one does not know.

@@ -1,4 +1,4 @@
-"""A chosen set of rules as a file that `--rules` and `TRUSTFOLD_RULES` read, which says where it comes from."""
+"""Writer of chosen rules as TOML for `--rules` and `TRUSTFOLD_RULES`, with their origin as a comment."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _WIDTH = 110
 
 
 def toml_of(found: Found, basis: Sequence[str]) -> str:
-    """The chosen rules as TOML: all that is not as shipped, below what they were chosen from and what they change.
+    """Chosen rules as TOML: all values that differ from the defaults, after comments on origin and effect.
 
     Args:
-        found: a search that has chosen.
-        basis: sentences on the data it was made over.
+        found: search with a choice.
+        basis: sentences on the data of the search.
 
     Raises:
-        ValueError: nothing was chosen.
+        ValueError: the search has no choice.
     """
     if found.chosen is None:
         msg = "a search that has chosen nothing has no rules to write"
@@ -47,7 +47,7 @@ def _prices(found: Found) -> Iterator[str]:
 
 
 def price_lines(price: Change) -> list[str]:
-    """What a choice changes, in counts and with intervals; one line each."""
+    """Lines on the changes by a choice, in counts and with intervals."""
     first, second = price.before, price.after
     low, high = price.recall_95
     alarms, missed = _changed(price.false_alarms, price.false_alarms_95), _changed(-price.recall, (-high, -low))
@@ -64,6 +64,6 @@ def price_lines(price: Change) -> list[str]:
 
 
 def _changed(share: float, bounds: Interval) -> str:
-    """A change of a share and its interval, in per cent with their signs."""
+    """A change of a fraction and its interval, as signed percentages."""
     change, low, high = (f"{one:+z.1%}".replace("%", " %") for one in (share, *bounds))
     return f"change of the share {change}, 95 %: {low} to {high}"

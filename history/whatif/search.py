@@ -1,4 +1,4 @@
-"""A search for thresholds over a history: tried, judged, chosen, and the price of the choice."""
+"""Search for thresholds over a history: trials, evaluation, choice, and its price."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .replay import Material
 
 
 class Judged(NamedTuple):
-    """Sessions that a search judges by.
+    """Labelled sessions that a search is evaluated on.
 
     Attributes:
-        truth: what they really were.
-        left_out: how many more there are that are not in the history, or not from their beginning.
+        truth: labels of the sessions.
+        left_out: number of labelled sessions that are missing in the history, or not recorded from their start.
     """
 
     truth: Truth
@@ -30,14 +30,14 @@ class Judged(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """How to choose.
+    """Parameters of a search.
 
     Attributes:
         grid: lines `PATH=V1,V2`.
-        false_alarm: weight of a false alarm; None: as `choose.weights` says.
-        miss: weight of a miss; None likewise.
-        hold_out: share of the judged sessions that the choice is checked by, 0 to less than 1.
-        seed: which ones these are follows from it.
+        false_alarm: weight of a false alarm; None: default of `choice.weights`.
+        miss: weight of a miss; None: default of `choice.weights`.
+        hold_out: fraction of the evaluated sessions held out to check the choice, 0 to less than 1.
+        seed: seed that selects these sessions.
     """
 
     grid: Sequence[str]
@@ -48,15 +48,15 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        alarm: what an alarm is.
-        trials: what each combination does, in the order of the grid; the rules in force are among them.
-        rules: of each combination.
-        judged: the sessions that were judged.
-        parts: those that were chosen by, and those that the choice was checked by.
-        weigh: what a false alarm and a miss cost.
+        alarm: definition of an alarm.
+        trials: results of each combination, in the order of the grid, including the rules in force.
+        rules: rules of each combination.
+        judged: evaluated sessions.
+        parts: sessions used to choose, and sessions used to check the choice.
+        weigh: costs of a false alarm and of a miss.
         chosen: number of the combination that costs least; None: there are too few sessions to choose by.
         price: what it changes on the sessions held out; None: none are, or nothing was chosen, or it is in force.
         price_by: the same on the sessions that it was chosen by.
@@ -74,7 +74,7 @@ class Found(NamedTuple):
 
     @property
     def in_force(self) -> Trial:
-        """The rules in force among the trials."""
+        """Trial of the rules in force."""
         return next(one for one in self.trials if one.in_force)
 
 
@@ -85,7 +85,7 @@ def judged(
     alarm: Alarm = Alarm.PATTERN,
     patterns: frozenset[str] = frozenset(),
 ) -> Judged:
-    """Which sessions an alarm would have been right in, and in which false; of those folded from their beginning.
+    """Labels of the sessions that are folded from their start.
 
     Args:
         connection: of the history; its filters hold.
@@ -155,7 +155,7 @@ def _scored(
     truth: Truth,
     alarm: Alarm,
 ) -> list[Trial]:
-    """What each combination does to the judged sessions."""
+    """Results of each combination over the evaluated sessions."""
     ended = went(connection, {one.event_id for every in raised for one in every}) if alarm is Alarm.CALL else {}
     firsts = [_firsts(every, truth, ended if alarm is Alarm.CALL else None) for every in raised]
     where = places(connection, {event for first in firsts for event in first.values()})
