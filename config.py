@@ -49,7 +49,7 @@ class Settings:
         threshold: failures that escalate; overrides the rules' default (`TRUSTFOLD_THRESHOLD`).
         window: seconds in which these failures count (`TRUSTFOLD_WINDOW`).
         persist: False: `up` deletes its store when it stops (`TRUSTFOLD_PERSIST`).
-        session_only: like `persist` False, and nothing may be saved for a user or a workspace (`TRUSTFOLD_SESSION_ONLY`).
+        session_only: like `persist` False, and nothing is saved for a user or a workspace (`TRUSTFOLD_SESSION_ONLY`).
         no_user_persist: nothing may be saved for a user (`TRUSTFOLD_NO_USER_PERSIST`).
         no_workspace_persist: nothing may be saved for a workspace (`TRUSTFOLD_NO_WORKSPACE_PERSIST`).
         nudge_level: this and the next four take precedence over session, workspace and user (`TRUSTFOLD_NUDGE_LEVEL`).
@@ -130,9 +130,7 @@ class Settings:
     @property
     def switched_off(self) -> str:
         """Warning that nothing is folded because of `TRUSTFOLD_ENABLED`; empty if it is enabled."""
-        return (
-            "" if self.enabled else "TRUSTFOLD_ENABLED is false: records are read but skipped, nothing is decided"
-        )
+        return "" if self.enabled else "TRUSTFOLD_ENABLED is false: records are read but skipped, nothing is decided"
 
     def rule_files(self, rules: str | Path | None = None, policies: str | Path | None = None) -> RuleFiles:
         """Rule files given, else those of the environment."""

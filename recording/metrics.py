@@ -1,7 +1,7 @@
 """Prometheus metrics of a recording (extra `metrics`).
 
-Labels are bounded: catalogue topics, partitions, states, reason codes. Names equal those of workers where both count the
-same, so one alert serves both.
+Labels are bounded: catalogue topics, partitions, states, reason codes. Names equal those of workers where both count
+the same, so one alert serves both.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a running `trustfold up` serves beside the engine's own API: the endpoint of agents' hooks."""
+"""HTTP endpoints of `trustfold up` besides the engine's API: dashboard, hooks, checks, OTLP, metrics."""

@@ -4,9 +4,9 @@
         ->  {"allowed": true, "ask": true, "code": "approval_required", "message": "tool 'bash' is escalated - ...",
              "keys": ["bash|command=git", "bash"]}
 
-The body is a `tool_call.started` event, or some of its fields: only `tool_name` must be there. Nothing is published or
-counted. With `"use": true` an operator's approval by which the call passes is taken: the answer names it in
-`approvals`, nobody else gets it, and the caller repeats that list in the events of the call.
+The body is a `tool_call.started` event, or some of its fields: only `tool_name` is required. Nothing is published or
+counted. With `"use": true` an operator's approval that allows the call is consumed: the answer lists it in
+`approvals`, no other call can use it, and the caller repeats that list in the events of the call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STARTED = "tool_call.started"
 
 
 def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
-    """The path of this endpoint; it decides by `policy`, which follows the states of the engine that is served."""
+    """Route of this endpoint; it decides by `policy`, which tracks the states of the served engine."""
 
     async def check(request: HttpRequest) -> Response:
         now_ms = time.time_ns() // 1_000_000
@@ -58,22 +58,22 @@ def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
 
 
 def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
-    """The call that a body asks about, and whether an approval is to be used for it.
+    """Parse a body into the call to check, and whether to consume an approval for it.
 
-    Secrets are taken out as they are of events, so that the call has the keys under which its event counts.
+    Secrets are removed as from events, so that the call has the same keys as its event.
 
     Raises:
-        HTTPException: 400, the body is no such call; it says what is wrong with it.
+        HTTPException: 400 with the fault, the body is not a valid call.
     """
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise HTTPException(400, f"the body is no JSON: {error}") from error
+        raise HTTPException(400, f"the body is not JSON: {error}") from error
     if not isinstance(given, dict) or given.get("type", STARTED) != STARTED:
         raise HTTPException(400, f'send an object with "tool_name" and "args", or a {STARTED} event')
     use = given.pop("use", False)
     if not isinstance(use, bool):
-        raise HTTPException(400, '"use" is true or false')
+        raise HTTPException(400, '"use" must be true or false')
     frame = {
         "schema_version": "1.0",
         "id": "check",
@@ -88,12 +88,12 @@ def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
         raise HTTPException(400, f"the body cannot be read: {error}") from error
     except EventRejected as rejected:
         raise HTTPException(400, f"{rejected.path}: {rejected.message}") from rejected
-    assert isinstance(event, ToolCallStarted)  # noqa: S101 - its type has been looked at
+    assert isinstance(event, ToolCallStarted)  # noqa: S101 - its type was checked
     return event, use
 
 
 def policy_of(service: Service) -> Policy:
-    """A policy that follows the engine from now on, in the order of its commits."""
+    """Create a policy that tracks the engine's states from now on, in commit order."""
     policy = Policy()
     writer = service.writer
     for key, value in writer.engine.states().items():

@@ -1,9 +1,9 @@
-"""The endpoint that coding agents' hooks call: events in, and the answer that the agent acts on.
+"""HTTP endpoint for coding agents' hooks: takes events and returns the answer for the agent.
 
     POST /hooks/AGENT     ?event=NAME where the payload does not name it; ?shadow=1: fold, and answer nothing
     GET  /v1/hooks        which agents have been heard, and what was said to them, or would have been
 
-Whatever comes, a hook is answered with 200 and at worst with `{}`: a fault here must never stop an agent.
+A hook always gets 200, at worst with `{}`: an error here must never stop an agent.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from ..streams.embedded.server import Service
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""Largest payload that is read; a larger one is answered and passed over."""
+"""Maximum size of a payload in bytes; a larger one is answered but ignored."""
 
 MAX_SESSIONS = 1_000
-"""Conversations remembered; those quiet longest are forgotten, and begin anew if they are heard again."""
+"""Maximum sessions kept; the least recently used are evicted, and start again with their next hook."""
 
 MAX_SAID = 200
-"""Latest answers remembered for `trustfold status`."""
+"""Number of latest answers kept for `trustfold status`."""
 
 FOLD_S = 2.0
-"""Seconds that an agent waits for its events to be folded; they are folded all the same if it takes longer."""
+"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that."""
 
 TAIL_BYTES = 256 * 1024
 """Bytes at the end of an agent's own log that are read."""
@@ -61,7 +61,7 @@ NOTHING = b"{}"
 
 
 class Hooks:
-    """The conversations of all agents on this machine, beside one engine."""
+    """Sessions of all agents on this machine, for one engine."""
 
     def __init__(self, service: Service, policy: Policy, user: str = "") -> None:
         """Answer for an engine that is served, by the policy that follows its states; `user` owns every session."""
@@ -81,7 +81,7 @@ class Hooks:
         return [Route("/hooks/{agent}", self.post, methods=["POST"]), Route("/v1/hooks", self.overview)]
 
     async def post(self, request: HttpRequest) -> Response:
-        """Take one hook and answer it."""
+        """Handle one hook call."""
         body = NOTHING
         agent = str(request.path_params["agent"])[:40]
         try:
@@ -91,13 +91,13 @@ class Hooks:
                 shadow = request.query_params.get("shadow") == "1"
                 answer = await self._answer(dialect, payload, request.query_params.get("event", ""), shadow=shadow)
                 body = orjson.dumps(answer)
-        except Exception as error:  # noqa: BLE001 - an agent must go on whatever is wrong here
+        except Exception as error:  # noqa: BLE001 - an agent must continue despite any error here
             self._faults[type(error).__name__] += 1
-            log.warning("a hook of %s was passed over: %s", agent, type(error).__name__)
+            log.warning("a hook of %s was ignored: %s", agent, type(error).__name__)
         return Response(body, media_type="application/json")
 
     async def overview(self, request: HttpRequest) -> Response:
-        """Say which agents have been heard, in which sessions, and what they were told."""
+        """Return the agents whose hooks were received, their sessions, and the answers they got."""
         del request
         agents = {
             agent: {"hooks": heard, "last_time": rfc3339(self._last[agent])} for agent, heard in self._heard.items()
@@ -180,7 +180,7 @@ class Hooks:
                 )
 
     def _listen(self, outputs: Sequence[Output]) -> None:
-        """Hand nudges to their sessions; called in the order of the commits."""
+        """Deliver nudges to their sessions; called in commit order."""
         for output in outputs:
             if output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
                 try:

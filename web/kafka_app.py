@@ -1,4 +1,4 @@
-"""The application of `trustfold web`: the dashboard over the topics of a deployment, with the roles of `up`."""
+"""ASGI application of `trustfold web`: the dashboard of a Kafka deployment, with the roles of `up`."""
 
 from __future__ import annotations
 

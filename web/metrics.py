@@ -1,4 +1,4 @@
-"""`GET /metrics` of a server: what its engine has taken, decided and kept, in Prometheus' format (extra `metrics`).
+"""`GET /metrics` of a server: counters of its engine in Prometheus' format (extra `metrics`).
 
 Names and labels are those of workers on Kafka where both count the same (docs/operating.md, Health and metrics), so
 that one dashboard and one set of alerts serve both. All counts are since the start of the process.
@@ -31,10 +31,10 @@ except ImportError:  # the extra is not installed: the path says so
 
 
 class EngineCollector(Collector):
-    """Counts what a served engine commits, and reads the rest when somebody asks."""
+    """Prometheus collector: counts an engine's commits, and reads other values on each scrape."""
 
     def __init__(self, service: Service) -> None:
-        """Count from now on; made before the engine serves."""
+        """Start counting; create it before the engine serves."""
         self._service = service
         self._records: Counter[str] = Counter()
         self._outputs: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class EngineCollector(Collector):
         service.writer.listeners.append(self._listen)
 
     def collect(self) -> Iterator[Metric]:
-        """Give every family."""
+        """Yield all metric families."""
         writer = self._service.writer
         counted = writer.engine.counted
         yield counters("trustfold_records", "Records folded.", "topic", self._records)

@@ -1,4 +1,4 @@
-"""Everything that `trustfold up` serves beside the engine's own API."""
+"""Routes that `trustfold up` serves in addition to the engine's API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
 
     `user` owns the sessions of coding agents; `history` is the directory of recorded Parquet files.
     """
-    policy = policy_of(service)  # one for all, so that an approval is used once
+    policy = policy_of(service)  # shared by all, so that an approval is used only once
     source = EmbeddedSource(service, history)
     hub = Hub(source.board)
     service.ending.append(hub.stop)

@@ -48,7 +48,7 @@ class Incident:
 
     Attributes:
         kind: streak, trust or circuit.
-        place: what it is about.
+        place: identity of its subject.
         subject: pattern, key or circuit.
         scope: what the key or circuit stands for: `key`, `tool`, `service`, `tier` or `user`; of a streak `session`.
         workspace: where; `user:NAME` where a user has lost trust everywhere.
@@ -88,7 +88,7 @@ class _Step(NamedTuple):
     """Step of a streak or an incident.
 
     Attributes:
-        place: what it is about.
+        place: identity of its subject.
         subject: pattern, key or circuit.
         name: name of the step.
         order: all steps that make it worse, mildest first.

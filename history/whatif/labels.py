@@ -85,7 +85,7 @@ def truth_of(connection: duckdb.DuckDBPyConnection, alarm: Alarm, patterns: froz
 
 
 def verdicts(connection: duckdb.DuckDBPyConnection, alarm: Alarm, patterns: frozenset[str]) -> Truth:
-    """Labels from operators' reports; a session with both false and correct alarms gets no label."""
+    """Labels from operators' reports; a session that also has a real loop gets no label."""
     if alarm is Alarm.CALL:
         about = "f.topic IN ('escalations', 'breakers')"
         right = "SELECT NULL WHERE false"

@@ -154,7 +154,7 @@ def test_a_result_after_its_call_was_given_up_is_told() -> None:
     assert calls(imported("claude-code", use("a", 1), stop, result("a", "x", 3), run=run)) == [
         ("Bash", "cancelled", "interrupted")
     ]
-    assert run.skipped.first == ["log:3: a result that came after its call had been given up"]
+    assert run.skipped.first == ["log:3: a result that came after its call was abandoned"]
 
 
 def test_a_line_counts_once() -> None:

@@ -1,7 +1,7 @@
-"""The present in memory: public states, patterns that are open, the ranking of both, and the latest decisions.
+"""Current state in memory: public states, open patterns, the ranking of both, and the latest decisions.
 
-A source applies every record to it in the order of its commits. Reading parses what is new since the last reading, so a
-flood of records between two looks costs little.
+A source applies every record in commit order. Records are parsed only when the state is read, so a flood of records
+between two reads costs little.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .ranking import Ranking, subject_of
 Record = dict[str, Any]
 
 MAX_FEED = 200
-"""Latest decisions kept for the live feed."""
+"""Number of decisions kept for the live feed."""
 
 MAX_OPEN = 10_000
-"""Open patterns remembered; those heard of longest ago go first."""
+"""Maximum open patterns kept; the least recently updated are evicted first."""
 
 _MOVES = {"escalations": "trust:", "breakers": "breaker:"}
-"""Topics of decisions that move a state, and what stands before its key on the `state` topic."""
+"""Topics of decisions that change a state, and the prefix of its key on the `state` topic."""
 
 
 class Change(NamedTuple):
-    """A record of an output topic.
+    """Record of an output topic.
 
     Attributes:
         topic: catalogue name, without prefix.
@@ -43,16 +43,16 @@ class Change(NamedTuple):
 
 
 class Board:
-    """States, open patterns and decisions; for one thread.
+    """States, open patterns and decisions; not thread-safe.
 
     Attributes:
-        listeners: are told which topics changed and by how many records: `now` (a state or a pattern), `feed` (a
+        listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
             decision), `tool:NAME` and `session:ID`.
-        watched: topics that somebody listens to at present, with the number of listeners.
+        watched: topics with listeners, and the number of listeners.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
         self.watched: Counter[str] = Counter()
         self._states: dict[str, Record] = {}
@@ -64,7 +64,7 @@ class Board:
         self._ranking = Ranking()
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Take records in order."""
+        """Apply records in order."""
         topics: Counter[str] = Counter()
         for topic, key, value in changes:
             if topic == "state":
@@ -88,7 +88,7 @@ class Board:
         self.tell(topics)
 
     def forget(self, topic: str) -> None:
-        """Drop what records of a topic have told; the latest decisions, too, whatever topic they came from."""
+        """Drop the state from records of a topic, and all latest decisions."""
         self._take(0)
         self._feed.clear()
         if topic == "nudges":
@@ -101,25 +101,25 @@ class Board:
             self.apply([Change("state", key, None) for key in self._states])
 
     def tell(self, topics: Mapping[str, int]) -> None:
-        """Tell the listeners that topics have changed."""
+        """Notify the listeners of changed topics."""
         if topics:
             for listener in self.listeners:
                 listener(topics)
 
     @property
     def states(self) -> Mapping[str, Record]:
-        """Public records (`StateUpdated` on the wire) of every key away from its default, by record key."""
+        """Public records (`StateUpdated` on the wire) of every key that differs from its default, by record key."""
         self._take(0)
         return self._states
 
     def ranking(self, now_ms: int) -> Ranking:
-        """All keys and stuck sessions in order of need, as of now."""
+        """Current ranking of all keys and stuck sessions by urgency."""
         self._take(now_ms)
         self._ranking.ranked(now_ms)
         return self._ranking
 
     def open_patterns(self) -> list[Record]:
-        """Every pattern that a session has not broken out of, as it was last detected."""
+        """Open patterns, as last detected."""
         self._take(0)
         return [record for patterns in self._open.values() for record in patterns.values()]
 
@@ -128,12 +128,12 @@ class Board:
         return [orjson.loads(value) for value in list(self._feed)[: -limit - 1 : -1]]
 
     def moved_by(self, key: str) -> Record | None:
-        """The decision that moved a state to where it is, by its key on the `state` topic; None where unknown."""
+        """Decision that caused the current state, by its key on the `state` topic; None if unknown."""
         found = self._moved.get(key)
         return orjson.loads(found) if found is not None else None
 
     def _take(self, now_ms: int) -> None:
-        """Parse what is new."""
+        """Parse new records."""
         for key, value in self._new.items():
             state = orjson.loads(value) if value is not None else None
             if state is None:
@@ -148,7 +148,7 @@ class Board:
         self._behaviour.clear()
 
     def _hear(self, decision: Record, now_ms: int) -> None:
-        """Take a decision about behaviour: a pattern opens, grows or is over."""
+        """Apply a decision about behaviour: a pattern opens, grows or ends."""
         if decision["type"] not in {"pattern.detected", "pattern.cleared"}:
             return
         session, agent = str(decision.get("session_id", "")), str(decision.get("agent_id", ""))
@@ -171,7 +171,7 @@ _SEVERITIES = ("minor", "moderate", "severe")
 
 
 def _stuck(session: str, agent: str, patterns: Mapping[tuple[str, str], Record]) -> Record:
-    """What is known of a stuck session: its worst pattern, and how many there are."""
+    """Summary of a stuck session: its worst pattern, and the number of patterns."""
     worst = max(patterns.values(), key=lambda one: (_SEVERITIES.index(one["severity"]), one["repetitions"]))
     return worst | {
         "kind": "stuck",

@@ -1,4 +1,4 @@
-"""The page of one decision: the rule and its threshold, the events that counted, what led to it and what leads out."""
+"""Page of one decision: rule and threshold, events that counted, related decisions, and how its state ends."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .session import WORDS, session_url
 from .source import Placed, Record, Source
 
 LOOKED_BACK = 2000
-"""Events of a session that are read for the starts of the calls that a decision names."""
+"""Number of a session's events read to find the starts of the calls that a decision names."""
 
 COUNTED_AGAIN = 10_000
-"""Latest events of all sessions that are read to count again what a decision does not name."""
+"""Number of latest events of all sessions read to count events that a decision does not name."""
 
 AROUND_MS = 7 * 86_400_000
-"""Changes of a circuit that are shown before and after one lie within this time."""
+"""Time before and after a change of a circuit in which related changes are shown."""
 
 RELATED = 2000
-"""Decisions that are read to find those of the same key before and after one."""
+"""Number of decisions read to find related ones of the same key."""
 
 
 class Neighbour(NamedTuple):
-    """A decision before or after the one that is shown."""
+    """Related decision, before or after the shown one."""
 
     url: str
     time: str
@@ -41,7 +41,7 @@ class Neighbour(NamedTuple):
 
 
 async def read_behind(source: Source, decision: Placed) -> Behind:
-    """What stands behind a decision, as far as it is kept."""
+    """Evidence of a decision, as far as stored."""
     record = decision.record
     session = str(record.get("session_id") or "")
     basis = await _basis(source, record)
@@ -68,7 +68,7 @@ async def read_behind(source: Source, decision: Placed) -> Behind:
 
 
 async def _basis(source: Source, record: Record) -> Record | None:
-    """The pattern that a nudge is about, or that of a nudge which is judged; None of other decisions."""
+    """Pattern of a nudge or of an evaluated nudge; None for other decisions."""
     if record["type"] == "nudge.judged":
         nudge = await source.decision(str(record["nudge_id"]))
         record = nudge.record if nudge is not None else {}
@@ -92,15 +92,15 @@ def _add(found: dict[str, Placed], more: Iterable[Placed]) -> None:
 
 
 def neighbours_of(decisions: Sequence[Record]) -> list[Neighbour]:
-    """Decisions as links."""
+    """Links to decisions."""
     return [Neighbour(f"/decisions/{segment(str(one['id']))}", str(one["time"]), line_of(one)) for one in decisions]
 
 
 def decision_routes(site: Site) -> Sequence[Route]:
-    """Path of this page."""
+    """Route of this page."""
 
     async def decision(request: Request) -> Response:
-        """One decision with the events behind it."""
+        """Page of a decision with its evidence."""
         decision_id = request.path_params["id"]
         found = await site.source.decision(decision_id)
         if found is None:

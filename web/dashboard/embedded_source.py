@@ -1,4 +1,4 @@
-"""The data of a served store: read beside its writer."""
+"""Dashboard source of a served store, read concurrently with its writer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _COMMANDS = TOPICS["commands"].types
 
 
 class EmbeddedSource:
-    """The `Source` of `trustfold up`."""
+    """`Source` of `trustfold up`."""
 
     def __init__(self, service: Service, history: Path | None = None) -> None:
-        """Follow the engine of `service` from now on; made before it serves."""
+        """Follow the engine of `service`; create it before the service starts."""
         self.board = Board()
         self.history = history
         self._service = service
@@ -45,20 +45,20 @@ class EmbeddedSource:
 
     @property
     def name(self) -> str:
-        """The file of the store."""
+        """Path of the store."""
         return f"store {self._service.path}"
 
     @property
     def rules(self) -> Rules:
-        """Rules in force now."""
+        """Rules in force."""
         return self._service.writer.engine.rules
 
     def freshness(self) -> Freshness:
-        """How new the board is."""
+        """Age of the board's data."""
         return Freshness(self._newest_ms, fault=self._service.writer.fault)
 
     async def sessions(self) -> list[SessionSummary]:
-        """Every session that is not over."""
+        """All sessions that have not ended."""
         patterns: dict[str, int] = await self._service.search("patterns_by_session")
         found: list[tuple[str, SessionState]] = await self._service.search("sessions")
         return [_summary(session_id, state, patterns.get(session_id, 0)) for session_id, state in found]
@@ -71,16 +71,16 @@ class EmbeddedSource:
         return [_placed(one) for one in await self._service.search("latest", before=before, limit=limit)]
 
     async def decision(self, decision_id: str) -> Placed | None:
-        """The decision of an id."""
+        """Decision with an id."""
         found = await self._service.search("decision", decision_id)
         return _decided(found) if found is not None else None
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
-        """Changes of circuits within a time, oldest first."""
+        """Changes of circuits within a time range, oldest first."""
         return [_decided(one) for one in await self._service.search("circuit_changes", since_ms, until_ms)]
 
     async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
-        """Latest input events of a session, oldest first, then those that the engine appended."""
+        """Latest input events of a session, oldest first, followed by those that the engine appended."""
         found = await self._service.search("session_events", session, before=before, limit=limit)
         if before is None:
             found += await self._service.search("appended_events", session)
@@ -96,7 +96,7 @@ class EmbeddedSource:
         return [_happened(one) for one in await self._service.search("events_of", ids)]
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
-        """Hand in orders and events; returns the decisions they caused."""
+        """Send orders and events; returns the decisions they caused."""
         caused: list[Record] = []
         for record in records:
             value = encode(record)
@@ -112,7 +112,7 @@ class EmbeddedSource:
         return caused
 
     def _hear(self, requests: Sequence[Request]) -> None:
-        """Tell those who watch a session that it has grown."""
+        """Notify the listeners of a session of new events."""
         self._newest_ms = time.time_ns() // 1_000_000
         watched = self.board.watched
         if any(topic.startswith("session:") for topic in watched):

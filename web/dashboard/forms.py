@@ -1,4 +1,4 @@
-"""Forms that browsers send: read with limits, and taken only from our own pages."""
+"""HTML form parsing with limits; accepts only forms of this server's own pages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_FIELDS = 40
 
 
 async def read_form(request: Request, sign_ins: SignIns) -> dict[str, str]:
-    """Fields of a form that one of our pages sent; of several with one name the last.
+    """Fields of a form sent by one of this server's pages; for repeated names the last value.
 
     Raises:
-        HTTPException: 400 no form, 403 from another page, 413 too large.
+        HTTPException: 400 not a form, 403 from another site, 413 too large.
     """
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise HTTPException(403, "this form was sent by a page of another site; use the page of this server")
@@ -41,6 +41,6 @@ async def read_form(request: Request, sign_ins: SignIns) -> dict[str, str]:
 
 
 def own_path(path: str) -> str:
-    """A path of this server, whatever a link says; two slashes, of either kind, would lead to another host."""
+    """A path on this server, to prevent open redirects: two slashes of either kind would lead to another host."""
     safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if safe else "/"

@@ -1,4 +1,4 @@
-"""The History pages: every question of the catalogue, filtered; as picture, table, CSV, JSON and SQL."""
+"""History pages: every question of the catalogue with filters, as plot, table, CSV, JSON and SQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .render import Site, link, segment
 ROWS = 50
 MOST_ROWS = 10_000
 REACHED = 50_000
-"""Rows of an answer that pages lead to; `trustfold sql` has all."""
+"""Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
 
 GROUPS = (
     ("Asked first", ("now", "look-first", "new", "worse")),
@@ -39,7 +39,7 @@ GROUPS = (
     ("People", ("asks", "false-alarms", "reasons")),
     ("What is recorded", ("overview", "recent", "dead-letters")),
 )
-"""Questions by what they are about."""
+"""Questions by topic."""
 
 _WINDOW = Question(
     "window",
@@ -49,13 +49,13 @@ _WINDOW = Question(
 
 
 class Asked(NamedTuple):
-    """What a query string asks of a question.
+    """Parsed query string of a question.
 
     Attributes:
-        narrowing: what of the history.
-        page: of the table, from 1.
-        rows: of one page.
-        compare: whether the period before stands beside.
+        narrowing: time range and filters.
+        page: page of the table, from 1.
+        rows: rows per page.
+        compare: True to show the previous period beside.
     """
 
     narrowing: Narrowing
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
-        """Read a query string; a number that is none counts as not given."""
+        """Parse a query string; invalid numbers count as missing."""
         rows = min(_whole(query.get("rows"), ROWS), MOST_ROWS)
         return cls(
             Narrowing.of(query, now),
@@ -76,15 +76,15 @@ class Asked(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Rows of one page of an answer.
+    """One page of an answer.
 
     Attributes:
-        answer: with the rows of this page alone.
-        picture: the rows that the picture is of: those of all pages up to this one.
+        answer: answer with only the rows of this page.
+        picture: rows of the plot: those of all pages up to this one.
         first: number of the first row, from 1.
-        total: rows of all pages.
-        last: the last page.
-        at: when the answer was found.
+        total: number of rows on all pages.
+        last: number of the last page.
+        at: time of the answer.
     """
 
     answer: Answer
@@ -104,7 +104,7 @@ def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
 
 
 def shown(found: Found, asked: Asked) -> Shown:
-    """The page of an answer that is asked for; one beyond the last has no rows."""
+    """Requested page of an answer; empty if beyond the last."""
     answer, total = found.answer, len(found.answer.rows) + found.answer.left_out
     whole = not paged(answer.question)
     start = 0 if whole else (asked.page - 1) * asked.rows
@@ -114,7 +114,7 @@ def shown(found: Found, asked: Asked) -> Shown:
 
 
 def paged(question: Question) -> bool:
-    """Whether an answer has pages: whole days, the latest, have none."""
+    """True if an answer has pages; answers by whole days have none."""
     return question.plot is None or question.plot.kind != "columns"
 
 
@@ -142,7 +142,7 @@ def comparable(question: Question) -> bool:
 
 
 def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
-    """Where values of a table lead: to the page of their tool, key, model or session, with the same filters."""
+    """Link function for values of a table: to the page of their tool, key, model or session, with the same filters."""
 
     def to(column: str, row: dict[str, Any]) -> str:
         value = row[column]
@@ -178,16 +178,16 @@ def _cell(value: Any) -> Any:
 
 
 def copied_sql(question: Question, rows: int) -> str:
-    """The query as `trustfold sql` takes it."""
+    """The query in the form that `trustfold sql` accepts."""
     return question.sql.replace("$limit", str(rows))
 
 
 def history_routes(site: Site) -> Sequence[Route]:
-    """Paths of these pages."""
+    """Routes of these pages."""
     archive = site.archive
 
     async def history(request: Request) -> Response:
-        """The questions, and what is recorded."""
+        """Page with the questions and an overview of the recording."""
         narrowing = Narrowing.of(request.query_params, site.clock())
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
@@ -201,7 +201,7 @@ def history_routes(site: Site) -> Sequence[Route]:
         )  # fmt: skip
 
     async def question(request: Request) -> Response:
-        """One question and its answer."""
+        """Page of a question and its answer."""
         name, _, kind = request.path_params["question"].partition(".")
         if name not in BY_NAME or kind not in {"", "csv", "json"}:
             known = ", ".join(BY_NAME)
@@ -233,7 +233,7 @@ def history_routes(site: Site) -> Sequence[Route]:
 def unanswered(
     site: Site, request: Request, title: str, narrowing: Narrowing, error: TrustfoldError, **known: Any
 ) -> Response:
-    """A page that says why the history gives no answer, and what to do."""
+    """Error page: why the history gives no answer, and what to do."""
     recorded = not isinstance(error, Unanswered) or error.recorded
     return site.render(
         request, "unanswered.html", status=503 if recorded else 200, title=title, narrowing=narrowing, presets=PRESETS,
@@ -252,7 +252,7 @@ def _file(name: str, kind: str, answer: Answer) -> Response:
 
 
 async def window_of(archive: Archive, narrowing: Narrowing) -> Window | None:
-    """The time that an axis shows: from the beginning to the last known instant; None where nothing is recorded.
+    """Time range of an axis, up to the last known time; None if nothing is recorded.
 
     Raises:
         Unanswered: as `Archive.ask`.
@@ -262,13 +262,13 @@ async def window_of(archive: Archive, narrowing: Narrowing) -> Window | None:
 
 
 def cell_link(narrowing: Narrowing) -> Callable[[dict[str, Any]], str]:
-    """Where a cell of the heat map leads: to the failures of that model with that tool."""
+    """URL of a heat map cell: the failures of that model with that tool."""
     carried = narrowing.carried("tool", "model")
     return lambda row: link("/history/signatures", carried, tool=row["tool"], model=row["model"])
 
 
 def shown_figure(answer: Answer, narrowing: Narrowing, window: Window | None = None, *, rows: bool = True) -> Markup:
-    """Picture of an answer with its finding, and with its rows as a table; empty where nothing can be drawn."""
+    """Figure of an answer with its finding and its rows as a table; empty if nothing can be drawn."""
     question = answer.question
     timeline = question.plot is not None and question.plot.kind == "timeline"
     drawn = picture(answer, window if timeline else None, cell_link(narrowing))

@@ -1,4 +1,4 @@
-"""Answers out of the recorded history for pages: found in threads, never on the event loop.
+"""Answers from the recorded history for pages, computed in threads, not on the event loop.
 
 Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that
 questions need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is
@@ -38,44 +38,44 @@ LIMIT_S = 30.0
 """Seconds after which a query is cancelled."""
 
 FRESH_S = 30.0
-"""Seconds for which an answer counts as new: recorders write as often."""
+"""Seconds for which an answer counts as fresh: the flush interval of recorders."""
 
 STALE_S = 600.0
-"""Seconds after which a kept answer is too old to be given: who asks waits for a new one."""
+"""Seconds after which a cached answer is too old to be used: requests wait for a new one."""
 
 AT_ONCE = 2
 WAITING = 24
-"""Queries under way and waiting at most; further ones are refused."""
+"""Maximum running and waiting queries; further ones are refused."""
 
 KEPT, KEPT_ROWS = 256, 200_000
-"""Answers kept, and their rows."""
+"""Maximum cached answers, and their rows."""
 
 MEMORY = "1GB"
-"""Memory of a query, at most."""
+"""Memory limit of a query."""
 
 
 LOOK_S = 1.0
-"""Seconds between two looks for what was recorded since."""
+"""Seconds between two checks for new records."""
 
 LITTLE = 200_000
-"""Records that whoever asks waits for to be loaded, about a second; more are loaded in the background."""
+"""Maximum records loaded while a request waits, about a second; more are loaded in the background."""
 
 
 class Unanswered(TrustfoldError):
-    """A question that cannot be answered now: nothing is recorded, or it took too long; the message says what to do.
+    """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do.
 
     Attributes:
-        recorded: whether there is a history at all.
+        recorded: True if there is a history.
     """
 
     def __init__(self, text: str, *, recorded: bool = True) -> None:
-        """Say why."""
+        """Create the error with its reason."""
         super().__init__(text)
         self.recorded = recorded
 
 
 class Found(NamedTuple):
-    """An answer, and when it was found."""
+    """Answer and its time."""
 
     answer: Answer
     at: datetime
@@ -90,7 +90,7 @@ class _Key(NamedTuple):
 
 @dataclass
 class _Catalogue:
-    """A catalogue of a thread.
+    """Catalogue of a thread.
 
     Attributes:
         connection: with all views.
@@ -111,7 +111,7 @@ class _Catalogues(local):
 
 
 class Archive:
-    """The recorded history of a source, asked by pages; for one event loop."""
+    """Query service for the recorded history of a source, with a cache; for one event loop."""
 
     def __init__(
         self,
@@ -121,13 +121,13 @@ class Archive:
         clock: Callable[[], float] = time.monotonic,
         refusal: Callable[[], str] = lambda: "",
     ) -> None:
-        """Read the history in a directory, whether or not there is one yet.
+        """Read the history in a directory, which need not exist yet.
 
         Args:
-            root: directory of Parquet files; None where the source has none.
+            root: directory of Parquet files; None if the source has none.
             limit_s: seconds after which a query is cancelled.
             clock: monotonic seconds.
-            refusal: why the directory must not be read; empty while it may be.
+            refusal: function that returns why the directory must not be read; empty if it may be.
         """
         self.root = root
         self._refusal = refusal
@@ -146,12 +146,12 @@ class Archive:
         self._lock = Lock()
 
     async def ask(self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any) -> Found:
-        """The answer to a question, as new as it can be had at once.
+        """Answer a question, from the cache if possible.
 
         Args:
-            question: of the catalogue, or made for a page; its query may name `$limit` and the arguments.
-            filters: what of the history.
-            limit: rows wanted.
+            question: question of the catalogue, or made for a page; its query may use `$limit` and the arguments.
+            filters: filters on the history.
+            limit: maximum rows.
             arguments: values of further parameters of the query.
 
         Raises:
@@ -159,7 +159,7 @@ class Archive:
             HistoryError: the files cannot be read.
         """
         if self.root is None:
-            raise Unanswered("this server knows of no history", recorded=False)
+            raise Unanswered("this server has no history", recorded=False)
         if refused := self._refusal():
             raise Unanswered(refused, recorded=False)
         key = _Key(filters, question, limit, tuple(sorted(arguments.items())))
@@ -179,11 +179,11 @@ class Archive:
                 self._asked[key] = task
         if kept is not None:
             return kept[0]
-        assert task is not None  # noqa: S101 - refused above where it is not
+        assert task is not None  # noqa: S101 - refused above otherwise
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """Cancel what runs and close the catalogues; to be called once when the server stops."""
+        """Cancel running queries and close the catalogues; call it once when the server stops."""
         with self._lock:
             for connection in self._running:
                 connection.interrupt()
@@ -212,7 +212,7 @@ class Archive:
         return found
 
     def _query(self, key: _Key) -> Answer:
-        """Ask in a thread."""
+        """Run the query in a thread."""
         try:
             from ...history.queries import ask  # noqa: PLC0415 - the history is an extra
         except ImportError as missing:
@@ -230,7 +230,7 @@ class Archive:
                 self._running.discard(connection)
 
     def _up_to_date(self) -> Memory | None:
-        """The columns in memory with all that is recorded; None where they are being loaded, or not kept."""
+        """Up-to-date in-memory columns; None while they are being loaded, or if they are not used."""
         from ...history.memory import Memory  # noqa: PLC0415 - the history is an extra
 
         assert self.root is not None  # noqa: S101 - refused before
@@ -255,7 +255,7 @@ class Archive:
             log.warning("the history is read from its files: %s", error)
 
     def _narrowed(self, filters: Filters) -> duckdb.DuckDBPyConnection:
-        """The catalogue of this thread with these filters in its views.
+        """Catalogue of this thread, with the filters applied in its views.
 
         Raises:
             Unanswered: nothing is recorded.
@@ -281,7 +281,7 @@ class Archive:
                 else:
                     self._catalogues.of_memory = own
             elif (filters, topics) != (own.filters, own.topics):
-                own.filters = None  # until all views are made: a failure in between leaves some with the old ones
+                own.filters = None  # until all views are replaced: an error may leave old ones
                 narrow(own.connection, self.root, filters=filters, rows=memory.rows if memory is not None else None)
                 own.filters, own.topics = filters, topics
         except ConfigError as nothing:
@@ -293,7 +293,7 @@ class Archive:
 
 @contextmanager
 def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Give up what a connection does within, after so many seconds.
+    """Cancel the queries of the block after a time limit.
 
     Raises:
         Unanswered: it took longer.
@@ -308,7 +308,7 @@ def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> 
     except (TrustfoldError, duckdb.Error) as error:
         if isinstance(error, duckdb.InterruptException) or isinstance(error.__cause__, duckdb.InterruptException):
             raise Unanswered(
-                f"the answer took more than {limit_s:g} s and was given up; choose a shorter time, or one "
+                f"the answer took more than {limit_s:g} s and was cancelled; choose a shorter time, or one "
                 "tool, model or workspace"
             ) from error
         raise
@@ -317,6 +317,6 @@ def limited(connection: duckdb.DuckDBPyConnection, limit_s: float = LIMIT_S) -> 
 
 
 def _heard(task: asyncio.Task[Found]) -> None:
-    """Take note of an error that nobody waits for any more; the next who asks gets it again."""
+    """Retrieve an error that no request waits for any more; the next request gets it again."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What of the history a page shows: time, workspaces, tools, models and sessions of its query string."""
+"""Time range and filters of a page's query string: workspaces, tools, models and sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...history.filters import Filters, moment_of, span_of
 
 DEFAULT_SPAN = "7d"
 EVERYTHING = "all"
-"""Value of `since` for no beginning."""
+"""Value of `since` for an unlimited start."""
 
 PRESETS = (
     ("1h", "last hour"),
@@ -26,17 +26,17 @@ NAMES = ("workspace", "tool", "model", "session")
 
 _FINEST = timedelta(minutes=1)
 _GRID = [timedelta(minutes=minutes) for minutes in (1, 5, 15, 30, 60, 180, 1440)]
-"""Steps at which spans back from now begin."""
+"""Steps that the start of a relative span is rounded to."""
 
 
 class Narrowing(NamedTuple):
-    """What a page shows.
+    """Time range and filters of a page.
 
     Attributes:
-        filters: what of the history.
-        since, until: as they stand in the query string; `since` is a span back from now, a time, or `all`.
-        end: where the shown time ends: `until`, else now.
-        fault: what is wrong in the query string, in words; then the filters are those of no query string.
+        filters: filters on the history.
+        since, until: values in the query string; `since` is a span back from now, a time, or `all`.
+        end: end of the shown time: `until`, else now.
+        fault: error in the query string, as text; the default filters then apply.
     """
 
     filters: Filters
@@ -47,7 +47,7 @@ class Narrowing(NamedTuple):
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Narrowing:
-        """Read a query string."""
+        """Parse a query string."""
         since, until = query.get("since", "").strip() or DEFAULT_SPAN, query.get("until", "").strip()
         names = [tuple(one for one in dict.fromkeys(query.getlist(name)) if one) for name in NAMES]
         try:
@@ -64,17 +64,17 @@ class Narrowing(NamedTuple):
 
     @property
     def named(self) -> Mapping[str, Sequence[str]]:
-        """Names that the page is narrowed to, by parameter."""
+        """Names in the filters, by parameter."""
         return dict(zip(NAMES, self.filters[2:], strict=True))
 
     @property
     def narrowed(self) -> bool:
-        """Whether more than a time is filtered."""
+        """True if there are filters other than time."""
         return any(self.filters[2:])
 
     @property
     def words(self) -> str:
-        """The filters as people say them."""
+        """Description of the filters."""
         begin, end = self.filters.since, self.filters.until
         told = dict(PRESETS).get(self.since) if end is None else None
         if told is None:
@@ -84,7 +84,7 @@ class Narrowing(NamedTuple):
 
     @property
     def before(self) -> Filters | None:
-        """The same of as long before; None where the time has no beginning, or where that is before all time."""
+        """The same for the preceding period; None if the start is unlimited or out of range."""
         if self.filters.since is None:
             return None
         try:
@@ -94,7 +94,7 @@ class Narrowing(NamedTuple):
 
     @property
     def length(self) -> timedelta:
-        """Length of the shown time; a day where it has no beginning."""
+        """Length of the shown time; a day if the start is unlimited."""
         if self.filters.since is None:
             return timedelta(days=1)
         if self.filters.until:
@@ -102,7 +102,7 @@ class Narrowing(NamedTuple):
         return span_of(self.since) or max((self.end - self.filters.since) // _FINEST * _FINEST, _FINEST)
 
     def changes(self, steps: int) -> dict[str, str] | None:
-        """Parameters of the time so many periods later; None where it has no beginning, or where that is the future."""
+        """Parameters of the time range shifted by a number of periods; None if unlimited, or in the future."""
         begin = self.filters.since
         if begin is None or (steps > 0 and self.filters.until is None):
             return None
@@ -113,24 +113,24 @@ class Narrowing(NamedTuple):
             return None
 
     def fixed(self) -> dict[str, str]:
-        """Parameters of this time with fixed bounds."""
+        """Parameters of this time range with fixed bounds."""
         return self.changes(0) or {"since": self.since, "until": _rfc3339(self.end)}
 
     def carried(self, *without: str) -> QueryParams:
-        """Parameters that lead to another page with the same filters, but those named."""
+        """Parameters for a link to another page with the same filters, except the given ones."""
         times = [("since", self.since if self.since != DEFAULT_SPAN else ""), ("until", self.until)]
         every = times + [(name, value) for name, values in self.named.items() for value in values]
         return QueryParams([(name, value) for name, value in every if value and name not in without])
 
 
 def bucket_of(length: timedelta) -> timedelta:
-    """Span of time that one point of a plot stands for, so that there are at most about a hundred."""
+    """Duration of one point of a plot, so that there are at most about a hundred points."""
     steps = (60, 300, 900, 3600, 10_800, 21_600, 86_400, 604_800)
     return timedelta(seconds=next((step for step in steps if length / timedelta(seconds=step) <= 100), steps[-1]))
 
 
 def _begin(since: str, now: datetime) -> datetime | None:
-    """Where a time begins: a span back from now ends at a whole step, so that who asks again asks for the same."""
+    """Start of a time range; the start of a relative span is rounded to a step, so that repeated requests are equal."""
     begin = moment_of(since, now, option="since")
     span = span_of(since)
     if span is None or begin is None:

@@ -1,4 +1,4 @@
-"""The data of a deployment on Kafka: public states and decisions followed, events looked up when a page asks."""
+"""Dashboard source of a Kafka deployment: follows states and decisions, looks events up on request."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_DECISIONS = 1_000
-"""Latest decisions of each partition that are read at the start."""
+"""Number of decisions of each partition read at the start."""
 
 MAX_DECISIONS = 20_000
-"""Decisions kept in memory; older ones are in the history alone."""
+"""Maximum decisions in memory; older ones are only in the history."""
 
 LOOKED_THROUGH = 20_000
-"""Latest events of a partition among which those of a session are looked for."""
+"""Number of latest events of a partition searched for those of a session."""
 
 LOOK_S = 5.0
-"""Seconds between two looks at how far the workers are."""
+"""Seconds between two measurements of the workers' lag."""
 
 PATIENCE_S = 10.0
-"""Longest wait for an order to be taken, and for events to be found."""
+"""Longest wait in seconds for an order to be acknowledged, and for events to be found."""
 
 _COMMANDS = TOPICS["commands"].types
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What the list of sessions takes from a decision; empty where it does not say."""
+    """Fields of a decision used by the list of sessions; empty if missing."""
 
     id: str = ""
     session_id: str | None = None
@@ -71,7 +71,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class _Kept(NamedTuple):
-    """A decision in memory, with what it is looked for by; decoded once, when it comes."""
+    """Decision in memory with its lookup fields, decoded once on arrival."""
 
     place: int
     id: str
@@ -81,10 +81,10 @@ class _Kept(NamedTuple):
 
 
 class KafkaSource:
-    """The `Source` of `trustfold web`; `run` follows the topics."""
+    """`Source` of `trustfold web`; `run` follows the topics."""
 
     def __init__(self, settings: KafkaSettings, history: Path | None = None, rules: Rules | None = None) -> None:
-        """Prepare; nothing connects before `run`. `rules` are those that the workers have."""
+        """Prepare; connects only in `run`. `rules` are the workers' rules."""
         self.board = Board()
         self.history = history
         self.rules = rules or Rules()
@@ -103,12 +103,12 @@ class KafkaSource:
 
     @property
     def complete(self) -> bool:
-        """Whether the states that stood in the topics at the start are on the board."""
+        """True once all states that were in the topics at the start are on the board."""
         return self._feed.complete
 
     @property
     def foreign(self) -> str:
-        """Why the history is not that of these topics; empty while it is, and before a broker has answered."""
+        """Why the history belongs to other topics; empty if it matches, and before a broker has answered."""
         if self.history is None or not self._feed.cluster_id:
             return ""
         known, ours = source_of(self.history), kafka_source(self._feed.cluster_id, self._settings.topic_prefix)
@@ -120,7 +120,7 @@ class KafkaSource:
 
     @property
     def _past(self) -> Recorded | None:
-        """The recorded history, if there is one of these topics."""
+        """Recorded history of these topics, if any."""
         return None if self.foreign else self._recorded
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class KafkaSource:
                 self._recorded.close()
 
     def freshness(self) -> Freshness:
-        """How new the board is, and why nothing new comes."""
+        """Age of the board's data, and why no new data arrives."""
         feed, standing = self._feed, self._standing
         behind = standing.behind if standing is not None else None
         fault = feed.fault or None
@@ -145,7 +145,7 @@ class KafkaSource:
         return Freshness(self._newest_ms, behind, fault, self.foreign or None)
 
     async def sessions(self) -> list[SessionSummary]:
-        """Sessions that decisions in memory name, and those of the last days of the history, which has their calls."""
+        """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""
         past = self._past
         found = {} if past is None else {one.session_id: one for one in await past.sessions()}
         told: dict[str, list[_Kept]] = {}
@@ -160,7 +160,7 @@ class KafkaSource:
         return list(found.values())
 
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
-        """Latest decisions, oldest first; those in memory."""
+        """Latest decisions in memory, oldest first."""
         found: list[Placed] = []
         for one in reversed(self._kept):
             if len(found) >= limit:
@@ -170,7 +170,7 @@ class KafkaSource:
         return found[::-1]
 
     async def decision(self, decision_id: str) -> Placed | None:
-        """The decision of an id, out of memory or the history."""
+        """Decision with an id, from memory or the history."""
         for one in reversed(self._kept):
             if one.id == decision_id:
                 return _placed(one)
@@ -179,7 +179,7 @@ class KafkaSource:
         return Placed(0, recorded) if recorded is not None else None
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
-        """Changes of circuits within a time, oldest first; those in memory."""
+        """Changes of circuits in memory within a time range, oldest first."""
         return [
             _placed(one)
             for one in self._kept
@@ -187,12 +187,12 @@ class KafkaSource:
         ]
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
-        """Nothing: each partition counts its own offsets, so there is no order of all events to look back in."""
+        """Empty: partitions have separate offsets, so there is no order of all events."""
         del offset, limit
         return []
 
     async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
-        """Latest input events of a session, oldest first, out of its partition and the history.
+        """Latest input events of a session, oldest first, from its partition and the history.
 
         Their offsets are those of the partition. Of the topic the latest `LOOKED_THROUGH` records are looked through.
         """
@@ -218,7 +218,7 @@ class KafkaSource:
         return sorted(found.values(), key=lambda one: (str(one.record.get("time", "")), one.offset))
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
-        """Write orders and events; the workers take them as they read them."""
+        """Write orders and events; the workers apply them when they read them."""
         if self._feed.lost_since is not None:
             raise TrustfoldError(f"the order was not sent: {self._feed.fault}")
         try:
@@ -227,8 +227,8 @@ class KafkaSource:
         except LACKING as error:
             raise lacking(self._settings, error) from error
         except (KafkaError, OSError, TimeoutError) as error:
-            told = " ".join(str(error).split()) or f"no broker took it within {PATIENCE_S:g} s"
-            raise TrustfoldError(f"it is not known whether the order was taken: {told}") from error
+            told = " ".join(str(error).split()) or f"no broker acknowledged it within {PATIENCE_S:g} s"
+            raise TrustfoldError(f"it is unknown whether the order was accepted: {told}") from error
         return None
 
     def _addressed(self, record: Command | Event) -> Sent:
@@ -248,7 +248,7 @@ class KafkaSource:
                 told = _told(one.value)
                 changes.append(Change(one.topic, one.key, one.value))
                 self._kept.append(_Kept(_place_of(one), told.id, told.session_id or "", one.value, told))
-        self._kept.sort(key=_PLACE)  # what comes is in order of time nearly always, which costs little
+        self._kept.sort(key=_PLACE)  # records are nearly always in time order, which makes this cheap
         del self._kept[:-MAX_DECISIONS]
         self._seen(max(one.timestamp for one in records))
         self.board.apply(changes)
@@ -265,7 +265,7 @@ class KafkaSource:
         self._newest_ms = max(self._newest_ms or 0, at_ms) or None
 
     async def _measure(self) -> None:
-        """Look how far the workers are, until cancelled."""
+        """Measure the workers' lag until cancelled."""
         events = self._settings.topic("events")
         topics = list(map(self._settings.topic, STAGE_OF_TOPIC))
         written: int | None = None
@@ -276,23 +276,23 @@ class KafkaSource:
             foreign = bool(self.foreign)
             try:
                 if self._feed.lost_since is not None:
-                    raise TimeoutError  # noqa: TRY301 - handled as an answer that does not come
+                    raise TimeoutError  # noqa: TRY301 - handled like a timeout
                 async with asyncio.timeout(PATIENCE_S):
                     self._standing = await standing_of(self._settings, topics)
                     if written is None:
                         newest, _ = await read(self._settings, events, most=1)
                         self._seen(max((one.timestamp for one in newest), default=0))
             except (KafkaError, OSError, TimeoutError, TrustfoldError) as error:
-                log.debug("how far the workers are is not known: %r", error)
+                log.debug("the workers' lag is unknown: %r", error)
                 self._standing = None
             except Exception:
                 if not failed:
-                    log.exception("how far the workers are cannot be found out; it is tried again")
+                    log.exception("the workers' lag cannot be measured; trying again")
                 failed, self._standing = True, None
             else:
                 if written is not None and self._standing.ends[events] > written:
                     self._seen(time.time_ns() // 1_000_000)
-                    # which sessions have grown is on the topic alone; their pages look for themselves
+                    # only the topic shows which sessions have new events; their pages poll it
                     self.board.tell({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
                 written = self._standing.ends[events]
             await asyncio.sleep(LOOK_S)
@@ -300,7 +300,7 @@ class KafkaSource:
     # --- looking up -----------------------------------------------------------------------------------------------
 
     async def _latest(self, topic: str, session: str = "") -> list[Stored]:
-        """Latest records of a topic, of a session's partition or of all; none while no broker answers."""
+        """Latest records of a topic, from a session's partition or from all; none while no broker answers."""
         if self._feed.lost_since is not None:
             return []
         name = self._settings.topic(topic)
@@ -322,7 +322,7 @@ def _placed(kept: _Kept) -> Placed:
 def _summary(
     session: str, told: Sequence[_Kept], stuck: Sequence[Record], recorded: SessionSummary | None
 ) -> SessionSummary:
-    """What the list says of a session: its calls as recorded, the rest as decisions tell it."""
+    """Summary of a session: its calls from the history, the rest from decisions."""
     found = [one.told for one in told]
     patterns = {(one.pattern, one.severity) for one in found if one.type == "pattern.detected"}
     known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, (), 0, 0, 0, turn_open=False)
@@ -346,7 +346,7 @@ def _summary(
 
 
 def _last(values: Sequence[str | None]) -> str:
-    """The last value that is there: not every decision says whose session it is."""
+    """Last non-empty value: not every decision has the session's workspace, user and model."""
     return next((value for value in reversed(values) if value), "")
 
 
@@ -367,7 +367,7 @@ _PLACE = attrgetter("place")
 
 
 def _about(value: bytes | None) -> _About:
-    """Id and session of a record; empty where it has none."""
+    """Id and session of a record; empty if missing."""
     try:
         return _decoder.decode(value or b"{}")
     except msgspec.MsgspecError:
@@ -375,7 +375,7 @@ def _about(value: bytes | None) -> _About:
 
 
 def _told(value: bytes) -> _Told:
-    """What a decision says of its session; nothing where it is not one of ours."""
+    """Session fields of a decision; empty for foreign records."""
     try:
         return _told_decoder.decode(value)
     except msgspec.MsgspecError:
@@ -384,11 +384,11 @@ def _told(value: bytes) -> _Told:
 
 
 def _topic_of(place: int) -> str:
-    """The topic of a decision, by its place."""
+    """Topic of a decision, by its position."""
     return DECISION_TOPICS[place >> 18 & 3]
 
 
 def _place_of(record: Followed) -> int:
-    """Place of a decision among those of all topics and partitions: by time, then in the order of its partition."""
+    """Sort key of a decision over all topics and partitions: time, then the order of its partition."""
     topic = DECISION_TOPICS.index(record.topic)
     return record.timestamp << 20 | topic << 18 | (record.partition & 0x3F) << 12 | record.offset & 0xFFF

@@ -1,9 +1,9 @@
-"""Tells open pages what has changed, over server-sent events.
+"""Server-sent events that notify open pages of changes.
 
-A page names the topics that it shows; the stream says which of them changed, at most twice a second, and the page
-fetches what it shows of them again. So a message never holds data: it may be lost, repeated or joined with others, and
-a slow client misses nothing but time. Changes are numbered; a client that comes back names the last number it has seen
-and is told what changed since, or, if that is forgotten, to fetch everything (`resync`).
+A page subscribes to topics; the stream names those that changed, at most twice a second, and the page fetches the
+changed parts again. Messages hold no data, so they may be lost, repeated or merged, and a slow client is only late.
+Changes are numbered; a reconnecting client sends the last number it has seen and gets the changes since, or, if they
+are no longer stored, a request to fetch everything (`resync`).
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ PACE_S = 0.5
 """Seconds between two messages of a stream."""
 
 FLOOD_PACE_S = 1.0
-"""The same while changes come all the time: each message has a page made anew."""
+"""The same during continuous changes, since each message makes the page render again."""
 
 LOOK_S = 0.05
-"""Seconds between two looks for changes that concern a stream."""
+"""Seconds between two checks for changes of a stream's topics."""
 
 HEARTBEAT_S = 15.0
-"""Seconds of silence after which a stream gives a sign of life, below the idle limits of common proxies."""
+"""Seconds without a message after which a heartbeat is sent; below the idle limits of common proxies."""
 
 MAX_RING = 512
-"""Changes remembered for clients that come back: minutes, at two a second."""
+"""Number of changes stored for reconnecting clients: minutes, at two a second."""
 
 MAX_JOINED = 4096
-"""Topics of one change; beyond that all is forgotten, and everybody fetches everything."""
+"""Maximum topics of one change; above that all changes are dropped, and all clients fetch everything."""
 
 MAX_STREAMS = 200
-"""Streams of all clients together."""
+"""Maximum streams of all clients."""
 
 MAX_STREAMS_OF_ONE = 24
-"""Streams of one address: more tabs than a browser can hold open over HTTP/1.1, several times over."""
+"""Maximum streams of one address: several times the connections of a browser over HTTP/1.1."""
 
 MAX_DIGITS = 18
-"""Digits of the number of a change; Python refuses to read a number of thousands."""
+"""Maximum digits of the number of a change; Python refuses to parse thousands of digits."""
 
 MAX_TOPICS = 16
-"""Topics of one stream."""
+"""Maximum topics of one stream."""
 
 
 class Hub:
@@ -59,7 +59,7 @@ class Hub:
     """
 
     def __init__(self, board: Board) -> None:
-        """Tell what changes on a board; nobody listens yet."""
+        """Publish the changes of a board."""
         self.stopping = False
         self._watched = board.watched
         board.listeners.append(self.tell)
@@ -72,11 +72,11 @@ class Hub:
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
         return self._streams.total()
 
     def tell(self, changes: Mapping[str, int]) -> None:
-        """Topics have changed, each by so many records; joined to the last change as long as nobody has seen that."""
+        """Add changed topics with their numbers of records; merged with the last change until a client sees it."""
         if self._last == self._handed_out:
             self._last += 1
             self._ring.append((self._last, Counter(changes)))
@@ -90,7 +90,7 @@ class Hub:
 
     @property
     def mark(self) -> str:
-        """Id of what has changed up to now: a page that is made afterwards follows from here."""
+        """Id of the latest change; a page rendered afterwards continues from it."""
         return self._id(self._hand_out())
 
     def stop(self) -> None:
@@ -99,7 +99,7 @@ class Hub:
         self._wake()
 
     def since(self, number: int) -> Counter[str] | None:
-        """What changed after a number, by topic; None where that is forgotten."""
+        """Changes after a number, by topic; None if no longer stored."""
         oldest = self._ring[0][0] if self._ring else self._last + 1
         if not oldest - 1 <= number <= self._last:
             return None
@@ -111,7 +111,7 @@ class Hub:
         return found
 
     def refusal(self, client: str) -> str | None:
-        """Why a client gets no further stream; None where it does."""
+        """Why a client is refused another stream; None if it is accepted."""
         if self.stopping:
             return "the server stops"
         if self.streams >= MAX_STREAMS:
@@ -153,14 +153,14 @@ class Hub:
                 if loop.time() >= spoken + HEARTBEAT_S:
                     yield b":\n\n"
                     spoken = loop.time()
-                await asyncio.sleep(LOOK_S)  # others' changes come by the hundred
+                await asyncio.sleep(LOOK_S)  # changes of other topics may be frequent
             yield self._message("bye", seen)
         finally:
             _forget(self._streams, (client,))
             _forget(self._watched, topics)
 
     def _hand_out(self) -> int:
-        """The number of the last change, which nothing is joined to any more."""
+        """Number of the last change; later changes are no longer merged into it."""
         self._handed_out = self._last
         return self._last
 
@@ -177,7 +177,7 @@ class Hub:
 
 
 def _forget(counts: Counter[str], names: Iterable[str]) -> None:
-    """Count one less of each name; a name without a count goes."""
+    """Decrease the count of each name; remove names with count 0."""
     for name in names:
         counts[name] -= 1
         if counts[name] <= 0:

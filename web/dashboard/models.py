@@ -1,4 +1,4 @@
-"""The Models page: how models compare; few calls are no claim."""
+"""Models page: comparison of models; rates need a minimum number of calls."""
 
 from __future__ import annotations
 

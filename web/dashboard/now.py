@@ -1,4 +1,4 @@
-"""The Now page: what needs a person, first; then tools by health, and what was decided lately."""
+"""Now page: keys and sessions that need attention, tools by health, and recent decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders as a page offers them: their words, and which make sense for a state."""
+"""Texts of orders on pages, and the orders available for a state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ State = Mapping[str, Any]
 
 
 class OrderWords(NamedTuple):
-    """How an order is offered.
+    """Texts of an order.
 
     Attributes:
-        label: on its button.
+        label: text of its button.
         effect: what it does, in a sentence.
-        unmoved: what to say when it moved no state.
+        unmoved: message if it changed no state.
     """
 
     label: str
@@ -48,7 +48,7 @@ ORDERS: dict[str, OrderWords] = {
 
 
 def orders_for(state: State) -> tuple[str, ...]:
-    """Orders that make sense for a state, the one that resolves it first; names of `ORDERS`."""
+    """Names in `ORDERS` of the orders available for a state; the one that resolves it first."""
     if state.get("scope") == "user":
         return ()
     match state["kind"], state.get("state"):

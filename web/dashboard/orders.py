@@ -1,6 +1,6 @@
-"""Orders of an operator, given in a form: the same commands that the command line sends.
+"""Handler of the order form: sends the same commands as the command line.
 
-A form carries a number of its own, from which the ids of its commands follow: sent twice, it takes effect once.
+Each form has a unique number from which its command ids are derived, so sending it twice has no further effect.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NO_OPERATOR = (
 
 
 class Given(NamedTuple):
-    """An order as a form gives it.
+    """Order from a form.
 
     Attributes:
         order: a name of `ORDERS`.
@@ -125,7 +125,7 @@ def order_routes(site: Site) -> Sequence[Route]:
     """Path of the form."""
 
     async def give(request: Request) -> Response:
-        """Send an order and say what came of it."""
+        """Send an order and show its result."""
         try:
             fields = await read_form(request, site.sign_ins)
         except HTTPException as refused:
@@ -161,7 +161,7 @@ def order_routes(site: Site) -> Sequence[Route]:
 
 
 def _lines(given: Given, decisions: Sequence[Mapping[str, Any]] | None) -> list[Line]:
-    """What came of an order, in words."""
+    """Result of an order, as lines of text."""
     if decisions is None:
         return [Line("→", "sent", "the workers apply it as they read it; this page shows it then", Tone.QUIET)]
     moved = [line_of(one) for one in decisions]

@@ -1,4 +1,4 @@
-"""What needs a person, ranked: one place for each state and each stuck session, kept in order as they change.
+"""Ranking by urgency: a sorted list with one place per state and per stuck session, updated as they change.
 
 Theory of operation. Every key has a place that sorts: first by what is wrong, then by how new that is. Places are put
 into a sorted list one by one as records come, so a page of fifty rows costs the same with ten keys as with ten
@@ -34,7 +34,7 @@ FOR_EVER = 1 << 62
 
 
 class Place(NamedTuple):
-    """Where a key stands; sorts.
+    """Sortable place of a key in the ranking.
 
     Attributes:
         rank: of its word.
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 def place_of(key: str, record: Record, now_ms: int) -> Place | None:
-    """The place of a record; None where it has none, as the profile of a model."""
+    """Place of a record; None for records that are not ranked, such as a model's profile."""
     kind = record["kind"]
     if kind == "model":
         return None
@@ -108,7 +108,7 @@ _KINDS = {"trust": _trust, "breaker": _breaker, "quality": _quality, "stuck": _s
 
 
 class Ranking:
-    """All places in order.
+    """Sorted list of all places.
 
     Attributes:
         counts: how many places have each word.
@@ -125,7 +125,7 @@ class Ranking:
         self._due: list[tuple[int, str]] = []
 
     def put(self, key: str, record: Record | None, now_ms: int) -> None:
-        """Give a key its place by its newest record; None takes it out."""
+        """Set the place of a key by its newest record; None removes it."""
         place = place_of(key, record, now_ms) if record is not None else None
         known = self._places.get(key)
         if known is not None:

@@ -1,4 +1,4 @@
-"""Events and decisions of a recorded history, found for the pages when the topics have them no more."""
+"""Lookup of events and decisions in a recorded history, for those no longer in the topics."""
 
 from __future__ import annotations
 

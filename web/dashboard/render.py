@@ -1,4 +1,4 @@
-"""Pages out of templates: the Jinja2 environment, what every page is given, and the headers that guard it.
+"""Page rendering: the Jinja2 environment, the common context of pages, and their security headers.
 
 Every text that a template prints is escaped, and its control characters are made visible; an undefined name is an
 error. Nothing is loaded from another host, and no script or style stands inside of a page.
@@ -51,7 +51,7 @@ PAGES = (("/", "Now", "n"), ("/sessions", "Sessions", "s"), ("/tools", "Tools", 
 
 
 class Guarded:
-    """ASGI middleware: puts the guarding headers on every answer of the pages."""
+    """ASGI middleware that adds security headers to every response of the pages."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Guard an application."""
@@ -72,7 +72,7 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Site:
-    """What every page needs.
+    """Dependencies shared by all pages.
 
     Attributes:
         source: where data comes from and orders go.
@@ -89,7 +89,7 @@ class Site:
     archive: Archive = field(default_factory=Archive)
 
     def render(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-        """An answer out of a template, which gets `context` and what every page gets (`_common`).
+        """Response rendered from a template with `context` and the common context (`_common`).
 
         Asked by htmx (`HX-Request`), the page comes without its frame; parts of it are then taken by their ids.
         """

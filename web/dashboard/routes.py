@@ -46,10 +46,10 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
 
 
 def _told(answer: Answer, site: Site) -> Answer:
-    """A page that says in words why it cannot be shown, and knows from where on it is to be told of changes."""
+    """Wrap a page: errors become an error page, and live updates start at the state before rendering."""
 
     async def told(request: Request) -> Response:
-        request.state.mark = site.hub.mark  # before anything is read: what changes from now on is told
+        request.state.mark = site.hub.mark  # before any read, so that later changes are notified
         try:
             return await answer(request)
         except HTTPException as refused:

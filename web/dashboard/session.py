@@ -1,4 +1,4 @@
-"""The page of one session: its timeline, loops and their price, patterns and what nudges led to."""
+"""Page of one session: timeline, loops and their costs, patterns, and the effect of nudges."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Row(NamedTuple):
 
 
 class _Kept:
-    """A session that is being told, and how far it has been read."""
+    """Cached timeline of a session, and the position up to which it has been read."""
 
     def __init__(self, session_id: str, rules: Rules) -> None:
         self.rules = rules
@@ -168,7 +168,7 @@ class _Kept:
 
 
 class Shelf:
-    """Timelines that were asked for lately; of a session that goes on only what is new is read."""
+    """Cache of recently requested timelines; for an active session only new events are read."""
 
     def __init__(self, source: Source) -> None:
         """Of sessions of this source."""

@@ -1,4 +1,4 @@
-"""The Sessions page: every session that is not over, those to look at first on top."""
+"""Sessions page: all sessions that have not ended, most urgent first."""
 
 from __future__ import annotations
 

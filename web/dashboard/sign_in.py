@@ -1,4 +1,4 @@
-"""Signing in and out: a token once, then a cookie."""
+"""Sign-in with a token, which sets a cookie, and sign-out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .render import Site
 
 
 def sign_in_routes(site: Site) -> Sequence[Route]:
-    """Paths of signing in and out."""
+    """Routes for sign-in and sign-out."""
 
     async def form(request: Request) -> Response:
-        """Ask for the token."""
+        """Show the sign-in form."""
         return site.render(request, "sign_in.html", next=own_path(request.query_params.get("next", "/")), fault="")
 
     async def sign_in(request: Request) -> Response:
-        """Give the cookie that stands for a token."""
+        """Check the token and set the cookie."""
         fields = await read_form(request, site.sign_ins)
         onward = own_path(fields.get("next", "/"))
         address = request.client.host if request.client is not None else ""
@@ -49,7 +49,7 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
         return response
 
     async def sign_out(request: Request) -> Response:
-        """Take the cookie away."""
+        """Delete the cookie."""
         await read_form(request, site.sign_ins)
         name = cookie_name(request.headers.get("host", ""))
         site.sign_ins.end(request.cookies.get(name, ""))

@@ -1,4 +1,4 @@
-"""What the pages of the dashboard read, and where its orders go: the same for a served store and for Kafka."""
+"""Protocol of the dashboard's data source, implemented for a served store and for Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...schemas.events import Event
 from .current_state import Board
 
 Record = dict[str, Any]
-"""An event or a decision as it stands on the wire, parsed."""
+"""Parsed event or decision in the wire format."""
 
 
 class Placed(NamedTuple):
@@ -48,7 +48,7 @@ class Freshness(NamedTuple):
 
 
 class Source(Protocol):
-    """Data of one installation. All methods that wait read beside the writer and never hold it up."""
+    """Data of one installation. Async methods read concurrently with the writer and never block it."""
 
     @property
     def name(self) -> str:

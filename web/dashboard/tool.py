@@ -1,4 +1,4 @@
-"""The Tools page and the page of one tool, service or key."""
+"""Tools page, and the page of one tool, service or key."""
 
 from __future__ import annotations
 

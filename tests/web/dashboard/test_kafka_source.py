@@ -178,7 +178,7 @@ def test_a_fault_while_measuring_is_logged_once_and_measuring_goes_on(
 
     asyncio.run(measure())
     assert [record.message for record in caplog.records if record.exc_info] == [
-        "how far the workers are cannot be found out; it is tried again"
+        "the workers' lag cannot be measured; trying again"
     ]
 
 
