@@ -18,7 +18,7 @@ from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..schemas.decision_text import counted
-from ..streams.embedded.views import Views
+from ..streams.embedded.store_views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
 from .clients.http import HttpTarget
 from .connect import Connections, counted_twice

@@ -19,6 +19,7 @@ from .replay import Progress, check_files, damaged
 
 if TYPE_CHECKING:
     from ..history.recorder import Recorder
+    from ..recording.status import RecordingStatus
     from ..recording.store import StoreRecording
 
 
@@ -105,8 +106,11 @@ def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
 
 
 @contextmanager
-def recording_beside(store: Path, root: Path) -> Iterator[None]:
+def recording_beside(store: Path, root: Path) -> Iterator[RecordingStatus]:
     """Record a store from a thread of this process, until the block is left and everything is written.
+
+    Yields:
+        What the recording says of itself.
 
     Raises:
         ConfigError: the directory holds another store's history, or another process records it.
@@ -120,7 +124,7 @@ def recording_beside(store: Path, root: Path) -> Iterator[None]:
         thread = threading.Thread(target=_run, args=(recording, stopped), name="trustfold-recorder")
         thread.start()
         try:
-            yield
+            yield recording.status
         finally:
             stopped.set()
             thread.join()
@@ -133,6 +137,7 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
     try:
         recording.run(stopped)
     except TrustfoldError as error:
+        recording.status.failure = str(error)
         error_line(f"recording has stopped: {error}")
 
 

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
-from ..projections.emit import Output
-from ..projections.local import LogRecord
+from ..projections.emitter import Output
+from ..projections.local_topology import LogRecord
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.decision_text import counted, line_of

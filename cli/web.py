@@ -55,12 +55,12 @@ def web(
     (`trustfold topics acls --dashboard`).
     """
     try:
-        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.sign_in import Roles
         from ..streams.kafka.settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
-        from ..web.on_kafka import make_app
+        from ..web.kafka_app import make_app
     except ImportError as missing:
         raise ConfigError(
             f"the dashboard over Kafka is not installed here ({missing}); "

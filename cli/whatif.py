@@ -173,7 +173,7 @@ def _wanted(searching: dict[str, Any]) -> Wanted:
     Raises:
         ConfigError: the weights weigh nothing.
     """
-    from ..history.whatif.choose import HOLD_OUT
+    from ..history.whatif.choice import HOLD_OUT
     from ..history.whatif.grid import DEFAULT_GRID
     from ..history.whatif.search import Wanted
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self
 
-from ..projections.session.announcements import announces
+from ..projections.session.announcing import announces
 from ..schemas import events as ev
 from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued
 from ..schemas.settings import SettingsOverrides

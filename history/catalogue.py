@@ -55,9 +55,16 @@ class Relation(NamedTuple):
 
 
 def connect(
-    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, threads: int | None = None
+    roots: Path | Sequence[Path],
+    *,
+    filters: Filters = EVERYTHING,
+    threads: int | None = None,
+    keep_metadata: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory database over the files of one history, or of several as if they were one.
+
+    `keep_metadata` keeps the metadata of files that were read once, for connections that last: many small files of a
+    young history are opened half as often already while the views are made.
 
     A record that is in several histories, by its id, counts in the first. A history is in a directory, or in an object
     store that DuckDB's extension httpfs reads (`s3://BUCKET/…`).
@@ -72,6 +79,8 @@ def connect(
     no_bar(connection)
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
+    if keep_metadata:
+        connection.execute("SET parquet_metadata_cache = true")  # files are never written again
     install(connection, roots, filters=filters)
     return connection
 

@@ -13,8 +13,9 @@ import msgspec
 
 from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
-from ..projections.session.calls import args_of, describe, is_our_finish, start_of
-from ..projections.session.state import OpenCall
+from ..projections.session.appended import is_our_finish
+from ..projections.session.calls import args_of, describe, start_of
+from ..projections.session.records import OpenCall
 from ..projections.session.verdicts import judge
 from ..rules.rules import Rules
 from ..schemas import events as ev

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from ..projections.session.state import OpenCall
+from ..projections.session.records import OpenCall
 
 REMEMBERED = 65_536
 """Calls and results of each partition kept in memory at least, to say more about the finishes and repeats that follow;

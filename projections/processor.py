@@ -23,10 +23,10 @@ from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
 from ..schemas.events import epoch_ms
 from .dead_letters import dead_letter, described_without_secrets
-from .emit import Emitter, Output
+from .emitter import Emitter, Output
 from .idle import IdleKeys, Rest
 from .rule_source import RuleSource, source_of
-from .snapshot import SnapshotCodec, header
+from .snapshot import SnapshotCodec, codec_of, header
 from .stage import KeyState, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
@@ -69,7 +69,7 @@ class StageProcessor:
         self.stream_time = 0
         self.folded = self.duplicates = self.rejected = 0
         self._load = load
-        self._codec: SnapshotCodec[KeyState] = SnapshotCodec(stage.state_type, stage.state_version)
+        self._codec: SnapshotCodec[KeyState] = codec_of(stage)
         self._slots = {topic: slot for slot, topic in enumerate(stage.sources)}
         self._live: dict[str, KeyState] = {}
         self._dirty: dict[str, KeyState] = {}

@@ -6,13 +6,14 @@ recovers a million keys can find what is due without decoding one of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ..errors import StateIncompatible
-from .stage import KeyState
+from .stage import KeyState, Stage
 
 StateT = TypeVar("StateT", bound=KeyState)
 
@@ -29,9 +30,12 @@ def header(snapshot: bytes) -> tuple[int, int, int | None]:
 class SnapshotCodec(Generic[StateT]):
     """Encodes and decodes the states of one stage."""
 
-    def __init__(self, state_type: type[StateT], version: int) -> None:
-        """Prepare for one state type; `version` is 1 to 255."""
+    def __init__(
+        self, state_type: type[StateT], version: int, older: Mapping[int, Callable[[memoryview], StateT]] | None = None
+    ) -> None:
+        """Prepare for one state type; `version` is 1 to 255, and `older` reads the states of versions before it."""
         self.version = version
+        self._older = older or {}
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: Any = msgspec.msgpack.Decoder(state_type)
 
@@ -46,15 +50,21 @@ class SnapshotCodec(Generic[StateT]):
             StateIncompatible: it was written by a version that this one cannot read.
         """
         version = snapshot[0] if snapshot else 0
-        if version != self.version:
+        read = self._decoder.decode if version == self.version else self._older.get(version)
+        if read is None:
             msg = (
                 f"stored state has version {version}, this trustfold reads version {self.version}; "
                 "deploy the version that wrote it, or rebuild the state from the events"
             )
             raise StateIncompatible(msg)
         try:
-            state: StateT = self._decoder.decode(memoryview(snapshot)[_HEADER.size :])
+            state: StateT = read(memoryview(snapshot)[_HEADER.size :])
         except msgspec.DecodeError as error:
             msg = f"stored state of version {version} does not decode: {error}; rebuild it from the events"
             raise StateIncompatible(msg) from error
         return state
+
+
+def codec_of(stage: Stage[StateT]) -> SnapshotCodec[StateT]:
+    """The codec for the states of a stage."""
+    return SnapshotCodec(stage.state_type, stage.state_version, stage.older_states)

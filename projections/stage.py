@@ -5,13 +5,13 @@ The engines know stages only through this face; they own time, transport and dur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from ..rules.rules import Rules
-from .emit import Emitter
+from .emitter import Emitter
 from .idle import Rest
 
 
@@ -54,7 +54,11 @@ class Stage(Protocol[StateT]):
 
     @property
     def state_version(self) -> int:
-        """Raised when the meaning of stored fields changes; snapshots of another version are refused."""
+        """Raised when the meaning of stored fields changes; states of a version that nothing reads are refused."""
+
+    @property
+    def older_states(self) -> Mapping[int, Callable[[memoryview], StateT]]:
+        """Older versions whose states are still read, and what reads a state, without its header, of each."""
 
     @property
     def by_arrival(self) -> bool:

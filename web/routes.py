@@ -9,8 +9,8 @@ from starlette.routing import BaseRoute
 
 from ..streams.embedded.server import Service
 from .check import check_routes, policy_of
-from .dashboard.archive import Archive
 from .dashboard.embedded_source import EmbeddedSource
+from .dashboard.history_answers import Archive
 from .dashboard.live import Hub
 from .dashboard.render import Site
 from .dashboard.routes import dashboard_routes, error_page

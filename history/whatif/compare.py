@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import duckdb
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...rules.rules import Rules
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, between, places, went
 from .decisions import Comparison, Difference, Recorded
-from .guards import Held
+from .guard_replay import Held
 from .incidents import STEPS, How, Incident, Incidents, Shift, shifts
 from .replay import Material, Present, Replay, fall_due_alike
 

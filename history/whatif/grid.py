@@ -17,7 +17,7 @@ import orjson
 from msgspec import UNSET
 
 from ...errors import ConfigError
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.topology import STAGES
 from ...rules.older_shapes import Misfit
 from ...rules.parser import fitted
@@ -25,7 +25,7 @@ from ...rules.rules import BehaviourRules, EscalationRule, Ladder, Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
 from .decision_filters import Passing
-from .guards import GuardOf, Held
+from .guard_replay import GuardOf, Held
 from .replay import Material, Replay, fall_due_alike
 
 MOST = 64

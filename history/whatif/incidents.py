@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from .decision_filters import Passing
-from .guards import Held
+from .guard_replay import Held
 
 Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]

@@ -9,8 +9,8 @@ import duckdb
 import msgspec
 
 from ...errors import ConfigError, EventRejected
-from ...projections.emit import Output
-from ...projections.local import LocalTopology, LogRecord
+from ...projections.emitter import Output
+from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.processor import CLOCK_TOLERANCE_MS
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
 from ...projections.rule_source import TOPIC as SETTINGS
@@ -22,7 +22,7 @@ from ...schemas.events import ToolCallStarted, epoch_ms
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
 from .decision_filters import Passing
-from .guards import GuardOf, Held
+from .guard_replay import GuardOf, Held
 
 KEPT_EDITIONS = 64
 """Rules of Kafka's partitions kept ready; those of one time are wanted again and again, older ones hardly."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from ...rules.parser import as_toml
-from .choose import Change, Interval
+from .choice import Change, Interval
 from .search import Found
 
 _WIDTH = 110

@@ -11,7 +11,7 @@ import duckdb
 from ...rules.rules import Rules
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
-from .choose import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
+from .choice import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
 from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
 from .labels import Truth, labelled, recorded_sessions, truth_of
 from .replay import Material

@@ -11,7 +11,7 @@ from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US
 from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
 from ..calls.keys import tool_key
-from ..emit import MAX_CAUSES, Emitter
+from ..emitter import MAX_CAUSES, Emitter
 from .profile import most_common_pattern, nudge_effectiveness, stall_rate
 from .promotion import Change, Move
 from .state import ModelProfile, UserTrust

@@ -6,13 +6,16 @@ stage tell, never from decisions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
 import msgspec
 
 from ...errors import EventRejected, RejectReason
 from ...rules.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import profile, promotion
 from .emitters import model_state, user_trust_changed, withdraw_model
@@ -26,6 +29,7 @@ class FleetStage:
     sources = ("standings",)
     state_type = FleetState
     state_version = 1
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], FleetState]]] = {}
     by_arrival = False
     late_ms = WEEK_MS
 

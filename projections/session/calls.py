@@ -2,38 +2,29 @@
 
 Call ids are not unique in a session, finishes may come alone, twice or never, and starts of a parallel batch
 interleave. A finish belongs to the latest open start of its id. A call that is never finished is closed by an appended
-event of our own: at the deadline that its publisher stated, as timed out; without one after a day, or at the end of
-its session, as lost. While a call waits for a person its deadline stands still.
+event of our own (appended.py): at the deadline that its publisher stated, as timed out; without one after a day, or at
+the end of its session, as lost. While a call waits for a person its deadline stands still.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import UNSET
 
 from ...rules.calls import CallRules
 from ...rules.rules import Rules
-from ...schemas.envelope import output_id
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import danger, fingerprints, keys, tool_class
 from ..calls.command_line import CommandLine
-from ..emit import Emitter
-from .agents import act_as
-from .repetition import close_step
-from .state import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionState
-
-FINISHED_TYPE = "tool_call.finished"
-LOST_AFTER_MS = 86_400_000
-"""A call without a stated deadline that has not finished a day after its start is closed as lost."""
+from .appended import finish_id, is_our_finish
+from .context import Context
+from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
 MAX_SCENARIO = 200
 """Characters kept of a call's scenario."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 Args = dict[str, Any]
 """Arguments of a call; those that are no object stand under `args`."""
@@ -176,61 +167,39 @@ def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallR
     return dangerous, risky and not dangerous, suspect
 
 
-def open_call(state: SessionState, event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall | None:
+def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | None:
     """Remember a started call; None when it is a repeated start, or a late one whose finish came first.
 
     A call whose permission was asked for before it started, and not answered yet, starts waiting.
     """
+    state, at = ctx.state, ctx.emit.at
     for lone in state.lone_calls:
         if lone[0] == event.call_id and epoch_ms(event.time) <= lone[1]:
             state.lone_calls.remove(lone)  # its finish came first and has been folded as both
             return None
-    call = describe(event, args, at, rules)
+    call = describe(event, args, at, ctx.rules)
     call.approvals = event.approvals
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
     if call.agent_id != state.agent:
-        act_as(state, call.agent_id)
-    if state.step_sealed:
-        close_step(state)  # what is still open of the step before says nothing any more
-        state.step += 1
-        state.step_open = 0
-        state.step_sealed = False
-    call.step = state.step
-    state.step_open += 1
+        state.act_as(call.agent_id)
+    call.step = state.steps.call_started()
     if state.asked and _forget_asked(state, call.call_id):
         call.waiting_since = at
     state.open_calls.append(call)
     if len(state.open_calls) > MAX_OPEN_CALLS:
         forgotten = state.open_calls.pop(0)
-        state.step_open -= forgotten.step == state.step and forgotten.agent_id == state.agent
-        schedule(state)
-    due = due_of(call)
+        steps = state.steps
+        steps.open_calls -= forgotten.step == steps.number and forgotten.agent_id == state.agent
+        state.schedule()
+    due = call.due_ms
     if not state.next_deadline or due < state.next_deadline:
         state.next_deadline = due
     return call
 
 
-def due_of(call: OpenCall) -> int:
-    """When an open call next falls due, milliseconds: timed out or overdue at its deadline, lost after a day."""
-    if call.waiting_since:
-        return call.waiting_since + LOST_AFTER_MS
-    return call.started_ms + call.waited_ms + LOST_AFTER_MS if call.overdue_seen else call.deadline_ms
-
-
-def ends_when_due(call: OpenCall) -> bool:
-    """Whether an open call is closed when it falls due; otherwise it is only overdue then."""
-    return call.deadline_stated or call.overdue_seen or bool(call.waiting_since)
-
-
-def schedule(state: SessionState) -> None:
-    """Work out anew when the next open call falls due."""
-    calls = state.open_calls
-    state.next_deadline = min([due_of(call) for call in calls]) if calls else 0
-
-
-def wait_begins(state: SessionState, call_id: str, at: int) -> None:
+def wait_begins(state: SessionRecord, call_id: str, at: int) -> None:
     """A person is asked about a call: the deadline of an open call stops; another call is about to start."""
     call = _latest(state, call_id)
     if call is None:
@@ -240,10 +209,10 @@ def wait_begins(state: SessionState, call_id: str, at: int) -> None:
         state.closed_calls = [one for one in state.closed_calls if one != closed]
     elif not call.waiting_since:
         call.waiting_since = at
-        schedule(state)
+        state.schedule()
 
 
-def wait_ends(state: SessionState, call_id: str, at: int) -> None:
+def wait_ends(state: SessionRecord, call_id: str, at: int) -> None:
     """A person has answered: the deadline of a waiting call moves by the time it has waited."""
     _forget_asked(state, call_id)
     call = _latest(state, call_id)
@@ -252,14 +221,14 @@ def wait_ends(state: SessionState, call_id: str, at: int) -> None:
         call.waited_ms += waited
         call.deadline_ms += waited
         call.waiting_since = 0
-        schedule(state)
+        state.schedule()
 
 
-def _latest(state: SessionState, call_id: str) -> OpenCall | None:
+def _latest(state: SessionRecord, call_id: str) -> OpenCall | None:
     return next((call for call in reversed(state.open_calls) if call.call_id == call_id), None)
 
 
-def _forget_asked(state: SessionState, call_id: str) -> bool:
+def _forget_asked(state: SessionRecord, call_id: str) -> bool:
     """Whether a person was asked about a call that had not started; forgotten now."""
     asked = len(state.asked)
     if asked:
@@ -267,11 +236,12 @@ def _forget_asked(state: SessionState, call_id: str) -> bool:
     return len(state.asked) < asked
 
 
-def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rules) -> OpenCall | None:
+def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
     """The open call that a finish belongs to, now closed; None when the finish is a duplicate.
 
     A finish without a start is folded as both.
     """
+    state = ctx.state
     calls = state.open_calls
     ours = is_our_finish(event)
     for position in range(len(calls) - 1, -1, -1):
@@ -280,91 +250,28 @@ def close_call(state: SessionState, event: ToolCallFinished, at: int, rules: Rul
             continue
         del calls[position]
         if calls:
-            schedule(state)
+            state.schedule()
         else:
             state.next_deadline = 0
         _remember_closed(state, call.call_id)
         if call.agent_id != state.agent:
-            act_as(state, call.agent_id)
+            state.act_as(call.agent_id)
         return call
     if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
         return None
     _forget_asked(state, event.call_id)
-    call = describe(start_of(event), {}, at, rules)
+    at = ctx.emit.at
+    call = describe(start_of(event), {}, at, ctx.rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
-    act_as(state, call.agent_id)
-    close_step(state)
-    state.step += 1
-    state.step_open, state.step_sealed = 1, True
-    call.step = state.step
+    state.act_as(call.agent_id)
+    call.step = state.steps.lone_call()
     _remember_closed(state, call.call_id)
     state.lone_calls.append((call.call_id, epoch_ms(event.time)))
     del state.lone_calls[:-MAX_LONE_CALLS]
     return call
 
 
-def _remember_closed(state: SessionState, call_id: str) -> None:
+def _remember_closed(state: SessionRecord, call_id: str) -> None:
     state.closed_calls.append(fingerprints.digest(call_id.encode()))
     del state.closed_calls[:-MAX_CLOSED_CALLS]
-
-
-def finish_id(started_id: str) -> str:
-    """Id of the finish that we append for a call that has none; derived from its start."""
-    return output_id(started_id, FINISHED_TYPE, 0)
-
-
-def is_our_finish(event: ToolCallFinished) -> bool:
-    """Whether we appended this finish: it names its start, and its id follows from that.
-
-    Read back, it closes exactly that call, or nothing if the call is closed already; however much later it comes.
-    """
-    started = event.correlation_id
-    return event.status in _OURS and started is not None and event.id == finish_id(started)
-
-
-_OURS = frozenset({Status.TIMEOUT, Status.LOST})
-
-
-def _finish_of(state: SessionState, session_id: str, call: OpenCall, at: int, status: Status) -> ToolCallFinished:
-    return ToolCallFinished(
-        schema_version="1.0",
-        id=finish_id(call.event_id),
-        time=_EPOCH + timedelta(milliseconds=at),
-        session_id=session_id,
-        correlation_id=call.event_id,
-        workspace_id=state.workspace_id or None,
-        user_id=state.user_id or None,
-        agent_id=call.agent_id or None,
-        model=state.model or None,
-        turn_index=state.turn_index if state.turn_known else None,
-        call_id=call.call_id,
-        tool_name=call.tool_name,
-        plugin_name=call.plugin_name or None,
-        status=status,
-        duration_ms=float(at - call.started_ms - call.waited_ms) if status is Status.TIMEOUT else None,
-    )
-
-
-def append_finishes(state: SessionState, session_id: str, now: int, emit: Emitter) -> list[ToolCallFinished]:
-    """Emit onto the log, first due first, the finish of every call that has timed out or is lost by now."""
-    due = sorted(
-        (call for call in state.open_calls if ends_when_due(call) and due_of(call) <= now),
-        key=lambda call: (due_of(call), call.event_id),
-    )
-    return [_append(state, session_id, call, due_of(call), emit) for call in due]
-
-
-def append_lost(state: SessionState, session_id: str, at: int, emit: Emitter) -> list[ToolCallFinished]:
-    """Emit onto the log that every open call is lost: the session has ended."""
-    return [_append(state, session_id, call, at, emit, lost=True) for call in state.open_calls]
-
-
-def _append(
-    state: SessionState, session_id: str, call: OpenCall, at: int, emit: Emitter, *, lost: bool = False
-) -> ToolCallFinished:
-    timed_out = call.deadline_stated and not (lost or call.waiting_since)
-    event = _finish_of(state, session_id, call, at, Status.TIMEOUT if timed_out else Status.LOST)
-    emit.begin(event.id, at)
-    emit.record("events", session_id, event, event.id, own_partition=True)
-    return event

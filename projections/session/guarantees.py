@@ -7,12 +7,14 @@ limit a warning, beyond the limit a violation with a plan to end well; each once
 
 from __future__ import annotations
 
-from ...rules.rules import GuaranteeRules, Rules
+from typing import NamedTuple
+
+from ...rules.rules import GuaranteeRules
 from ...schemas import events as ev
 from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
-from ..emit import MAX_CAUSES, Emitter
-from .guarantee_state import MAX_OVERRIDES, GuaranteeRecord
-from .state import SessionState
+from ..emitter import MAX_CAUSES
+from .context import Context
+from .records import MAX_OVERRIDES, GuaranteeRecord
 
 GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 """The limits, in the order of everything here."""
@@ -52,42 +54,41 @@ def is_beyond(used: float, limit: float) -> bool:
     return used > limit + _TOLERANCE
 
 
-def call_started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
+def call_started(event: ev.ToolCallStarted, ctx: Context) -> None:
     """Count a call that starts; a recursive one begins an execution."""
+    state, rules = ctx.state, ctx.rules.guarantees
     record = state.guarantees
     if record is None:
-        if rules.guarantees.sessions == "off" or (
-            rules.guarantees.sessions == "recursive" and not event.recursion_depth
-        ):
+        if rules.sessions == "off" or (rules.sessions == "recursive" and not event.recursion_depth):
             return
-        record = state.guarantees = GuaranteeRecord(started_at=at)
+        record = state.guarantees = GuaranteeRecord(started_at=ctx.emit.at)
     if event.recursion_depth:
         record.recursive_calls += 1
-    _judge(state, event, record, at, rules.guarantees, emit)
+    _judge(record, ctx)
 
 
-def call_finished(
-    state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter, *, succeeded: bool
-) -> None:
+def call_finished(event: ev.ToolCallFinished, ctx: Context, *, succeeded: bool) -> None:
     """Count what a finished call has spent, within an execution; a finish without a start may begin one."""
+    state = ctx.state
     record = state.guarantees
     if record is None:
-        if rules.guarantees.sessions != "all":
+        if ctx.rules.guarantees.sessions != "all":
             return
-        record = state.guarantees = GuaranteeRecord(started_at=at - int(event.duration_ms or 0))
+        record = state.guarantees = GuaranteeRecord(started_at=ctx.emit.at - int(event.duration_ms or 0))
     record.cost_usd += event.cost_usd or 0.0
     record.completed += succeeded
-    _judge(state, event, record, at, rules.guarantees, emit)
+    _judge(record, ctx)
 
 
-def overridden(state: SessionState, event: ev.GuaranteeOverridden, at: int, rules: Rules, emit: Emitter) -> None:
+def overridden(event: ev.GuaranteeOverridden, ctx: Context) -> None:
     """Apply an override once: the limits it names hold from now on, for this execution."""
+    state = ctx.state
     named = [getattr(event.limits, name) for name in GUARANTEES]
-    if rules.guarantees.sessions == "off" or all(limit is None for limit in named):
+    if ctx.rules.guarantees.sessions == "off" or all(limit is None for limit in named):
         return
     record = state.guarantees
     if record is None:
-        record = state.guarantees = GuaranteeRecord(started_at=at)
+        record = state.guarantees = GuaranteeRecord(started_at=ctx.emit.at)
     if event.id in record.overrides:
         return
     record.overrides.append(event.id)
@@ -96,54 +97,53 @@ def overridden(state: SessionState, event: ev.GuaranteeOverridden, at: int, rule
         if limit is not None:
             record.limits[number] = float(limit)
             record.told &= ~(1 << number | 1 << number + _VIOLATED)
-    _judge(state, event, record, at, rules.guarantees, emit)
+    _judge(record, ctx)
 
 
-def _judge(
-    state: SessionState, event: ev.EventBase, record: GuaranteeRecord, at: int, rules: GuaranteeRules, emit: Emitter
-) -> None:
+class _Measured(NamedTuple):
+    """How far a limit is used: its place among the guarantees, what was used of it, and the limit."""
+
+    number: int
+    used: float
+    limit: float
+
+
+def _judge(record: GuaranteeRecord, ctx: Context) -> None:
     """Warn and report what has been reached, each once."""
-    for number, (used, limit) in enumerate(zip(spent_by(record, at), limits_of(record, rules), strict=True)):
+    rules = ctx.rules.guarantees
+    limits = limits_of(record, rules)
+    for number, (used, limit) in enumerate(zip(spent_by(record, ctx.emit.at), limits, strict=True)):
         warned, violated = 1 << number, 1 << number + _VIOLATED
         if is_beyond(used, limit):
             if not record.told & violated:
                 record.told |= warned | violated
-                _tell(state, event, record, at, emit, number, used, limit, violated=True)
+                _tell(record, _Measured(number, used, limit), ctx, violated=True)
         elif limit and used >= rules.warn_at * limit - _TOLERANCE and not record.told & warned:
             record.told |= warned
-            _tell(state, event, record, at, emit, number, used, limit, violated=False)
+            _tell(record, _Measured(number, used, limit), ctx, violated=False)
 
 
-def _tell(  # noqa: PLR0913 - what is told is what was judged
-    state: SessionState,
-    event: ev.EventBase,
-    record: GuaranteeRecord,
-    at: int,
-    emit: Emitter,
-    number: int,
-    used: float,
-    limit: float,
-    *,
-    violated: bool,
-) -> None:
+def _tell(record: GuaranteeRecord, measured: _Measured, ctx: Context, *, violated: bool) -> None:
+    state, emit = ctx.state, ctx.emit
+    number, used, limit = measured
     figures = f"{_figure(number, used)} of {_figure(number, limit)}"
     what, limit_name = _WORDS[number]
     fields = {
-        "session_id": event.session_id,
+        "session_id": ctx.session_id,
         "workspace_id": state.workspace_id or None,
         "user_id": state.user_id or None,
-        "caused_by": tuple(dict.fromkeys([*record.overrides, event.id]))[-MAX_CAUSES:],
+        "caused_by": tuple(dict.fromkeys([*record.overrides, emit.cause]))[-MAX_CAUSES:],
         "guarantee": GUARANTEES[number],
         "used": round(used, 6),
         "limit": limit,
     }
     if not violated:
         message = f"Most of the {limit_name} is spent: {figures}"
-        emit.decision("suggestions", event.session_id, GuaranteeWarned, message=message, **fields)
+        emit.decision("suggestions", ctx.session_id, GuaranteeWarned, message=message, **fields)
         return
     message = f"The {limit_name} is exceeded: {figures}"
-    plan = _plan(record, at, number, f"Stopped because the {what} went beyond its limit ({figures}).")
-    emit.decision("suggestions", event.session_id, GuaranteeViolated, message=message, plan=plan, **fields)
+    plan = _plan(record, emit.at, number, f"Stopped because the {what} went beyond its limit ({figures}).")
+    emit.decision("suggestions", ctx.session_id, GuaranteeViolated, message=message, plan=plan, **fields)
 
 
 def _plan(record: GuaranteeRecord, at: int, number: int, why: str) -> DegradationPlan:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...rules.behaviour import filled
 from ...rules.rules import Rules
 from ...schemas.decisions import NudgeIssued, NudgeJudged
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
-from ..emit import Emitter
 from . import feedback, profile
-from .nudge_texts import text_for
-from .patterns import PRECEDENCE, SEVERITIES, known
-from .state import ActivePattern, PendingNudge, SessionState
+from .context import Context
+from .detectors.registry import KINDS, PRECEDENCE
+from .patterns import SEVERITIES, known
+from .records import ActivePattern, PendingNudge
 
 _TYPES = (NudgeType.GENTLE, NudgeType.DIRECT, NudgeType.INTERRUPT)
 _LANES = {
@@ -24,23 +25,6 @@ _LANES = {
     NudgeType.INTERRUPT: Lane.PAUSE,
 }
 _STRONGEST = {NudgeLevel.OFF: 0, NudgeLevel.GENTLE: 1, NudgeLevel.DIRECT: 2, NudgeLevel.FULL: 3}
-_ACTION_PATTERNS = frozenset(
-    {
-        Pattern.ANNOUNCE_NO_ACTION,
-        Pattern.READ_ONLY_LOOP,
-        Pattern.INTROSPECTION_LOOP,
-        Pattern.PLANNING_LOOP,
-        Pattern.PAGING_LOOP,
-        Pattern.TOOL_AVOIDANCE,
-        Pattern.PREREQUISITE_VIOLATED,
-        Pattern.MONOLOGUE,
-        Pattern.STALLED_TURN,
-        Pattern.STALLED_CALL,
-        Pattern.CALL_BUDGET,
-    }
-)
-"""Patterns that are only over when the model has done something, be it to end its turn."""
-
 MAX_PENDING = 8
 
 
@@ -49,23 +33,38 @@ def strongest_allowed(rules: Rules) -> int:
     return _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
 
 
-def _rank(active: ActivePattern) -> int:
-    return PRECEDENCE.index(Pattern(active.pattern))
+def text_for(active: ActivePattern, strength: int, rules: Rules, *, seconds: int) -> str:
+    """Text of a nudge of a strength from 1 minor to 3 severe, about a pattern that has lasted for some seconds.
+
+    The detector's own text wins, then the operator's, then the detector's usual one.
+    """
+    word, kind = SEVERITIES[strength - 1], KINDS[active.pattern]
+    usual = kind.variants[active.variant] if active.variant else kind.texts
+    template = (
+        kind.own_text(active, word, rules) or rules.nudges.texts.get(f"{active.pattern}.{word}") or usual[strength - 1]
+    )
+    return filled(
+        template,
+        tool_name=active.tool_name or "the tool",
+        count=active.count,
+        pattern=active.pattern.replace("_", " "),
+        seconds=seconds,
+        required_tool=active.required_tool or "the tool",
+    )
 
 
-def nudge_one(
-    state: SessionState, session_id: str, sighted: Iterable[ActivePattern], rules: Rules, emit: Emitter
-) -> None:
+def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     """Issue at most one nudge for the patterns that the current event raised or repeated.
 
     The first by precedence speaks for all of them; while it cools down, the others, which are its consequences, wait.
     One that was judged a false alarm is passed over.
     """
+    state, rules, emit = ctx.state, ctx.rules, ctx.emit
     allowed = strongest_allowed(rules)
-    if state.muted:
-        sighted = [active for active in sighted if not feedback.is_muted(state, active)]
-    active = min(sighted, key=_rank, default=None)
-    if active is None or not allowed or not _may_nudge(state, active, rules):
+    if state.feedback.muted:
+        sighted = [active for active in sighted if not feedback.is_muted(state.feedback, active)]
+    active = min(sighted, key=lambda one: PRECEDENCE[one.pattern], default=None)
+    if active is None or not allowed or not _may_nudge(active, ctx):
         return
     severity = active.severity
     if severity <= active.nudged_severity:
@@ -77,9 +76,9 @@ def nudge_one(
     active.raised = 0
     made = emit.decision(
         "nudges",
-        session_id,
+        ctx.session_id,
         NudgeIssued,
-        session_id=session_id,
+        session_id=ctx.session_id,
         workspace_id=state.workspace_id or None,
         caused_by=(emit.cause,),
         nudge_type=nudge_type,
@@ -89,57 +88,56 @@ def nudge_one(
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
         duration_ms=emit.at - active.first_ms,
-        **known(state, emit),
+        **known(ctx),
     )
-    profile.nudged(state, session_id, emit)
-    state.pending_nudges.append(
-        PendingNudge(made, active.pattern, active.fingerprint, state.calls, active.pattern in _ACTION_PATTERNS)
-    )
+    profile.nudged(ctx)
+    wants_action = KINDS[active.pattern].wants_action
+    state.pending_nudges.append(PendingNudge(made, active.pattern, active.fingerprint, state.calls, wants_action))
     del state.pending_nudges[:-MAX_PENDING]
-    feedback.remember_issued(state, made, active)
+    feedback.remember_issued(state.feedback, made, active)
 
 
-def _may_nudge(state: SessionState, active: ActivePattern, rules: Rules) -> bool:
+def _may_nudge(active: ActivePattern, ctx: Context) -> bool:
     if active.nudged_at < 0 or active.severity > active.nudged_severity:
         return True
-    return state.calls - active.nudged_at >= rules.nudges.cooldown_calls
+    return ctx.state.calls - active.nudged_at >= ctx.rules.nudges.cooldown_calls
 
 
-def judge_repeat(state: SessionState, session_id: str, sighted: Iterable[ActivePattern], emit: Emitter) -> None:
+def judge_repeat(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     """A nudged pattern repeated: the nudge was ignored, and the next one is a step stronger."""
     for active in sighted:
-        for pending in state.pending_nudges[:]:
+        for pending in ctx.state.pending_nudges[:]:
             if pending.pattern != active.pattern or pending.fingerprint != active.fingerprint:
                 continue
-            _judge(state, session_id, pending, emit, effective=False)
+            _judge(pending, ctx, effective=False)
             active.raised = 1
 
 
-def judge_time(state: SessionState, session_id: str, rules: Rules, emit: Emitter) -> None:
+def judge_time(ctx: Context) -> None:
     """Nudges whose calls have passed without a repeat: effective, unless the pattern asked for an action."""
-    for pending in state.pending_nudges[:]:
-        if state.calls - pending.at_call >= rules.nudges.effective_within_calls:
-            _judge(state, session_id, pending, emit, effective=not pending.wants_action)
+    for pending in ctx.state.pending_nudges[:]:
+        if ctx.state.calls - pending.at_call >= ctx.rules.nudges.effective_within_calls:
+            _judge(pending, ctx, effective=not pending.wants_action)
 
 
-def judge_cleared(state: SessionState, session_id: str, cleared: Iterable[ActivePattern], emit: Emitter) -> None:
+def judge_cleared(cleared: Iterable[ActivePattern], ctx: Context) -> None:
     """The model broke out of nudged patterns: their nudges worked."""
     for active in cleared:
-        for pending in state.pending_nudges[:]:
+        for pending in ctx.state.pending_nudges[:]:
             if pending.pattern == active.pattern and pending.fingerprint == active.fingerprint:
-                _judge(state, session_id, pending, emit, effective=True)
+                _judge(pending, ctx, effective=True)
 
 
-def _judge(state: SessionState, session_id: str, pending: PendingNudge, emit: Emitter, *, effective: bool) -> None:
-    state.pending_nudges.remove(pending)
-    profile.judged(state, session_id, emit, effective=effective)
-    emit.decision(
+def _judge(pending: PendingNudge, ctx: Context, *, effective: bool) -> None:
+    ctx.state.pending_nudges.remove(pending)
+    profile.judged(ctx, effective=effective)
+    ctx.emit.decision(
         "nudges",
-        session_id,
+        ctx.session_id,
         NudgeJudged,
-        session_id=session_id,
-        workspace_id=state.workspace_id or None,
-        caused_by=(emit.cause,),
+        session_id=ctx.session_id,
+        workspace_id=ctx.state.workspace_id or None,
+        caused_by=(ctx.emit.cause,),
         nudge_id=pending.nudge_id,
         effective=effective,
     )

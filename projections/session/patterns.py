@@ -5,84 +5,20 @@ See docs/design/semantics.md#behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
-from ...rules.rules import Rules
 from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.vocabulary import Pattern, PatternSeverity
-from ..emit import MAX_CAUSES, Emitter
+from ..emitter import MAX_CAUSES
 from . import profile
-from .state import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMark, SessionState
+from .context import Context, Sighting
+from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMark, SessionRecord
 
 SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
 
-PRECEDENCE = (
-    Pattern.PREREQUISITE_VIOLATED,
-    Pattern.UNKNOWN_TOOL,
-    Pattern.ERROR_RETRY_LOOP,
-    Pattern.SAME_ERROR_LOOP,
-    Pattern.ALTERNATING_LOOP,
-    Pattern.REPETITIVE_CALLS,
-    Pattern.INTROSPECTION_LOOP,
-    Pattern.TOOL_AVOIDANCE,
-    Pattern.PAGING_LOOP,
-    Pattern.READ_ONLY_LOOP,
-    Pattern.PLANNING_LOOP,
-    Pattern.ANNOUNCE_NO_ACTION,
-    Pattern.TEXT_LOOP,
-    Pattern.MONOLOGUE,
-    Pattern.STALLED_CALL,
-    Pattern.STALLED_TURN,
-    Pattern.CALL_BUDGET,
-)
-"""One nudge at a time: where one event raises several patterns, the first of these is nudged.
 
-The order is that of docs/detection.md: a pattern stands before those whose nudge says less about what to do: an
-operator's rule and a tool that does not exist name the one thing to do; the same error with other arguments is the
-weaker form of the same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing
-about why, so they come last.
-"""
-
-OUTGROWN = frozenset(
-    {
-        Pattern.REPETITIVE_CALLS,
-        Pattern.ERROR_RETRY_LOOP,
-        Pattern.ALTERNATING_LOOP,
-        Pattern.PAGING_LOOP,
-        Pattern.UNKNOWN_TOOL,
-    }
-)
-"""Patterns that are over when they have not repeated for a whole window of steps; the others end otherwise."""
-
-
-class Sighting(NamedTuple):
-    """A detector saw its pattern at some severity (1 minor to 3 severe), now.
-
-    Attributes:
-        fingerprint: what repeats; 0 for patterns without one. With the pattern it names the streak.
-        repetitions: how often so far.
-        tools: tools of the repetition, oldest first.
-        event_ids: evidence, newest last.
-        expected_action: what the model should do instead, if the pattern knows.
-        required_tool: the tool that it should call, if the pattern knows.
-        text: names the nudge texts, where they are not those of the pattern.
-        since_ms: when the first of the repetitions began, milliseconds; 0: with the event that shows it.
-    """
-
-    pattern: Pattern
-    severity: int
-    fingerprint: int
-    repetitions: int
-    tools: Sequence[str]
-    event_ids: Sequence[str]
-    expected_action: str = ""
-    required_tool: str = ""
-    since_ms: int = 0
-    text: str = ""
-
-
-def find(state: SessionState, pattern: str, fingerprint: int) -> ActivePattern | None:
+def find(state: SessionRecord, pattern: str, fingerprint: int) -> ActivePattern | None:
     """The open streak of a pattern and fingerprint."""
     for active in state.active:
         if active.pattern == pattern and active.fingerprint == fingerprint:
@@ -90,8 +26,9 @@ def find(state: SessionState, pattern: str, fingerprint: int) -> ActivePattern |
     return None
 
 
-def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitter) -> ActivePattern:
+def sight(sighting: Sighting, ctx: Context) -> ActivePattern:
     """Record a sighting; emits `pattern.detected` when it is new or has grown more severe."""
+    state, emit = ctx.state, ctx.emit
     active = find(state, sighting.pattern, sighting.fingerprint)
     if active is None:
         active = ActivePattern(
@@ -101,7 +38,7 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
             severity=0,
             count=0,
             first_ms=sighting.since_ms or emit.at,
-            last_step=state.step,
+            last_step=state.steps.number,
             tool_name="",
             required_tool=sighting.required_tool,
         )
@@ -113,16 +50,16 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
     active.count = sighting.repetitions
     if sighting.tools:
         active.tool_name = sighting.tools[-1]
-    active.text = sighting.text
-    active.last_step = state.step
-    profile.stuck(state, active.pattern, session_id, emit, new=not active.severity)
+    active.variant = sighting.variant
+    active.last_step = state.steps.number
+    profile.stuck(active.pattern, ctx, new=not active.severity)
     if sighting.severity > active.severity:
         active.severity = sighting.severity
         active.pattern_id = emit.decision(
             "nudges",
-            session_id,
+            ctx.session_id,
             PatternDetected,
-            session_id=session_id,
+            session_id=ctx.session_id,
             workspace_id=state.workspace_id or None,
             caused_by=tuple(sighting.event_ids[-MAX_CAUSES:]),
             pattern=sighting.pattern,
@@ -131,14 +68,15 @@ def sight(state: SessionState, session_id: str, sighting: Sighting, emit: Emitte
             tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
             fingerprint=f"{sighting.fingerprint:016x}",
             duration_ms=emit.at - active.first_ms,
-            **known(state, emit),
+            **known(ctx),
             expected_action=sighting.expected_action or None,
         )
     return active
 
 
-def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], emit: Emitter) -> list[ActivePattern]:
+def clear(gone: Iterable[ActivePattern], ctx: Context) -> list[ActivePattern]:
     """Close streaks the model has broken out of; emits `pattern.cleared` for each."""
+    state, emit = ctx.state, ctx.emit
     closed = list(gone)
     for active in closed:
         state.active.remove(active)
@@ -147,9 +85,9 @@ def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], e
             del state.nudged[:-MAX_NUDGE_MARKS]
         emit.decision(
             "nudges",
-            session_id,
+            ctx.session_id,
             PatternCleared,
-            session_id=session_id,
+            session_id=ctx.session_id,
             workspace_id=state.workspace_id or None,
             caused_by=(emit.cause,),
             pattern=Pattern(active.pattern),
@@ -157,22 +95,17 @@ def clear(state: SessionState, session_id: str, gone: Iterable[ActivePattern], e
             repetitions=active.count,
             fingerprint=f"{active.fingerprint:016x}",
             duration_ms=emit.at - active.first_ms,
-            **known(state, emit),
+            **known(ctx),
         )
     return closed
 
 
-def known(state: SessionState, emit: Emitter) -> dict[str, Any]:
+def known(ctx: Context) -> dict[str, Any]:
     """Fields of every output about a pattern: agent, turn and correlation, as far as they are known."""
+    state = ctx.state
     return {
         "agent_id": state.agent or None,
-        "turn_index": state.turn_index if state.turn_known else None,
+        "turn_index": state.turn.index if state.turn.known else None,
         "model": state.model or None,
-        "correlation_id": emit.correlation_id,
+        "correlation_id": ctx.emit.correlation_id,
     }
-
-
-def outgrown(state: SessionState, rules: Rules) -> list[ActivePattern]:
-    """Streaks that have not repeated for a whole window of steps."""
-    oldest = state.step - rules.behaviour.window_steps
-    return [active for active in state.active if active.last_step < oldest and active.pattern in OUTGROWN]

@@ -5,19 +5,16 @@ See docs/design/guard.md#hooks-and-reports.
 
 from __future__ import annotations
 
-from ...rules.rules import Rules
 from ...schemas.events import FailureReported, SuccessReported
 from ...schemas.outcomes import DEFAULT_WORKSPACE, CallOutcome
 from ..calls.classify import Failure, classify
 from ..calls.keys import escape, make_key, mcp_server, split_url
-from ..emit import Emitter
-from .state import SessionState
+from .context import Context
 
 
-def reported_outcomes(
-    state: SessionState, event: FailureReported | SuccessReported, at: int, rules: Rules, emit: Emitter
-) -> list[CallOutcome]:
+def reported_outcomes(event: FailureReported | SuccessReported, ctx: Context) -> list[CallOutcome]:
     """Outcomes of a report: for the tool, and for its domain or service where it names one."""
+    state, emit = ctx.state, ctx.emit
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     service = event.service or mcp_server(event.tool_name)
     domain = split_url(event.domain)[0] if event.domain else ""
@@ -40,7 +37,7 @@ def reported_outcomes(
     return [
         CallOutcome(
             id=f"{event.id}/{scope.partition(':')[0]}",
-            time_ms=at,
+            time_ms=emit.at,
             workspace_id=workspace,
             scope=scope,
             session_id=event.session_id,
@@ -53,8 +50,8 @@ def reported_outcomes(
             verdict="failure" if severity else "success",
             severity=severity,
             http_status=http_status,
-            expected=event.tool_name in rules.tools.expected_failures,
-            started_ms=at,
+            expected=event.tool_name in ctx.rules.tools.expected_failures,
+            started_ms=emit.at,
             plugin_name=event.plugin_name or "",
             domain=domain,
             service=service,

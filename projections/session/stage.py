@@ -8,6 +8,7 @@ one nudge.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
 from ...rules.rules import Rules
@@ -17,42 +18,33 @@ from ...schemas.fields import LARGEST_COUNT
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
 from ...schemas.vocabulary import Status
 from ..calls.keys import has_scope
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, Rest
 from ..rule_source import session_overrides
-from . import (
-    agents,
-    announcements,
-    behaviour,
-    budget,
-    feedback,
-    guarantees,
-    patterns,
-    prerequisites,
-    profile,
-    repetition,
-    stalls,
-    talk,
-)
-from .agents import act_as
-from .calls import (
-    append_finishes,
-    append_lost,
-    args_of,
-    close_call,
-    denial_of,
-    is_our_finish,
-    open_call,
-    wait_begins,
-    wait_ends,
-)
-from .identity import mark_of, remember, seen_before
+from . import feedback, guarantees, older_states, profile, watch
+from .appended import append_finishes, append_lost, append_passed, is_ours
+from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
+from .records import MAX_RECENT_IDS
 from .reports import reported_outcomes
 from .state import SessionState
 from .synthesis import synthesis_completed
 from .verdicts import judge, tell_tools
+from .watch import SessionContext
 
-_Handler = Callable[[SessionState, Any, int, Rules, Emitter], None]
+_SIGNS_OF_LIFE: frozenset[type] = frozenset(
+    {
+        ev.ToolCallStarted,
+        ev.ToolCallFinished,
+        ev.ModelText,
+        ev.UserMessage,
+        ev.TurnStarted,
+        ev.TurnEnded,
+        ev.PermissionRequested,
+        ev.PermissionResolved,
+        ev.SessionEnded,
+    }
+)
+"""Events that end a silence. A guard's question, feedback and changed settings do not come from the conversation."""
 
 
 class SessionStage:
@@ -61,7 +53,8 @@ class SessionStage:
     name = "session"
     sources = ("events",)
     state_type = SessionState
-    state_version = 2
+    state_version = 3
+    older_states = {2: older_states.of_version_2}
     by_arrival = True
     late_ms = HOUR_MS
 
@@ -85,39 +78,41 @@ class SessionStage:
 
     def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event; a repeated one changes nothing and emits nothing."""
-        mark = mark_of(event.id)
-        if seen_before(state, mark):
+        mark = _mark_of(event.id)
+        if _seen_before(state, mark):
             return
+        ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
-        if ((deadline and deadline <= at) or (stall and stall <= at)) and not _is_echo(event):
-            self._fall_due(state, event.session_id, at, rules, emit)
+        if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_ours(event):
+            _fall_due(ctx, at)
         correlation = event.correlation_id
-        if correlation is None or not _is_echo(event):  # what we appended says only what was known then
+        if correlation is None or not is_ours(event):  # what we appended says only what was known then
             if workspace := event.workspace_id:
                 state.workspace_id = workspace
             if user := event.user_id:
                 state.user_id = user
             if model := event.model:
                 state.model = model
-            if (turn := event.turn_index) is not None:
-                state.turn_index, state.turn_known = turn, True
+            if (index := event.turn_index) is not None:
+                turn = state.turn
+                turn.index, turn.known = index, True
             if correlation is not None:
                 emit.correlation_id = correlation
         kind = type(event)
-        alive = kind in stalls.SIGNS_OF_LIFE
-        if alive and state.silence_told:
-            state.silence_told = 0
-            behaviour.break_out(state, event.session_id, [], rules, emit)
+        alive = kind in _SIGNS_OF_LIFE
+        if alive and (stalled := state.detectors.stalled_turn).silence_told:
+            stalled.silence_told = 0
+            watch.break_out(ctx)
         handler = _HANDLERS.get(kind)
         if handler is not None:
-            handler(state, event, at, rules, emit)
-        if alive and (state.turn_open or state.stall_due or state.overdue):
-            stalls.watch(state, event, at, rules.behaviour)
-        remember(state, mark)
+            handler(event, ctx)
+        if alive and (state.turn.open or state.stall_due or state.detectors.stalled_call.overdue):
+            _wait(event, ctx)
+        _remember(state, mark)
 
     def renews(self, event: ev.Event) -> bool:
         """Whether the session itself is heard of: not in what we appended because time has passed."""
-        return not _is_echo(event)
+        return not is_ours(event)
 
     def rest(self, state: SessionState) -> Rest:
         """A call in flight, or a silence that is still to be told, keeps a session."""
@@ -125,7 +120,7 @@ class SessionStage:
 
     def part_with(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Tell what has fallen due in the old session by the time its id comes up again; False: a call is in flight."""
-        self._fall_due(state, key, at, rules, emit)
+        _fall_due(SessionContext(state, key, rules, emit), at)
         return self.rest(state) is Rest.NOTHING
 
     def pass_time(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
@@ -133,201 +128,235 @@ class SessionStage:
 
     def due_at(self, state: SessionState) -> int | None:
         """When something next falls due: the deadline of a call in flight, or a stall that is to be told."""
-        deadline, stall = state.next_deadline, state.stall_due
-        if not stall:
-            return deadline or None
-        return min(deadline, stall) if deadline else stall
+        return _due_at(state)
 
     def due(self, state: SessionState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
         """Append what is due: the finish of every call whose deadline has passed, and that time has passed.
 
         Both are folded when they are read back.
         """
-        del rules
-        append_finishes(state, key, now, emit)
-        stalls.append_due(state, key, now, emit)
-
-    def _fall_due(self, state: SessionState, session_id: str, at: int, rules: Rules, emit: Emitter) -> None:
-        """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
-        cause, now, traceparent = emit.cause, emit.at, emit.traceparent
-        while (due := self.due_at(state)) is not None and due <= at:
-            finishes = append_finishes(state, session_id, due, emit)
-            _fold_ours(state, finishes, rules, emit)
-            passed = None if finishes else stalls.append_due(state, session_id, due, emit)
-            if passed is not None:
-                remember(state, mark_of(passed.id))
-                _time_passed(state, passed, due, rules, emit)
-        emit.begin(cause, now, traceparent)
+        ctx = SessionContext(state, key, rules, emit)
+        append_finishes(ctx, now)
+        append_passed(ctx, now)
 
 
-def _fold_ours(state: SessionState, finishes: list[ev.ToolCallFinished], rules: Rules, emit: Emitter) -> None:
+# --- repeated events --------------------------------------------------------------------------------------------------
+
+_WIDTH = 8
+_KEPT = MAX_RECENT_IDS * _WIDTH
+_PREPARED = blake2b(digest_size=_WIDTH)
+
+
+def _mark_of(event_id: str) -> bytes:
+    """Digest under which an event id is remembered."""
+    hashed = _PREPARED.copy()  # cheaper than to set up a new one
+    hashed.update(event_id.encode())
+    return hashed.digest()
+
+
+def _seen_before(state: SessionState, mark: bytes) -> bool:
+    """Whether an event of this mark is among the session's latest."""
+    recent = state.recent_ids
+    position = recent.find(mark)
+    while position >= 0:
+        if position % _WIDTH == 0:
+            return True
+        position = recent.find(mark, position + 1)
+    return False
+
+
+def _remember(state: SessionState, mark: bytes) -> None:
+    """Remember an event that has been folded; one on which the fold failed may come again."""
+    recent = state.recent_ids
+    if len(recent) >= _KEPT:
+        del recent[: len(recent) - _KEPT + _WIDTH]
+    recent += mark
+
+
+# --- what has fallen due ----------------------------------------------------------------------------------------------
+
+
+def _due_at(state: SessionState) -> int | None:
+    deadline, stall = state.next_deadline, state.stall_due
+    if not stall:
+        return deadline or None
+    return min(deadline, stall) if deadline else stall
+
+
+def _fall_due(ctx: SessionContext, at: int) -> None:
+    """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
+    state, emit = ctx.state, ctx.emit
+    cause, now, traceparent = emit.cause, emit.at, emit.traceparent
+    while (due := _due_at(state)) is not None and due <= at:
+        finishes = append_finishes(ctx, due)
+        _fold_ours(finishes, ctx)
+        passed = None if finishes else append_passed(ctx, due)
+        if passed is not None:
+            _remember(state, _mark_of(passed.id))
+            _time_passed(passed, ctx)
+    emit.begin(cause, now, traceparent)
+
+
+def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None:
     """Fold the finishes that we have just appended; when they are read back they are duplicates."""
+    state = ctx.state
     for finish in finishes:
-        remember(state, mark_of(finish.id))
-        emit.begin(finish.id, ev.epoch_ms(finish.time))
-        _finished(state, finish, emit.at, rules, emit)
-        if state.turn_open or state.overdue:
-            stalls.watch(state, finish, emit.at, rules.behaviour)
+        _remember(state, _mark_of(finish.id))
+        ctx.emit.begin(finish.id, ev.epoch_ms(finish.time))
+        _finished(finish, ctx)
+        if state.turn.open or state.detectors.stalled_call.overdue:
+            _wait(finish, ctx)
 
 
-def _is_echo(event: ev.Event) -> bool:
-    """Whether we appended this event: it says itself what has fallen due, so nothing need be revealed."""
-    if isinstance(event, ev.ToolCallFinished):
-        return is_our_finish(event)
-    return isinstance(event, ev.TimePassed) and stalls.is_due_event(event)
+def _wait(event: ev.Event, ctx: SessionContext) -> None:
+    """After an event of the conversation: what will fall due if nothing comes after it."""
+    state = ctx.state
+    stalled, overdue = state.detectors.stalled_turn, state.detectors.stalled_call.overdue
+    if state.open_calls and not overdue and ctx.rules.behaviour.max_turn_duration_seconds is None:
+        # A call is open, and nothing else is watched: the usual case.
+        stalled.last_sign, stalled.silent_since, state.stall_due = event.id, 0, 0
+        return
+    stalled.signed(event, ctx, waits=bool(state.open_calls or overdue or state.asked))
+    watch.schedule(ctx)
 
 
-def _started(state: SessionState, event: ev.ToolCallStarted, at: int, rules: Rules, emit: Emitter) -> None:
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def _started(event: ev.ToolCallStarted, ctx: SessionContext) -> None:
     args = args_of(event)
-    call = open_call(state, event, args, at, rules)
+    call = open_call(event, args, ctx)
     if call is not None:
-        behaviour.call_begun(state, event, call, args, rules, emit)
-        if event.recursion_depth or state.guarantees is not None or rules.guarantees.sessions == "all":
-            guarantees.call_started(state, event, at, rules, emit)
+        watch.call_begun(call, args, ctx)
+        if event.recursion_depth or ctx.state.guarantees is not None or ctx.rules.guarantees.sessions == "all":
+            guarantees.call_started(event, ctx)
 
 
-def _finished(state: SessionState, event: ev.ToolCallFinished, at: int, rules: Rules, emit: Emitter) -> None:
-    call = close_call(state, event, at, rules)
-    if state.overdue:
-        _arrived(state, event, rules, emit, late=call is None)
+def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
+    state = ctx.state
+    call = close_call(event, ctx)
+    if state.detectors.stalled_call.overdue:
+        _arrived(event, ctx, late=call is None)
     if call is None:
         return
-    verdict = judge(event, call, rules)
-    tell_tools(state, event, call, verdict, rules, emit)
+    verdict = judge(event, call, ctx.rules)
+    tell_tools(event, call, verdict, ctx)
     state.calls += 1
     if verdict.word != "success":
         state.neutral_calls += verdict.neutral
         state.failed_calls += verdict.failed
     if state.guarantees is not None or call.event_id == event.id:
-        guarantees.call_finished(state, event, at, rules, emit, succeeded=verdict.word == "success")
+        guarantees.call_finished(event, ctx, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
-        behaviour.call_begun(state, event, call, {}, rules, emit)
-    step_done = repetition.finish_in_step(state, call, verdict)
-    if rules.behaviour.enabled:
-        behaviour.call_finished(state, event, call, verdict, rules, emit, step_done=step_done)
+        watch.call_begun(call, {}, ctx)
+    watch.call_finished(event, call, verdict, ctx)
 
 
-def _arrived(
-    state: SessionState, event: ev.ToolCallFinished, rules: Rules, emit: Emitter, *, late: bool = False
-) -> None:
+def _arrived(event: ev.ToolCallFinished, ctx: SessionContext, *, late: bool = False) -> None:
     """A call past its deadline is over: nobody waits for it. One that was closed may still have done what it should."""
-    if stalls.arrived(state, event.call_id):
-        if late and event.status is Status.SUCCESS and rules.behaviour.enabled:
-            prerequisites.call_succeeded(state, event.tool_name, rules)
-        behaviour.break_out(state, event.session_id, [], rules, emit)
+    waited_for = ctx.state.detectors.stalled_call.arrived(event.call_id)
+    if waited_for is not None:
+        ctx.state.act_as(waited_for.agent_id)
+        if late and event.status is Status.SUCCESS and ctx.rules.behaviour.enabled:
+            watch.succeeded(event.tool_name, ctx)
+        watch.break_out(ctx)
 
 
-def _text(state: SessionState, event: ev.ModelText, at: int, rules: Rules, emit: Emitter) -> None:
+def _text(event: ev.ModelText, ctx: SessionContext) -> None:
     agent = event.agent_id or ""
-    if agent != state.agent:
-        act_as(state, agent)
-    if state.overdue:
-        stalls.moved_on(state)
-    sightings = talk.heard(state, event, at, rules.behaviour) if rules.behaviour.enabled else []
-    behaviour.break_out(state, event.session_id, sightings, rules, emit)
+    if agent != ctx.state.agent:
+        ctx.state.act_as(agent)
+    watch.text(event, ctx)
 
 
-def _turn_started(state: SessionState, event: ev.TurnStarted, at: int, rules: Rules, emit: Emitter) -> None:
+def _turn_started(event: ev.TurnStarted, ctx: SessionContext) -> None:
+    state = ctx.state
     if event.agent_id:
-        act_as(state, event.agent_id)
-    if state.turn_open:
-        _turn_over(state, event, at, rules, emit)
-    announcements.turn_begun(state)
-    state.turn_open = True
-    state.turn_stalled = False
-    if event.turn_index is None and state.turn_index < LARGEST_COUNT:
-        state.turn_index += 1  # a publisher that does not count its turns
-        state.turn_known = True
-    stalls.turn_started(state, event.id, at)
+        state.act_as(event.agent_id)
+    turn = state.turn
+    if turn.open:
+        _turn_over(event, ctx)
+    turn.open = True
+    turn.stalled = False
+    if event.turn_index is None and turn.index < LARGEST_COUNT:
+        turn.index += 1  # a publisher that does not count its turns
+        turn.known = True
+    turn.since_ms = ctx.emit.at
+    turn.event_id = event.id
+    state.asked = []
+    watch.turn_started(ctx)
 
 
-def _turn_ended(state: SessionState, event: ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
-    state.ends_turns = True
+def _turn_ended(event: ev.TurnEnded, ctx: SessionContext) -> None:
+    turn = ctx.state.turn
+    turn.ends_published = True
     if event.agent_id:
-        act_as(state, event.agent_id)
-    if state.turn_open:
-        _turn_over(state, event, at, rules, emit)
-    state.turn_open = False
+        ctx.state.act_as(event.agent_id)
+    if turn.open:
+        turn.since_ms = 0
+        ctx.state.asked = []
+        _turn_over(event, ctx)
+    turn.open = False
 
 
-def _turn_over(state: SessionState, event: ev.TurnStarted | ev.TurnEnded, at: int, rules: Rules, emit: Emitter) -> None:
-    if isinstance(event, ev.TurnEnded):
-        stalls.turn_over(state, at)
-    budget.turn_over(state)
-    sighting = None
-    if rules.behaviour.enabled:
-        sighting = announcements.turn_over(state, event.id, at, rules.behaviour)
-    behaviour.break_out(state, event.session_id, [sighting] if sighting is not None else [], rules, emit)
-    if rules.behaviour.enabled:
-        profile.turn_over(state, event.session_id, emit, stalled=bool(getattr(event, "stalled", False)))
+def _turn_over(event: ev.TurnStarted | ev.TurnEnded, ctx: SessionContext) -> None:
+    ended = isinstance(event, ev.TurnEnded)
+    watch.turn_over(ctx, ended=ended)
+    if ctx.rules.behaviour.enabled:
+        profile.turn_over(ctx, stalled=isinstance(event, ev.TurnEnded) and bool(event.stalled))
 
 
-def _time_passed(state: SessionState, event: ev.TimePassed, at: int, rules: Rules, emit: Emitter) -> None:
+def _time_passed(event: ev.TimePassed, ctx: SessionContext) -> None:
     """Tell the stall that is due now; an event that comes when it has been told, or is over, tells nothing."""
-    if at not in {state.stall_due, state.next_deadline} or not stalls.is_due_event(event):
-        return
-    for agent_id, sightings in stalls.fall_due(state, event.id, at, rules.behaviour).items():
-        if rules.behaviour.enabled:
-            act_as(state, agent_id)
-            behaviour.break_out(state, event.session_id, sightings, rules, emit)
+    state = ctx.state
+    if ctx.emit.at in {state.stall_due, state.next_deadline} and is_ours(event):
+        watch.time_came(ctx)
 
 
-def _user(state: SessionState, event: ev.UserMessage, at: int, rules: Rules, emit: Emitter) -> None:
-    """A user message ends every streak of every agent; nudges whose effect was open stay unjudged."""
-    del rules
-    stalls.cut_off(state, at)
-    if state.active or state.agents:
-        for _ in agents.each(state):
-            patterns.clear(state, event.session_id, list(state.active), emit)
-        state.agents = {}
-    state.pending_nudges = []
-    state.nudged = []
-    behaviour.forget_streaks(state)
+def _user(event: ev.UserMessage, ctx: SessionContext) -> None:
+    del event
+    watch.user_spoke(ctx)
 
 
-def _session_ended(state: SessionState, event: ev.SessionEnded, at: int, rules: Rules, emit: Emitter) -> None:
+def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
+    del event
+    state, emit = ctx.state, ctx.emit
     if state.open_calls:
-        cause, traceparent, correlation_id = emit.cause, emit.traceparent, emit.correlation_id
-        _fold_ours(state, append_lost(state, event.session_id, at, emit), rules, emit)
+        cause, at, traceparent, correlation_id = emit.cause, emit.at, emit.traceparent, emit.correlation_id
+        _fold_ours(append_lost(ctx), ctx)
         emit.begin(cause, at, traceparent)
         emit.correlation_id = correlation_id
-    _user(state, event, at, rules, emit)  # type: ignore[arg-type]
-    if state.turn_open and rules.behaviour.enabled:
-        profile.turn_over(state, event.session_id, emit, stalled=False)
-    state.turn_open = False
+    watch.user_spoke(ctx)
+    if state.turn.open and ctx.rules.behaviour.enabled:
+        profile.turn_over(ctx, stalled=False)
     state.guarantees = None
-    stalls.turn_over(state, at)
+    state.turn.open = False
+    state.turn.since_ms = 0
+    watch.session_ended(ctx)
 
 
-def _settings(
-    state: SessionState, event: ev.SessionSettingsChanged | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
-) -> None:
+def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: SessionContext) -> None:
     """Session overrides, replaced as a whole; they hold from the next event on. A start without any keeps them."""
     if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
-        state.ends_turns = True
+        ctx.state.turn.ends_published = True
     if event.settings is not None:
-        state.overrides = session_overrides(event.settings, rules)
+        ctx.state.overrides = session_overrides(event.settings, ctx.rules)
     if isinstance(event, ev.SessionStarted) and event.models is not None:
-        _models_available(state, event, at, rules, emit)
+        _models_available(event, ctx)
 
 
-def _models_available(
-    state: SessionState, event: ev.ModelsAvailable | ev.SessionStarted, at: int, rules: Rules, emit: Emitter
-) -> None:
+def _models_available(event: ev.ModelsAvailable | ev.SessionStarted, ctx: SessionContext) -> None:
     """Remember which models may be suggested in the session from now on."""
-    del at, rules, emit
-    state.models = event.models
+    ctx.state.models = event.models
 
 
-def _probe_requested(
-    state: SessionState, event: ev.BreakerProbeRequested, at: int, rules: Rules, emit: Emitter
-) -> None:
-    del rules
-    workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
+def _probe_requested(event: ev.BreakerProbeRequested, ctx: SessionContext) -> None:
+    emit = ctx.emit
+    workspace = event.workspace_id or ctx.state.workspace_id or DEFAULT_WORKSPACE
     scope = event.breaker_key if has_scope(event.breaker_key) else f"tool:{event.breaker_key}"
     request = ProbeRequest(
         id=f"{event.id}/probe",
-        time_ms=at,
+        time_ms=emit.at,
         workspace_id=workspace,
         scope=scope,
         session_id=event.session_id,
@@ -340,39 +369,35 @@ def _probe_requested(
     emit.record("outcomes", f"{workspace}{US}{scope}", request, request.id)
 
 
-def _reported(
-    state: SessionState, event: ev.FailureReported | ev.SuccessReported, at: int, rules: Rules, emit: Emitter
-) -> None:
-    for outcome in reported_outcomes(state, event, at, rules, emit):
-        emit.record("outcomes", outcome.key, outcome, outcome.id)
+def _reported(event: ev.FailureReported | ev.SuccessReported, ctx: SessionContext) -> None:
+    for outcome in reported_outcomes(event, ctx):
+        ctx.emit.record("outcomes", outcome.key, outcome, outcome.id)
 
 
-def _permission_requested(
-    state: SessionState, event: ev.PermissionRequested, at: int, rules: Rules, emit: Emitter
-) -> None:
-    wait_begins(state, event.call_id, at)
-    if state.overdue and stalls.arrived(state, event.call_id):  # it is not the tool that takes so long
-        behaviour.break_out(state, event.session_id, [], rules, emit)
+def _permission_requested(event: ev.PermissionRequested, ctx: SessionContext) -> None:
+    state = ctx.state
+    wait_begins(state, event.call_id, ctx.emit.at)
+    waited_for = state.detectors.stalled_call.arrived(event.call_id)
+    if waited_for is not None:  # it is not the tool that takes so long
+        state.act_as(waited_for.agent_id)
+        watch.break_out(ctx)
 
 
-def _permission_resolved(
-    state: SessionState, event: ev.PermissionResolved, at: int, rules: Rules, emit: Emitter
-) -> None:
+def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> None:
     """The wait is over. A denial closes the call; it is counted for the key, never as a failure."""
     if event.granted:
-        wait_ends(state, event.call_id, at)
+        wait_ends(ctx.state, event.call_id, ctx.emit.at)
     else:
-        _finished(state, denial_of(event), at, rules, emit)
+        _finished(denial_of(event), ctx)
 
 
-def _feedback(state: SessionState, event: ev.FeedbackFalseAlarm, at: int, rules: Rules, emit: Emitter) -> None:
-    del at, rules
-    pattern = feedback.false_alarm(state, event.output_id)
+def _feedback(event: ev.FeedbackFalseAlarm, ctx: SessionContext) -> None:
+    pattern = feedback.false_alarm(ctx.state, event.output_id)
     if pattern:
-        profile.called_wrong(state, pattern, event.session_id, emit)
+        profile.called_wrong(pattern, ctx)
 
 
-_HANDLERS: dict[type, _Handler] = {
+_HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.ToolCallStarted: _started,
     ev.ToolCallFinished: _finished,
     ev.ModelText: _text,

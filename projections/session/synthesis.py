@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from ...rules.rules import Rules
 from ...schemas.decisions import ConfidenceLow
 from ...schemas.events import SynthesisCompleted
 from ..confidence import WEIGHTS, tool_success
-from ..emit import Emitter
-from .state import SessionState
+from .context import Context
+from .records import SessionRecord
 
 
-def synthesis_completed(state: SessionState, event: SynthesisCompleted, at: int, rules: Rules, emit: Emitter) -> None:
+def synthesis_completed(event: SynthesisCompleted, ctx: Context) -> None:
     """Flag a synthesis whose confidence, or that of a result in it, lies below the threshold."""
-    del at
-    low = rules.confidence.low
+    state = ctx.state
+    low = ctx.rules.confidence.low
     used = [result.confidence for result in event.results if result.included is not False]
     below = [confidence for confidence in used if confidence < low]
     if event.confidence >= low and not below:
@@ -22,7 +21,7 @@ def synthesis_completed(state: SessionState, event: SynthesisCompleted, at: int,
         confidence, what = event.confidence, "The result"
     else:
         confidence, what = min(below), f"{len(below)} of {len(used)} results that went into it"
-    emit.decision(
+    ctx.emit.decision(
         "suggestions",
         event.session_id,
         ConfidenceLow,
@@ -38,7 +37,7 @@ def synthesis_completed(state: SessionState, event: SynthesisCompleted, at: int,
     )
 
 
-def _signals(state: SessionState, event: SynthesisCompleted) -> dict[str, float]:
+def _signals(state: SessionRecord, event: SynthesisCompleted) -> dict[str, float]:
     """The signals that the publisher gave, and how the session's own calls went where it gave no word on that."""
     given = event.signals
     signals = {name: value for name in WEIGHTS if given is not None and (value := getattr(given, name)) is not None}

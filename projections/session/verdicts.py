@@ -27,8 +27,8 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
-from ..emit import Emitter
-from .state import OpenCall, SessionState
+from .context import Context
+from .records import OpenCall, SessionRecord
 
 _NO_ERROR = ErrorInfo()
 _FAILED_MARK = 1
@@ -165,7 +165,7 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
     return 0
 
 
-def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, Any]:
+def _details(state: SessionRecord, verdict: Verdict, rules: Rules) -> dict[str, Any]:
     """Further fields of the outcome of a call that did not just work."""
     return {
         "severity": verdict.severity,
@@ -181,10 +181,9 @@ def _details(state: SessionState, verdict: Verdict, rules: Rules) -> dict[str, A
     }
 
 
-def tell_tools(
-    state: SessionState, event: ToolCallFinished, call: OpenCall, verdict: Verdict, rules: Rules, emit: Emitter
-) -> None:
+def tell_tools(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
     """Emit the outcome once per scope: the tool, its service if it has one, its model tier if it was recursive."""
+    state, emit = ctx.state, ctx.emit
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     scopes = [("tool", call.tool_name)]
     if call.service:
@@ -196,7 +195,7 @@ def tell_tools(
         duration = min(duration, max(0, emit.at - call.started_ms - call.waited_ms))
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else verdict.word
-    details = {} if word == "success" and not state.overrides else _details(state, verdict, rules)
+    details = {} if word == "success" and not state.overrides else _details(state, verdict, ctx.rules)
     if approvals := call.approvals or event.approvals:
         details = details | {"approvals": approvals}
     for kind, name in scopes:

@@ -7,7 +7,8 @@ from the same outcome, never from each other's output.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -40,7 +41,7 @@ from ...schemas.outcomes import (
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
 from .state import Fold, ToolState
@@ -55,6 +56,7 @@ class ToolStage:
     sources = ("outcomes", "commands")
     state_type = ToolState
     state_version = 2
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], ToolState]]] = {}
     by_arrival = False
     late_ms = WEEK_MS
 

@@ -6,7 +6,7 @@ import msgspec
 
 from ...rules.rules import Rules
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..stage import KeyState
 
 MAX_FAILURES = 200

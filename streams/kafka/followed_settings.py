@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.rule_source import TOPIC, RuleSource
 from .changelog import ChangelogReader
 from .lane import LEAVE_S, bounded

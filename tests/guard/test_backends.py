@@ -25,7 +25,7 @@ from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import guard_for_tests
 from trustfold.rules.rules import Rules, TrustRules
-from trustfold.streams.embedded.views import Views
+from trustfold.streams.embedded.store_views import Views
 from waiting import wait_until
 
 

@@ -17,7 +17,7 @@ from trustfold.history.files import TEMPORARY, data_files
 from trustfold.history.recorder import Recorder
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.tail import Tail
+from trustfold.streams.embedded.store_tail import Tail
 
 KILLS = 10
 

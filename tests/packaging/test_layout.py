@@ -64,9 +64,9 @@ def test_tests_are_no_package() -> None:
 
 
 def test_pytest_imports_tests_by_path() -> None:
-    """Pytest leaves the import path alone, apart from the helpers of the tests and the measures of `make quality`."""
+    """Pytest leaves the import path alone, apart from the helpers of the tests."""
     assert "--import-mode=importlib" in PROJECT["tool"]["pytest"]["addopts"]
-    assert PROJECT["tool"]["pytest"]["pythonpath"] == ["tests/support", "tests/quality"]
+    assert PROJECT["tool"]["pytest"]["pythonpath"] == ["tests/support"]
 
 
 @pytest.mark.parametrize("path", package_modules(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -45,6 +45,11 @@ def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Ca
     return lambda self, value: setattr(self, attribute, read(value))
 
 
+def changes(part: str, field: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Area, Any], None]:
+    """Reader of a setting that is a field of one part of the rules, as it is or as `read` makes it."""
+    return lambda self, value: self.change(part, **{field: read(value)})
+
+
 def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
     """Refuse an event or a part of one that says more than is read.
 

@@ -165,6 +165,7 @@ class Calls:
         self._paired = _starts_with_finishes(given)
         self._streamed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
         self._replayed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
+        self._others = 0
         self._last_result: dict[str, dict[str, Any]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
@@ -236,6 +237,12 @@ class Calls:
         call_id = self._start(event, call_id=call_id)[0]
         self._end(call_id, event)
         return call_id
+
+    def unlike_others(self) -> None:
+        """A call that is no part of any pattern."""
+        self._others += 1
+        word = nth_word(self._others)
+        self.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
 
     def again(self, event: dict[str, Any]) -> None:
         """The call of a tool with these arguments, coming out as it did last; a new one as the tool's last call did."""

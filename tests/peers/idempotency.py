@@ -37,8 +37,6 @@ _ASKED = frozenset("key session params args tool actor namespace mode dedupe tim
 _ENDED = frozenset("key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
 _CALLERS = ("callers", "count", "n", "times")
-
-
 _ORDER = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -203,7 +201,7 @@ class Idempotency(Area):
         "abort": op_cancel,
         # The process that runs the call is gone: nothing more is heard of it.
         "crash die holder_crash": reads(_ENDED)(lambda self, event: self._holder(event, leaves=True)),
-        "fail": lambda self, event: self.op_finish({"ok": False, **event}),
+        "fail": reads(_ENDED)(lambda self, event: self.op_finish({"ok": False, **event})),
         "extend renew": op_heartbeat,
         "execute run request": op_call,
         "concurrent_calls parallel": op_concurrent,

@@ -225,7 +225,7 @@ class Loops(Levels):
         given = self.case.given[: next(place for place, one in enumerate(self.case.given) if one is event)]
         trial = type(self)(self.case._replace(given=[one for one in given if one.get("name") != "admit"]))
         trial.play()
-        step = trial.world.session_state().step
+        step = trial.world.session_state().steps.number
         trial.op_evaluate(event)
         gone_on = {(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step}
         worst = max((known[one] for one in gone_on & known.keys()), default=0)
@@ -283,7 +283,7 @@ class Loops(Levels):
         return f"patterns are {told!r}, not {expected!r}"
 
     def _policy_of(self, fingerprint: str) -> str:
-        from trustfold.projections.session.prerequisites import policy_fingerprint
+        from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
 
         names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
         return names.get(fingerprint, fingerprint)
@@ -346,7 +346,7 @@ class Loops(Levels):
 
     def see_same_signature(self) -> bool:
         """Whether the calls of the case count as one call."""
-        calls = {done.call for done in self.world.session_state().window}
+        calls = {done.call for done in self.world.session_state().steps.window}
         if not calls:
             raise UnknownWord("the signature of no call")
         return len(calls) == 1
@@ -361,7 +361,7 @@ class Loops(Levels):
 
     def see_period(self) -> int | None:
         """Calls in one lap of the cycle that is going on."""
-        runs = self.world.session_state().cycle_runs
+        runs = self.world.session_state().steps.cycle_runs
         return next((period for period in range(2, len(runs) + 1) if runs[period - 1] >= period), None)
 
     def see_evidence(self) -> list[str]:
@@ -394,7 +394,7 @@ class Loops(Levels):
         "crash": lambda self: bool(self.crashed),  # whether anything raised, in the guard or in a fold
         "allow": lambda self: [not severity for severity in self.by_call],
         "first_at_call": lambda self: self.first,  # call at which the first alarm came
-        "open_announcements": lambda self: self.world.session_state().announced,
+        "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.count,
         "announce_severity_by_turn": lambda self: self.announced,  # what was said about announcements in each turn
         "same": lambda self: self.same,  # whether the two calls are one
         "warned": lambda self: bool(self._detected()),  # whether anything has been told at all

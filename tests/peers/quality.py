@@ -151,9 +151,7 @@ class Quality(Area):
         "score": lambda self: self.see_quality() if self.ranked is None else self.ranked,
         "quality_rises": lambda self: self.see_quality() > min(self.scores, default=1.0),
         # Tags that say what it does not serve for.
-        "tags_added tags": lambda self: (
-            list(self.world.told("quality")[-1].get("tags", ())) if self.world.told("quality") else []
-        ),
+        "tags_added tags": lambda self: list(next(reversed(self.world.told("quality")), {}).get("tags", ())),
         "success ok": lambda self: self._made().success,  # whether some tool did it
         "tool used winner tool_used tool_id": lambda self: self._made().tool_id or None,  # the tool that did it
         "tried order": lambda self: [one.tool_id for one in self._made().attempts],

@@ -32,10 +32,7 @@ _SCRIPTS = ("outcomes", "script", "results", "responses", "attempts")
 
 
 def _sets(field: str, factor: float = 1, *, more: int = 0) -> Callable[[Retries, Any], None]:
-    def read(self: Retries, value: Any) -> None:
-        self.policy_fields[field] = value * factor + more
-
-    return read
+    return lambda self, value: self.policy_fields.update({field: value * factor + more})
 
 
 def _shows(field: str, factor: float = 1) -> Callable[[Retries], float]:

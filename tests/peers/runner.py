@@ -44,9 +44,7 @@ AREAS: dict[str, type[Area]] = {
 _FAULTS = ("the adapter ", "refused: ")
 """Beginnings of what no deviation excuses: the case was not really run."""
 
-_ABSENT = {
-    "llm_check": "a model that judges another: detection here is deterministic",
-}
+_ABSENT = {"llm_check": "a model that judges another: detection here is deterministic"}
 
 
 class Result(NamedTuple):

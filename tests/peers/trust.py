@@ -15,7 +15,7 @@ from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
-from .area import Area, nothing, reads, refuse_fields, same
+from .area import Area, changes, nothing, reads, refuse_fields, same
 from .case import UnknownWord, there
 from .guarded import guard_over
 
@@ -114,11 +114,11 @@ class Trust(Area):
         **{theirs: _sets(ours) for theirs, ours in _FIELDS.items()},
         **{name: _layer(name) for name in ("plugin_rules", "service_rules", "domain_rules", "tool_rules")},
         "default_rule": config_default,
-        "recovery_mode mode": lambda self, value: self.change("trust", recovery_mode=RecoveryMode(value)),
+        "recovery_mode mode": changes("trust", "recovery_mode", RecoveryMode),
         "enable_auto_recovery auto_recovery": lambda self, value: self.config_recovery_mode("auto" if value else "ask"),
-        "key_by": lambda self, value: self.change("tools", key_by=value),  # how failure keys are made
-        "security_patterns": lambda self, value: self.change("calls", security_patterns=tuple(value)),
-        "expected_failures": lambda self, value: self.change("tools", expected_failures=frozenset(value)),
+        "key_by": changes("tools", "key_by"),  # how failure keys are made
+        "security_patterns": changes("calls", "security_patterns", tuple),
+        "expected_failures": changes("tools", "expected_failures", frozenset),
     }
 
     # --- operations ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from scenarios import ALL
 from story import Story
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules, TrustRules
 from trustfold.schemas.decisions import DeadLetterRepublished, Decision, DegradationPlan, Lease, StateUpdated
 from trustfold.schemas.public_state import STATE_KINDS, DecisionBase

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import orjson
 from command_line import Up
 from starlette.testclient import TestClient
-from trustfold.streams.embedded.access import NOBODY
 from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.roles import NOBODY
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.routes import more_routes

@@ -23,8 +23,8 @@ from ...history.page import figure, table
 from ...history.plots import Window
 from ...history.queries import plain
 from ...history.reports import BY_NAME, Answer, Question, against_before, filters_for
-from .archive import Archive, Found, Unanswered
-from .narrowing import NAMES, PRESETS, Narrowing
+from .history_answers import Archive, Found, Unanswered
+from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link, segment
 
 ROWS = 50

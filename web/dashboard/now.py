@@ -26,8 +26,8 @@ from ...schemas.decision_text import (
     recovery_words,
     times,
 )
-from .board import Board
-from .order_words import orders_for
+from .current_state import Board
+from .order_labels import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranking
 from .render import Site, segment
 

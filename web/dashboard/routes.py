@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, request_response
 
 from ...errors import ConfigError, TrustfoldError
-from ...streams.embedded.access import API
+from ...streams.embedded.roles import API
 from . import decision, history, models, now, orders, session, sessions, sign_in, tool
 from .live import live
 from .render import HEADERS, Guarded, Site, static_file
@@ -24,7 +24,7 @@ ErrorPage = Callable[[Request, HTTPException], Response | None]
 def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
     """Routes for a Starlette application, to be added behind all others.
 
-    `Access` (streams/embedded/access.py) must stand in front: it leaves in `request.state.role` who asks.
+    `Access` (streams/embedded/roles.py) must stand in front: it leaves in `request.state.role` who asks.
     """
     pages: list[Route] = [
         *now.now_routes(site),

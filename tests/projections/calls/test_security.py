@@ -906,7 +906,7 @@ def test_commands_that_only_look_so_are_neither(line: str) -> None:
         ("/etc/shadow", True),
         ("/etc/hosts", False),
         ("/home/ann/.bashrc", False),
-        ("docs/ssh/keys.md", False),
+        ("notes/ssh/keys.md", False),
     ],
 )
 def test_a_file_tool_that_writes_credentials_is_dangerous(path: str, *, found: bool) -> None:

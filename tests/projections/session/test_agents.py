@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import orjson
 from story import Story
-from trustfold.projections.session.state import MAX_AGENTS, SessionState
+from trustfold.projections.session.state import MAX_AGENTS
 
 
 def works_as(story: Story, agent: str | None, tool: str = "query_db", *, n: int = 1, result: str = "same") -> None:
@@ -131,17 +130,6 @@ def test_a_session_with_one_agent_keeps_one_set_of_streaks() -> None:
         for number in range(3):
             works_as(story, agent, n=number)
         assert story.state().agents == {}
-
-
-def test_a_snapshot_without_agents_goes_on() -> None:
-    """State of before agents were told apart: its streaks are those of the main agent."""
-    story = Story()
-    works_as(story, None)
-    works_as(story, None)
-    fields = msgspec.to_builtins(story.state())
-    short = fields[: SessionState.__struct_fields__.index("asked")]
-    state = msgspec.convert(short, SessionState)
-    assert (state.agent, state.agents, len(state.window)) == ("", {}, 2)
 
 
 def test_where_and_who_is_on_every_output() -> None:

@@ -62,4 +62,4 @@ def test_what_is_remembered_of_tools_is_bounded() -> None:
     for number in range(1000):
         story.works(f"tool_{number}", {"q": number}, result=str(number))
     assert len(story.state().tools) == 64
-    assert story.state().turn_calls == 1000
+    assert story.state().detectors.call_budget.calls == 1000

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from trustfold.projections.session.endings import ENDED_BY_PROGRESS, ENDS
-from trustfold.projections.session.nudge_texts import TEXTS, text_for
-from trustfold.projections.session.patterns import OUTGROWN, PRECEDENCE
-from trustfold.projections.session.state import ActivePattern
+from trustfold.projections.session.detectors.detector import Detector
+from trustfold.projections.session.detectors.registry import KINDS
+from trustfold.projections.session.nudges import text_for
+from trustfold.projections.session.records import ActivePattern
+from trustfold.projections.session.state import SessionState
 from trustfold.rules.behaviour import PLACEHOLDERS, check_template
 from trustfold.rules.rules import BehaviourRules, Ladder, NudgeRules, Rules
 from trustfold.schemas.vocabulary import Pattern
@@ -21,20 +22,32 @@ DESIGNED = (
 ).split()
 
 
-def test_every_pattern_has_its_place_once() -> None:
-    """The order of nudges is total."""
-    assert sorted(PRECEDENCE) == sorted(Pattern)
+def test_every_pattern_has_one_detector() -> None:
+    """Under its own name, which is how its ladder and its counts are found."""
+    assert sorted(KINDS) == sorted(Pattern)
+    assert {name: kind.pattern for name, kind in KINDS.items()} == {name: name for name in KINDS}
 
 
 def test_the_designed_order_is_kept() -> None:
     """The patterns that the design does not place stand between, and change nothing."""
-    assert [str(pattern) for pattern in PRECEDENCE if pattern in DESIGNED] == DESIGNED
+    assert [pattern for pattern in KINDS if pattern in DESIGNED] == DESIGNED
 
 
-def test_every_pattern_can_end() -> None:
+def test_the_docs_tell_the_order_of_precedence() -> None:
+    """The table of patterns stands in it."""
+    lines = DETECTION.read_text().splitlines()
+    assert [line.split("`")[1] for line in lines if re.match(r"\| `\w+` \|", line)] == list(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_every_pattern_can_end(kind: type[Detector]) -> None:
     """No report stays open for want of a rule."""
-    assert set(ENDS) == set(Pattern)
-    assert {*ENDED_BY_PROGRESS, *OUTGROWN} <= set(Pattern)
+    assert kind.is_over is not Detector.is_over or kind.ended_by_call
+
+
+def test_a_state_stays_small_to_read() -> None:
+    """What a detector counts is its own."""
+    assert len(SessionState.__struct_fields__) <= 30
 
 
 @pytest.mark.parametrize("pattern", Pattern)
@@ -46,17 +59,18 @@ def test_every_pattern_has_a_ladder(pattern: Pattern) -> None:
 @pytest.mark.parametrize("pattern", Pattern)
 def test_every_pattern_has_three_texts(pattern: Pattern) -> None:
     """A hint, a NOTICE and PAUSED; no two the same, none with a hole, and BLOCKED is trust's word."""
-    texts = TEXTS[pattern]
-    assert len(set(texts)) == 3
-    assert texts[1].startswith("NOTICE: ")
-    assert texts[2].startswith("PAUSED: ")
-    for text in texts:
-        check_template(pattern, text)
-        assert "BLOCKED" not in text
-    active = ActivePattern(pattern, 0, "id", 3, 7, 0, 0, "a_tool", required_tool="b_tool")
-    for severity in (1, 2, 3):
-        shown = text_for(active, severity, Rules(), seconds=90)
-        assert not re.search(r"[{}]", shown)
+    kind = KINDS[pattern]
+    for variant, texts in {"": kind.texts, **kind.variants}.items():
+        assert len(set(texts)) == 3
+        assert texts[1].startswith("NOTICE: ")
+        assert texts[2].startswith("PAUSED: ")
+        for text in texts:
+            check_template(pattern, text)
+            assert "BLOCKED" not in text
+        active = ActivePattern(pattern, 0, "id", 3, 7, 0, 0, "a_tool", required_tool="b_tool", variant=variant)
+        for severity in (1, 2, 3):
+            shown = text_for(active, severity, Rules(), seconds=90)
+            assert not re.search(r"[{}]", shown)
 
 
 @pytest.mark.parametrize("pattern", Pattern)

@@ -48,7 +48,7 @@ def test_it_is_counted_by_pattern_and_tool() -> None:
     story.objects(first)
     story.works("consult", {"about": "b"}, result="same", times=3)
     story.objects(story.decided("nudge.issued")["id"])
-    assert [(one.pattern, one.tool_name, one.count) for one in story.state().false_alarms] == [
+    assert [(one.pattern, one.tool_name, one.count) for one in story.state().feedback.false_alarms] == [
         ("repetitive_calls", "consult", 2)
     ]
 
@@ -81,7 +81,7 @@ def test_unknown_outputs_change_nothing(output: str) -> None:
         ("repetitive_calls", "gentle"),
         ("repetitive_calls", "direct"),
     ]
-    assert story.state().false_alarms == []
+    assert story.state().feedback.false_alarms == []
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -91,5 +91,5 @@ def test_what_is_remembered_is_bounded() -> None:
         story.works(f"consult_{number}", {"about": "a"}, result="same", times=3)
         story.objects(story.decided("nudge.issued")["id"])
     state = story.state()
-    assert len(state.false_alarms) == len(state.muted) == 32
-    assert state.issued == []
+    assert len(state.feedback.false_alarms) == len(state.feedback.muted) == 32
+    assert state.feedback.issued == []

@@ -173,7 +173,7 @@ def test_what_is_remembered_of_texts_is_bounded() -> None:
     story = Story()
     for message in range(20):
         story.thinks(" ".join(f"Sentence {number} of message {message} says it." for number in range(100)))
-    assert len(story.state().said) == 64
+    assert len(story.state().detectors.text_loop.said) == 64
 
 
 @pytest.mark.parametrize("text", ["```\nx\n```\n{}.", "~~~{}.", "```{}."])

@@ -13,7 +13,7 @@ from dashboard_kit import dashboard, failures
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.dashboard.board import Board, Change
+from trustfold.web.dashboard.current_state import Board, Change
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import WORDS, Ranking, place_of

@@ -214,7 +214,7 @@ class Archive:
     def _query(self, key: _Key) -> Answer:
         """Ask in a thread."""
         try:
-            from ...history.queries import ask  # noqa: PLC0415
+            from ...history.queries import ask  # noqa: PLC0415 - the history is an extra
         except ImportError as missing:
             raise Unanswered(
                 f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False
@@ -272,9 +272,8 @@ class Archive:
                 if memory is not None:
                     made = memory.connection(filters)
                 else:
-                    made = connect(self.root, filters=filters, threads=2)
+                    made = connect(self.root, filters=filters, threads=2, keep_metadata=True)
                     made.execute(f"SET memory_limit = '{MEMORY}'")
-                    made.execute("SET parquet_metadata_cache = true")  # files are never written again
                 own = _Catalogue(made, filters, topics)
                 self._made.append(made)
                 if memory is None:

@@ -1,22 +1,18 @@
-"""What a session tells the tool stage of its model: that it went round in circles with a tool.
-
-See docs/design/semantics.md#models.
-"""
+"""What a session tells the tool stage of its model: that it went round in circles with a tool."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...rules.rules import Rules
 from ...schemas.events import ToolCallFinished
 from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, PatternSeen
-from ..emit import Emitter
-from .patterns import Sighting, find
-from .state import OpenCall, SessionState
+from .context import Context, Sighting
+from .patterns import find
+from .records import OpenCall, SessionRecord
 from .verdicts import Verdict
 
 
-def newly_seen(state: SessionState, sightings: Iterable[Sighting]) -> list[Sighting]:
+def newly_seen(state: SessionRecord, sightings: Iterable[Sighting]) -> list[Sighting]:
     """Sightings that open a streak or raise its severity; to be asked before they are recorded."""
     return [
         sighting
@@ -27,19 +23,14 @@ def newly_seen(state: SessionState, sightings: Iterable[Sighting]) -> list[Sight
 
 
 def tell_tool(
-    state: SessionState,
-    event: ToolCallFinished,
-    call: OpenCall,
-    verdict: Verdict,
-    sightings: Iterable[Sighting],
-    rules: Rules,
-    emit: Emitter,
+    event: ToolCallFinished, call: OpenCall, verdict: Verdict, sightings: Iterable[Sighting], ctx: Context
 ) -> None:
     """Emit each sighting for the tool and key of the call that completed it.
 
     Nothing where no model is known, nor where the call failed through no fault of the model's: who goes on asking in
     an outage is nudged, but another model would have been no better off.
     """
+    state, emit = ctx.state, ctx.emit
     model = event.model or state.model
     if not model or (verdict.failed and verdict.severity not in OWN_MAKING):
         return
@@ -57,7 +48,7 @@ def tell_tool(
             fine_key=call.fine_key,
             model=model,
             pattern=sighting.pattern,
-            model_switch=rules.models.strategy if state.overrides else None,
+            model_switch=ctx.rules.models.strategy if state.overrides else None,
             user_id=event.user_id or state.user_id,
             models=state.models,
         )

@@ -1,4 +1,4 @@
-"""Detector of chanting: the same text block over and over, in one message or across messages (docs/detection.md).
+"""The same text block over and over, in one message or across messages.
 
 A block is a sentence or a line of prose. Code, tables, lists, headings, quotes and rules repeat by nature and are
 exempt. Only checksums are kept; news from a call and the user's word start the count afresh.
@@ -10,12 +10,15 @@ import re
 from collections import Counter
 from zlib import crc32
 
-from ...rules.rules import BehaviourRules
-from ...schemas.events import ModelText
-from ...schemas.vocabulary import Pattern
-from ..emit import MAX_CAUSES
-from .patterns import Sighting
-from .state import MAX_SAID, SessionState
+from ....schemas.events import ModelText
+from ....schemas.vocabulary import Pattern
+from ...emitter import MAX_CAUSES
+from ..context import Context, Sighting
+from ..records import ActivePattern
+from .detector import Detector, Finished, Message
+
+MAX_SAID = 64
+"""Text blocks remembered, as digests."""
 
 MAX_TEXT_CHARS = 20_000
 """Of a longer message its end is read: a model that chants does so until it is cut off."""
@@ -34,38 +37,75 @@ _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─�
 _SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 
 
-def text_loop(state: SessionState, event: ModelText, at: int, rules: BehaviourRules) -> Sighting | None:
-    """The block that the message repeats most often, counting the messages since the last news."""
-    said = state.said
-    if not said:
-        state.said_since = at
-    worst = most = 0
-    for block, times in _blocks(event):
-        count = said.pop(block, 0) + times
-        said[block] = count
-        if count > most:
-            worst, most = block, count
-    while len(said) > MAX_SAID:
-        del said[next(iter(said))]
-    if most < 2:
-        state.text_loop = 0
-        return None
-    state.said_ids = [*state.said_ids[1 - MAX_CAUSES :], event.id]
-    severity = rules.text_loop.step(most)
-    state.text_loop = worst if severity else 0
-    if not severity:
-        return None
-    return Sighting(
-        Pattern.TEXT_LOOP, severity, worst, most, (), state.said_ids, "say something new or act",
-        since_ms=state.said_since,
-    )  # fmt: skip
+class TextLoop(Detector, array_like=True):
+    """Counts how often each block was said since the last news.
 
+    Attributes:
+        said: digests of blocks and how often each was said, latest said last.
+        event_ids: the latest messages that repeated one.
+        since_ms: when the first block was said, milliseconds.
+        repeated: digest of the block that the latest message repeated; 0 none.
+    """
 
-def forget_texts(state: SessionState) -> None:
-    """Start the count afresh: there was news, or the user spoke."""
-    state.said = {}
-    state.said_ids = []
-    state.text_loop = 0
+    pattern = Pattern.TEXT_LOOP
+    texts = (
+        "You've written the same text {count} times. Consider what is new, and go on from there.",
+        "NOTICE: You are repeating yourself: the same text {count} times. Stop, and take the next step instead.",
+        "PAUSED: The same text was written {count} times. The session waits for the user.",
+    )
+    ended_by_progress = True
+
+    said: dict[int, int] = {}
+    event_ids: list[str] = []
+    since_ms: int = 0
+    repeated: int = 0
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """After a message that repeats another block, or none."""
+        del ctx
+        return self.repeated != active.fingerprint
+
+    def on_finish(self, done: Finished, ctx: Context) -> None:
+        """News from a call starts the count afresh."""
+        del ctx
+        if self.said and done.news:
+            self._forget()
+
+    def on_text(self, message: Message, ctx: Context) -> None:
+        """Look for the block that the message repeats most often, counting the messages since the last news."""
+        said, event = self.said, message.event
+        if not said:
+            self.since_ms = ctx.emit.at
+        worst = most = 0
+        for block, times in _blocks(event):
+            count = said.pop(block, 0) + times
+            said[block] = count
+            if count > most:
+                worst, most = block, count
+        while len(said) > MAX_SAID:
+            del said[next(iter(said))]
+        if most < 2:
+            self.repeated = 0
+            return
+        self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], event.id]
+        severity = ctx.rules.behaviour.text_loop.step(most)
+        self.repeated = worst if severity else 0
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, worst, most, (), self.event_ids, "say something new or act",
+                since_ms=self.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+    def on_user(self, ctx: Context) -> None:
+        """Start the count afresh."""
+        del ctx
+        self._forget()
+
+    def _forget(self) -> None:
+        self.said = {}
+        self.event_ids = []
+        self.repeated = 0
 
 
 def _blocks(event: ModelText) -> list[tuple[int, int]]:

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..streams.embedded.access import Access
+from ..streams.embedded.roles import Access
 from ..streams.embedded.sign_in import Roles, SignIns
 from ..streams.kafka.records import ended
-from .dashboard.archive import Archive
+from .dashboard.history_answers import Archive
 from .dashboard.kafka_source import KafkaSource
 from .dashboard.live import Hub
 from .dashboard.render import Site

@@ -1,10 +1,8 @@
-"""Announcing work and not doing it, across turns (docs/detection.md, announce_no_action).
+"""The words by which a message announces work, or hands over to the user, by language.
 
-The signal is structural, in any language: a message that is followed by another message, with no call and no user
-between, promised something. Reads, plans and refused edits follow an announcement up; whether they lead anywhere is
-for the other detectors. Phrases only make it surer: a message with one of them counts at once. They are lists by
-language, and the operator may add to them. A question or an offer ("let me know") hands the word to the user and is no
-announcement.
+Phrases only make an announcement surer; what a message is followed by counts in any language
+(detectors/announce_no_action.py). The operator may add phrases. A question or an offer ("let me know") hands the word to
+the user and is no announcement.
 """
 
 from __future__ import annotations
@@ -13,18 +11,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ...rules.rules import BehaviourRules
-from ...schemas.events import ModelText
-from ...schemas.vocabulary import Pattern
-from ..emit import MAX_CAUSES
-from .patterns import Sighting
-from .state import SessionState
-
 MAX_TEXT_CHARS = 1000
 """Announcements stand at the start or the end of a message; the middle of a longer one is skipped."""
-
-MESSAGES_WITHOUT_CALL = "announce_no_action by structure"
-"""Names the nudge texts for messages that announce by what follows them alone."""
 
 MAX_END_CHARS = 200
 """Of the end of a message so much is read to see whether it hands over to the user."""
@@ -186,76 +174,3 @@ def hands_over(text: str) -> bool:
     if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):
         return True
     return _offers(end) and _offers(_sentence_at(end, len(end) - 1, len(end) - 1))
-
-
-def heard(state: SessionState, event: ModelText, at: int, rules: BehaviourRules, *, says: bool) -> Sighting | None:
-    """One more message, with no call that followed up the last. `says`: it announces work in so many words.
-
-    The message before it announced something, too, whatever its words, unless it handed over to the user. Within a
-    turn the first of these does not count: one message more, before the call, is how people talk.
-    """
-    before = state.announced
-    if state.unconfirmed:
-        if state.unphrased:
-            _confirm(state)
-        state.unphrased, state.unconfirmed = True, ""
-    if says:
-        state.phrased = True
-        _count(state, event.id, at)
-    elif event.announces is None and not (hands_over(event.text) if event.text is not None else not event.text_digest):
-        state.unconfirmed, state.unconfirmed_since = event.id, at
-    return _sighting(state, rules) if state.announced > before else None
-
-
-def turn_begun(state: SessionState) -> None:
-    """Another turn begins, and no user has spoken: the message with which the last one ended was an announcement."""
-    if state.unconfirmed:
-        _confirm(state)
-
-
-def turn_over(state: SessionState, event_id: str, at: int, rules: BehaviourRules) -> Sighting | None:
-    """A turn ended. After an announcement in an earlier turn its last message is another one, whatever its words.
-
-    A turn without a message and without an action counts as one more where the stall was already clear.
-    """
-    before = state.announced
-    if state.unconfirmed and before:
-        _confirm(state)
-    elif not state.announced_this_turn and before >= rules.announce_no_action.moderate:
-        _count(state, event_id, at)
-    state.announced_this_turn = False
-    return _sighting(state, rules) if state.announced > before else None
-
-
-def _confirm(state: SessionState) -> None:
-    _count(state, state.unconfirmed, state.unconfirmed_since)
-    state.unconfirmed = ""
-
-
-def _count(state: SessionState, event_id: str, at: int) -> None:
-    if not state.announced:
-        state.announced_since = at
-    state.announced += 1
-    state.announced_this_turn = True
-    state.announce_ids = [*state.announce_ids[1 - MAX_CAUSES :], event_id]
-
-
-def _sighting(state: SessionState, rules: BehaviourRules) -> Sighting | None:
-    severity = rules.announce_no_action.step(state.announced)
-    if not severity:
-        return None
-    tools = [done.tool_name for done in state.window[-3:]]
-    return Sighting(
-        Pattern.ANNOUNCE_NO_ACTION, severity, 0, state.announced, tools, state.announce_ids,
-        "call the tool that does what was announced", since_ms=state.announced_since,
-        text="" if state.phrased else MESSAGES_WITHOUT_CALL,
-    )  # fmt: skip
-
-
-def fulfilled(state: SessionState) -> None:
-    """The model did something, or the user spoke: what was announced no longer counts."""
-    state.announced = 0
-    state.announced_this_turn = False
-    state.announce_ids = []
-    state.unconfirmed = ""
-    state.phrased = state.unphrased = False

@@ -12,13 +12,13 @@ from typing import NamedTuple, Self
 import msgspec
 import orjson
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.session.state import SessionState
-from ...projections.snapshot import SnapshotCodec
+from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.settings import SettingsOverrides
-from .lookups import MAX_PAGE, Lookups
 from .store import FIRST_OFFSET, OUTPUTS, connect
+from .store_lookups import MAX_PAGE, Lookups
 
 __all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views", "session_of"]
 
@@ -121,14 +121,14 @@ class Views(Lookups):
     def sessions(self) -> list[tuple[str, SessionState]]:
         """Id and state of every session that is not over (docs/events.md)."""
         stage = STAGE_OF_TOPIC["events"]
-        codec: SnapshotCodec[SessionState] = SnapshotCodec(SessionState, stage.state_version)
+        codec = codec_of(stage)
         rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
         return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
 
     def _session(self, session_id: str) -> SessionState | None:
         stage = STAGE_OF_TOPIC["events"]
         rows = self._all("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, session_id.encode()))
-        codec: SnapshotCodec[SessionState] = SnapshotCodec(SessionState, stage.state_version)
+        codec = codec_of(stage)
         return codec.decode(rows[0][0]) if rows else None
 
     def _outputs(self, where: str, arguments: tuple[object, ...], limit: int) -> list[StoredOutput]:

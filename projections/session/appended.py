@@ -1,0 +1,105 @@
+"""Events that trustfold appends to the log itself, because nobody else will: a call is over, a time has come.
+
+What falls due is told at its due time, whether the session's own next event reveals it or a tick does: either way an
+event is appended, and its id, from which the ids of the outputs follow, derives from the call's start, or from the
+session and the due time (docs/decisions/0011-time-passes-in-the-log.md).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from ...schemas.envelope import output_id
+from ...schemas.events import Event, TimePassed, ToolCallFinished, epoch_ms
+from ...schemas.vocabulary import Status
+from .context import Context
+from .records import OpenCall
+
+_FINISHED = "tool_call.finished"
+_PASSED = "time.passed"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OURS = frozenset({Status.TIMEOUT, Status.LOST})
+
+
+def finish_id(started_id: str) -> str:
+    """Id of the finish that we append for a call that has none; derived from its start."""
+    return output_id(started_id, _FINISHED, 0)
+
+
+def is_our_finish(event: ToolCallFinished) -> bool:
+    """Whether we appended this finish: it names its start, and its id follows from that.
+
+    Read back, it closes exactly that call, or nothing if the call is closed already; however much later it comes.
+    """
+    started = event.correlation_id
+    return event.status in _OURS and started is not None and event.id == finish_id(started)
+
+
+def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
+    """Emit onto the log, first due first, the finish of every call that has timed out or is lost by now."""
+    due = sorted(
+        (call for call in ctx.state.open_calls if call.ends_when_due and call.due_ms <= now),
+        key=lambda call: (call.due_ms, call.event_id),
+    )
+    return [_append_finish(ctx, call, call.due_ms) for call in due]
+
+
+def append_lost(ctx: Context) -> list[ToolCallFinished]:
+    """Emit onto the log that every open call is lost: the session has ended."""
+    at = ctx.emit.at
+    return [_append_finish(ctx, call, at, lost=True) for call in ctx.state.open_calls]
+
+
+def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False) -> ToolCallFinished:
+    state = ctx.state
+    timed_out = call.deadline_stated and not (lost or call.waiting_since)
+    event = ToolCallFinished(
+        schema_version="1.0",
+        id=finish_id(call.event_id),
+        time=_EPOCH + timedelta(milliseconds=at),
+        session_id=ctx.session_id,
+        correlation_id=call.event_id,
+        workspace_id=state.workspace_id or None,
+        user_id=state.user_id or None,
+        agent_id=call.agent_id or None,
+        model=state.model or None,
+        turn_index=state.turn.index if state.turn.known else None,
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        plugin_name=call.plugin_name or None,
+        status=Status.TIMEOUT if timed_out else Status.LOST,
+        duration_ms=float(at - call.started_ms - call.waited_ms) if timed_out else None,
+    )
+    ctx.emit.begin(event.id, at)
+    ctx.emit.record("events", ctx.session_id, event, event.id, own_partition=True)
+    return event
+
+
+def append_passed(ctx: Context, now: int) -> TimePassed | None:
+    """Emit onto the log that the time of the next stall or overdue call has come, if it has."""
+    state = ctx.state
+    overdue_at = min((call.deadline_ms for call in state.open_calls if not call.ends_when_due), default=0)
+    due = min(filter(None, (state.stall_due, overdue_at)), default=0)
+    if not due or due > now:
+        return None
+    event = TimePassed(
+        schema_version="1.0",
+        id=_passed_id(ctx.session_id, due),
+        time=_EPOCH + timedelta(milliseconds=due),
+        session_id=ctx.session_id,
+        workspace_id=state.workspace_id or None,
+    )
+    ctx.emit.begin(event.id, due)
+    ctx.emit.record("events", ctx.session_id, event, event.id, own_partition=True)
+    return event
+
+
+def is_ours(event: Event) -> bool:
+    """Whether we appended this event: it says itself what has fallen due."""
+    if isinstance(event, ToolCallFinished):
+        return is_our_finish(event)
+    return isinstance(event, TimePassed) and event.id == _passed_id(event.session_id, epoch_ms(event.time))
+
+
+def _passed_id(session_id: str, due: int) -> str:
+    return output_id(f"{session_id}@{due}", _PASSED, 0)

@@ -1,0 +1,62 @@
+"""The same cycle of two to six steps, with the same results, again and again without a break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....schemas.vocabulary import Pattern
+from ...calls.fingerprints import digest
+from ...emitter import MAX_CAUSES
+from ..context import Context, Sighting
+from ..records import ActivePattern
+from ..steps import MAX_CYCLE, Done, Steps
+from .detector import Detector
+
+
+class AlternatingLoop(Detector, array_like=True):
+    """Looks at how the steps repeat (`Steps.cycle_runs`). Counts nothing itself."""
+
+    pattern = Pattern.ALTERNATING_LOOP
+    texts = (
+        "The same calls have come round {count} times with the same results. Consider what is missing to move on.",
+        "NOTICE: You are going in a circle ({count} laps, last {tool_name}). Break it: use the results you have or try something new.",
+        "PAUSED: The same cycle of calls has run {count} times. The session waits for the user.",
+    )
+    ended_by_progress = outgrown = True
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """After a step out of the cycle."""
+        del active
+        return not any(ctx.state.steps.cycle_runs[1:])
+
+    def on_step(self, ctx: Context) -> None:
+        """Look for the shortest cycle of which a lap is complete with this step."""
+        steps = ctx.state.steps
+        runs = steps.cycle_runs
+        if not any(runs):
+            return
+        ladder = ctx.rules.behaviour.alternating_loop
+        for period in range(2, MAX_CYCLE + 1):
+            run = runs[period - 1]
+            laps = run // period + 1
+            if not run or run % period or not ladder.step(laps):
+                continue
+            if any(runs[shorter - 1] >= run for shorter in _divisors(period)):
+                continue  # a shorter cycle explains it; one call repeated is not a cycle
+            cycle = sorted(steps.cycle_tail[-period:])
+            done = _latest(steps, period * min(laps, MAX_CAUSES // period or 1))
+            seen = Sighting(
+                self.pattern, ladder.step(laps), digest(b"".join(part.to_bytes(8, "big") for part in cycle)), laps,
+                [one.tool_name for one in done], [one.event_id for one in done], since_ms=done[0].at_ms if done else 0,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+            return
+
+
+def _divisors(period: int) -> Iterator[int]:
+    return (shorter for shorter in range(1, period) if period % shorter == 0)
+
+
+def _latest(steps: Steps, count: int) -> list[Done]:
+    """Calls of the latest steps."""
+    return [one for one in steps.window if one.step > steps.number - count][-MAX_CAUSES:]

@@ -1,0 +1,78 @@
+"""Turns that run on: calls in one turn, all together and of each tool.
+
+Seen only when a step is reached: that there are more calls after it is no second sighting. Where turns are not
+published, a turn is what follows the user's message.
+"""
+
+from __future__ import annotations
+
+from ....schemas.vocabulary import Pattern
+from ...calls.fingerprints import digest
+from ..calls import Args
+from ..context import Context, Sighting
+from ..records import MAX_TOOLS, ActivePattern, OpenCall
+from .detector import Detector
+
+
+class CallBudget(Detector, array_like=True):
+    """Counts calls; those of each tool in the session's `tools`.
+
+    Attributes:
+        calls: calls in this turn.
+    """
+
+    pattern = Pattern.CALL_BUDGET
+    texts = (
+        "This turn has made {count} calls. Consider summing up what is done and what is left.",
+        "NOTICE: {count} calls in one turn. Bring the current step to an end and report to the user.",
+        "PAUSED: {count} calls in one turn. The session waits for the user.",
+    )
+    of_session = True
+    reported = 1
+    wants_action = True
+
+    calls: int = 0
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Over with the turn: its counts start afresh."""
+        ladder = ctx.rules.behaviour.call_budget
+        if not active.fingerprint:
+            return not ladder.step(self.calls)
+        tools = ctx.state.tools.items()
+        counts = (count for tool, count in tools if _fingerprint(tool) == active.fingerprint)
+        return not ladder.step(next(counts, 0))
+
+    def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
+        """Count one more call in this turn."""
+        del args
+        self.calls += 1
+        tools, tool_name = ctx.state.tools, call.tool_name
+        mine = tools.get(tool_name, 0) + 1
+        if mine > 1 or tool_name in tools or len(tools) < MAX_TOOLS:
+            tools[tool_name] = mine
+        ladder = ctx.rules.behaviour.call_budget
+        if self.calls < ladder.minor:
+            return
+        for count, fingerprint in ((self.calls, 0), (mine, _fingerprint(tool_name))):
+            severity = ladder.step(count)
+            if severity and ladder.step(count - 1) < severity:
+                seen = Sighting(
+                    self.pattern, severity, fingerprint, count, [tool_name], [ctx.emit.cause],
+                    "sum up, and ask the user whether to go on", since_ms=ctx.state.turn.since_ms,
+                )  # fmt: skip
+                ctx.sightings.append(seen)
+
+    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+        """Every count starts afresh."""
+        del ended
+        self.on_user(ctx)
+
+    def on_user(self, ctx: Context) -> None:
+        """Every count starts afresh."""
+        self.calls = 0
+        ctx.state.tools = dict.fromkeys(ctx.state.tools, 0)
+
+
+def _fingerprint(tool_name: str) -> int:
+    """What names the budget of one tool."""
+    return digest(tool_name.encode())

@@ -1,0 +1,148 @@
+"""Calls that come too early: a policy says tool A before tools B.
+
+The required tool must have succeeded, in this turn or at most `within_turns` before it, or be in flight. A failed or
+refused call of it satisfies nothing.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+import msgspec
+
+from ....rules.behaviour import filled
+from ....rules.rules import Policy, Rules
+from ....schemas.vocabulary import Pattern, PatternSeverity
+from ...calls.fingerprints import digest
+from ...emitter import MAX_CAUSES
+from ..calls import Args
+from ..context import Context, Sighting
+from ..records import ActivePattern, OpenCall, SessionRecord
+from .detector import Detector
+from .tool_avoidance import ToolAvoidance
+
+MAX_POLICIES = 256
+
+
+class Prerequisite(msgspec.Struct, array_like=True):
+    """How the session stands to one policy.
+
+    Attributes:
+        met_turn: turn of the latest success of the required tool; -1 never.
+        violations: since then, or since the user last spoke.
+        since_ms: when the first of these happened, milliseconds.
+    """
+
+    met_turn: int = -1
+    violations: int = 0
+    event_ids: list[str] = []
+    since_ms: int = 0
+
+
+class PrerequisiteViolated(Detector, array_like=True):
+    """Counts for each policy how often it was violated.
+
+    Attributes:
+        policies: by name.
+    """
+
+    pattern = Pattern.PREREQUISITE_VIOLATED
+    texts = (
+        "{required_tool} comes before {tool_name} here. Please call {required_tool} first.",
+        "NOTICE: {tool_name} was called without {required_tool} {count} times. Call {required_tool} before going on.",
+        "PAUSED: {tool_name} was called without {required_tool} {count} times. The session waits for the user.",
+    )
+    of_session = True
+    reported = 2
+    wants_action = True
+
+    policies: dict[str, Prerequisite] = {}
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """When the required tool has succeeded."""
+        del ctx
+        return not any(
+            record.violations and policy_fingerprint(name) == active.fingerprint
+            for name, record in self.policies.items()
+        )
+
+    @classmethod
+    def own_text(cls, active: ActivePattern, severity: PatternSeverity, rules: Rules) -> str:
+        """The text that the policy itself brings."""
+        for name, policy in rules.policies.items():
+            if policy_fingerprint(name) == active.fingerprint:
+                return policy.texts.get(severity, policy.message)
+        return ""
+
+    def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
+        """Count the policies that the call violates; each violation also names the tool that should have come first."""
+        del args
+        if not ctx.rules.policies:
+            return
+        for name, policy in ctx.rules.policies.items():
+            if not policy.enabled or not _gates(policy.before, policy.requires, call.tool_name):
+                continue
+            record = self._record(name)
+            if _is_met(ctx.state, record, policy):
+                continue
+            if not record.violations:
+                record.since_ms = call.started_ms
+            record.violations += 1
+            record.event_ids = [*record.event_ids[1 - MAX_CAUSES :], ctx.emit.cause]
+            severity = policy.step(record.violations, ctx.rules.behaviour.prerequisite_violated)
+            if severity:
+                ctx.sightings.append(_sighting(name, policy, record, call.tool_name, severity))
+            ctx.state.detector(ToolAvoidance).name(policy.requires, call.started_ms, ctx)
+
+    def on_success(self, tool_name: str, ctx: Context) -> None:
+        """The policies that require the tool are met, and what was held against the model is over."""
+        for name, policy in ctx.rules.policies.items():
+            if policy.requires == tool_name:
+                record = self._record(name)
+                record.met_turn = ctx.state.turn.index
+                record.violations = 0
+                record.event_ids = []
+
+    def on_user(self, ctx: Context) -> None:
+        """Count violations afresh; what has been met stays met."""
+        del ctx
+        for record in self.policies.values():
+            record.violations = 0
+            record.event_ids = []
+
+    def _record(self, name: str) -> Prerequisite:
+        record = self.policies.get(name)
+        if record is None:
+            while len(self.policies) >= MAX_POLICIES:  # policies come and go with the rules
+                del self.policies[next(iter(self.policies))]
+            record = self.policies[name] = Prerequisite()
+        return record
+
+
+def policy_fingerprint(name: str) -> int:
+    """What names a policy in the outputs about it."""
+    return digest(name.encode())
+
+
+def _sighting(name: str, policy: Policy, record: Prerequisite, tool_name: str, severity: int) -> Sighting:
+    action = policy.expected_action or f"call {policy.requires} first (policy {name})"
+    if policy.expected_action:
+        action = filled(action, tool_name=tool_name, count=record.violations, required_tool=policy.requires)
+    return Sighting(
+        PrerequisiteViolated.pattern, severity, policy_fingerprint(name), record.violations, [tool_name],
+        record.event_ids, action, required_tool=policy.requires, since_ms=record.since_ms,
+    )  # fmt: skip
+
+
+def _is_met(state: SessionRecord, record: Prerequisite, policy: Policy) -> bool:
+    if any(call.tool_name == policy.requires for call in state.open_calls):
+        return True
+    if record.met_turn < 0:
+        return False
+    return not policy.within_turns or state.turn.index - record.met_turn <= policy.within_turns
+
+
+@lru_cache(maxsize=4096)
+def _gates(before: tuple[str, ...], requires: str, tool_name: str) -> bool:
+    return tool_name != requires and any(fnmatchcase(tool_name, pattern) for pattern in before)

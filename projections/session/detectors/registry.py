@@ -1,0 +1,96 @@
+"""Every detector, in the order of precedence, and which of them is interested in what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+import msgspec
+
+from .alternating_loop import AlternatingLoop
+from .announce_no_action import AnnounceNoAction
+from .call_budget import CallBudget
+from .detector import Detector
+from .error_retry_loop import ErrorRetryLoop
+from .monologue import Monologue
+from .one_class_loops import IntrospectionLoop, PlanningLoop
+from .paging_loop import PagingLoop
+from .prerequisite_violated import PrerequisiteViolated
+from .read_only_loop import ReadOnlyLoop
+from .repetitive_calls import RepetitiveCalls
+from .same_error_loop import SameErrorLoop
+from .stalls import StalledCall, StalledTurn
+from .text_loop import TextLoop
+from .tool_avoidance import ToolAvoidance
+from .unknown_tool import UnknownTool
+
+
+class Detectors(msgspec.Struct):
+    """The detectors of one agent, and those of its session, with all that they have counted.
+
+    One nudge at a time: where one event raises several patterns, the first of these is nudged. A missing prerequisite
+    and a tool that does not exist name the one thing to do; the same error with other arguments is the weaker form of
+    the same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing about
+    why, so they come last.
+
+    Each field is named for the pattern. A snapshot holds them by name, so their order may change.
+    """
+
+    prerequisite_violated: PrerequisiteViolated = msgspec.field(default_factory=PrerequisiteViolated)
+    unknown_tool: UnknownTool = msgspec.field(default_factory=UnknownTool)
+    error_retry_loop: ErrorRetryLoop = msgspec.field(default_factory=ErrorRetryLoop)
+    same_error_loop: SameErrorLoop = msgspec.field(default_factory=SameErrorLoop)
+    alternating_loop: AlternatingLoop = msgspec.field(default_factory=AlternatingLoop)
+    repetitive_calls: RepetitiveCalls = msgspec.field(default_factory=RepetitiveCalls)
+    introspection_loop: IntrospectionLoop = msgspec.field(default_factory=IntrospectionLoop)
+    tool_avoidance: ToolAvoidance = msgspec.field(default_factory=ToolAvoidance)
+    paging_loop: PagingLoop = msgspec.field(default_factory=PagingLoop)
+    read_only_loop: ReadOnlyLoop = msgspec.field(default_factory=ReadOnlyLoop)
+    planning_loop: PlanningLoop = msgspec.field(default_factory=PlanningLoop)
+    announce_no_action: AnnounceNoAction = msgspec.field(default_factory=AnnounceNoAction)
+    text_loop: TextLoop = msgspec.field(default_factory=TextLoop)
+    monologue: Monologue = msgspec.field(default_factory=Monologue)
+    stalled_call: StalledCall = msgspec.field(default_factory=StalledCall)
+    stalled_turn: StalledTurn = msgspec.field(default_factory=StalledTurn)
+    call_budget: CallBudget = msgspec.field(default_factory=CallBudget)
+
+
+KINDS: dict[str, type[Detector]] = get_type_hints(Detectors)
+"""Pattern → its detector, in the order of precedence."""
+
+FIELDS: dict[type, str] = {kind: name for name, kind in KINDS.items()}
+"""Detector → its pattern."""
+
+PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
+"""Pattern → its place in the order of precedence."""
+
+OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
+"""Patterns whose detectors serve all agents of a session."""
+
+_Some = Callable[[Detectors], tuple[Detector, ...]]
+
+
+def _interested_in(hook: str) -> _Some:
+    """Function that gives the detectors which override a hook, in the order in which they report."""
+    kinds = [kind for kind in KINDS.values() if getattr(kind, hook) is not getattr(Detector, hook)]
+    names = [FIELDS[kind] for kind in sorted(kinds, key=lambda kind: kind.reported)]
+    get: Callable[[Detectors], Any] = attrgetter(*names)
+    return get if len(names) > 1 else lambda detectors: (get(detectors),)
+
+
+ON_CALL = _interested_in("on_call")
+ON_SUCCESS = _interested_in("on_success")
+ON_PROGRESS = _interested_in("on_progress")
+ON_FINISH = _interested_in("on_finish")
+ON_FAILURE = _interested_in("on_failure")
+ON_STEP = _interested_in("on_step")
+ON_MESSAGE = _interested_in("on_message")
+ON_TEXT = _interested_in("on_text")
+ON_TURN = _interested_in("on_turn")
+ON_ACT = _interested_in("on_act")
+ON_TURN_START = _interested_in("on_turn_start")
+ON_TURN_OVER = _interested_in("on_turn_over")
+ON_USER = _interested_in("on_user")
+ON_DUE = _interested_in("on_due")
+ON_OVERDUE = _interested_in("on_overdue")

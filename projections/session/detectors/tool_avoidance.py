@@ -1,0 +1,117 @@
+"""A tool that exists is named again and again, and not called.
+
+The model names it in a sentence that announces work, or a policy names it when it is violated. A call of the tool ends
+it, whatever comes of the call. A name that may be an ordinary word ("Edit", "bash") counts where the sentence says that
+it is to be used ("I'll use the Edit tool"); one that may not (`read_file`, `readFile`) counts anywhere in it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from ....schemas.vocabulary import Pattern
+from ...calls.fingerprints import digest
+from ...emitter import MAX_CAUSES
+from ..context import Context, Sighting
+from ..records import ActivePattern, OpenCall, SessionRecord
+from .detector import Detector, Message
+
+MAX_NAMED_TOOLS = 8
+MAX_TEXT_CHARS = 4000
+_UNMISTAKABLE = re.compile(r"_|[a-z][A-Z]|[A-Za-z]\d")
+
+
+class NamedTool(msgspec.Struct, array_like=True):
+    """A tool that was named since it was last called, and since when (milliseconds)."""
+
+    tool_name: str
+    event_ids: list[str]
+    count: int = 0
+    since_ms: int = 0
+
+
+class ToolAvoidance(Detector, array_like=True):
+    """Counts how often tools are named before they are called.
+
+    Attributes:
+        named: the latest of these tools.
+    """
+
+    pattern = Pattern.TOOL_AVOIDANCE
+    texts = (
+        "{required_tool} was named {count} times but not called. If it is what you need, call it.",
+        "NOTICE: {required_tool} was named {count} times and never called. Call it NOW, or say why it cannot be used.",
+        "PAUSED: {required_tool} was named {count} times and never called. The session waits for the user.",
+    )
+    reported = 2
+    wants_action = True
+
+    named: list[NamedTool] = []
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """When the tool has been called."""
+        del ctx
+        return all(digest(one.tool_name.encode()) != active.fingerprint for one in self.named)
+
+    def on_act(self, call: OpenCall) -> None:
+        """What was said of a tool before it is called no longer counts."""
+        if self.named:
+            self.named = [one for one in self.named if one.tool_name != call.tool_name]
+
+    def on_message(self, message: Message, ctx: Context) -> None:
+        """Count the tools that the publisher says were named, and those of this session in announcing sentences."""
+        event = message.event
+        if message.announces or (event.mentions and event.text is None and event.announces is None):
+            for tool_name in _tools_of(message, ctx.state):
+                self.name(tool_name, ctx.emit.at, ctx)
+
+    def name(self, tool_name: str, at: int, ctx: Context) -> None:
+        """Count that a tool has been named, at a time in milliseconds, once more since it was last called."""
+        tools = self.named
+        known = next((one for one in tools if one.tool_name == tool_name), None)
+        if known is None:
+            known = NamedTool(tool_name, [], since_ms=at)
+            tools.append(known)
+            del tools[:-MAX_NAMED_TOOLS]
+        known.count += 1
+        known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], ctx.emit.cause]
+        severity = ctx.rules.behaviour.tool_avoidance.step(known.count)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, digest(tool_name.encode()), known.count, [tool_name], known.event_ids,
+                f"call {tool_name}", required_tool=tool_name, since_ms=known.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+    def on_user(self, ctx: Context) -> None:
+        """Forget what was named."""
+        del ctx
+        self.named = []
+
+
+def _tools_of(message: Message, state: SessionRecord) -> list[str]:
+    event = message.event
+    mentions = event.mentions
+    found = list(dict.fromkeys(mentions[:MAX_NAMED_TOOLS])) if mentions else []
+    text = (event.text or "")[:MAX_TEXT_CHARS]
+    tools = [tool for tool in state.tools if tool in text and tool not in mentions]
+    if tools:  # most texts hold none
+        sentences = set(message.sentences)
+        for tool in tools:
+            pattern = _mention(tool)
+            if any(pattern.search(sentence) for sentence in sentences):
+                found.append(tool)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _mention(tool_name: str) -> re.Pattern[str]:
+    """What counts as naming a tool in a lower-case sentence."""
+    name = re.escape(tool_name.lower())
+    if _UNMISTAKABLE.search(tool_name):
+        return re.compile(rf"(?<![\w./-]){name}(?![\w/-])")
+    verb = r"\b(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|try(?:ing)?) (?:the |my )?"
+    return re.compile(rf"{verb}[`'\"]?{name}(?:[`'\"]| tool\b|[.,:]|$)")

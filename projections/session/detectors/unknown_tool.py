@@ -1,0 +1,100 @@
+"""Calls to tools that do not exist, whatever their names, none a whole window of steps after the one before.
+
+Other calls may lie between: a model that makes up every second tool has not understood what it can do.
+"""
+
+from __future__ import annotations
+
+from ....schemas.events import ToolCallFinished, json_of
+from ....schemas.vocabulary import Pattern
+from ...calls.classify import failure_in_result
+from ...calls.unknown_tools import is_unknown_tool
+from ...emitter import MAX_CAUSES
+from ..context import Context, Sighting
+from ..records import ActivePattern
+from .detector import Detector, Finished
+
+
+class UnknownTool(Detector, array_like=True):
+    """Counts the steps with such calls.
+
+    Attributes:
+        calls: the count.
+        step: step that was counted last.
+        tools: names of the latest of the tools.
+        event_ids: the latest of the calls.
+        since_ms: when the first of them started, milliseconds.
+    """
+
+    pattern = Pattern.UNKNOWN_TOOL
+    texts = (
+        "There is no tool {tool_name}. Use a tool from the list you were given.",
+        "NOTICE: {count} calls to tools that do not exist, last {tool_name}. Check the list of tools and call one that is on it.",
+        "PAUSED: {count} calls to tools that do not exist. The session waits for the user.",
+    )
+    reported = 7
+    outgrown = True
+
+    calls: int = 0
+    step: int = 0
+    tools: list[str] = []
+    event_ids: list[str] = []
+    since_ms: int = 0
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """When the count has started afresh."""
+        del active, ctx
+        return not self.calls
+
+    def on_failure(self, done: Finished, ctx: Context) -> None:
+        """Count a call that failed because there is no such tool; the session forgets the tool."""
+        call = done.call
+        if not _is_unknown(done.event, call.tool_name):
+            return
+        ctx.state.tools.pop(call.tool_name, None)
+        rules = ctx.rules.behaviour
+        if call.step - self.step > rules.window_steps:
+            self._forget()
+        if not self.calls:
+            self.since_ms = call.started_ms
+        if self.step != call.step or not self.calls:
+            self.calls += 1
+            self.step = call.step
+        self.tools = [*self.tools[1 - MAX_CAUSES :], call.tool_name]
+        self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
+        severity = rules.unknown_tool.step(self.calls)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, 0, self.calls, self.tools, self.event_ids, "use a tool that is on the list",
+                since_ms=self.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+    def on_user(self, ctx: Context) -> None:
+        """Start afresh."""
+        del ctx
+        self._forget()
+
+    def _forget(self) -> None:
+        self.calls = 0
+        self.tools = []
+        self.event_ids = []
+
+
+def _is_unknown(event: ToolCallFinished, tool_name: str) -> bool:
+    error = event.error
+    if error is not None and (error.type or error.message or error.code):
+        return is_unknown_tool(tool_name, error.type or "", str(error.code or ""), error.message or "")
+    result = json_of(event.result)
+    failure = failure_in_result(result)
+    if failure is None:
+        return False
+    return is_unknown_tool(tool_name, failure.type, failure.code, failure.message or _text_of(result))
+
+
+def _text_of(result: dict[str, object]) -> str:
+    """Text of the first block of an MCP result."""
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    text = first.get("text") if isinstance(first, dict) else None
+    return text if isinstance(text, str) else ""
