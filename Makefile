@@ -122,7 +122,7 @@ schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagr
 
 .PHONY: docs
 docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error
-	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
+	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
 	@echo "build/site/index.html"
 
 .PHONY: pictures
@@ -140,6 +140,10 @@ soak: $(VENV)/dev ## Run a worker under session churn and see that it stays as s
 .PHONY: quality
 quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, on recorded runs of real agents
 	@$(BIN)/python tests/quality $(ARGS)
+
+.PHONY: mutants
+mutants: $(VENV)/dev ## Change folds and guard at random and count the changes that tests notice (ARGS="--count 60 guard/flow.py")
+	@$(BIN)/python tests/mutants $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)

@@ -70,7 +70,7 @@ def patterns(*, store: str | None, url: str | None, bootstrap: str | None, model
 @target_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def stalls(*, store: str | None, url: str | None, bootstrap: str | None, as_json: bool) -> None:
-    """Show in how many of their turns models were stuck, the worst first."""
+    """Show the share of each model's turns that were stuck, the worst first."""
     target = target_of(store, url, bootstrap)
     found = sorted(_profiles(target), key=lambda one: (-(one.get("stall_rate") or 0.0), -one["turns"], one["key"]))
     if as_json:

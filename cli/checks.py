@@ -12,9 +12,9 @@ from ..errors import EventRejected
 from ..guard.policy import Decision, check_recorded
 from ..guard.request import Call, recorded_call
 from ..guard.state_cache import StateView
-from ..history.whatif.guards import Held
-from ..projections.emit import Output
-from ..projections.local import LocalTopology
+from ..history.whatif.guard_replay import Held
+from ..projections.emitter import Output
+from ..projections.local_topology import LocalTopology
 from ..projections.processor import CLOCK_TOLERANCE_MS
 from ..projections.session.calls import args_of
 from ..projections.session.records import OpenCall

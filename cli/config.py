@@ -55,7 +55,7 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def check(*, file: str, as_json: bool) -> None:
-    """Check a rules file, TOML or JSON; a fault is told with its line and what would be right."""
+    """Check a rules file, TOML or JSON; a fault is reported with its line and the accepted values."""
     load_rules(file)
     named = leaves(read_document(file).patch)
     if as_json:
@@ -66,7 +66,7 @@ def check(*, file: str, as_json: bool) -> None:
 
 @click.group()
 def policies() -> None:
-    """Prerequisites: this tool before those tools, within so many turns."""
+    """Prerequisites: tools that must be called before others, within a number of turns."""
 
 
 @policies.command("list")
@@ -96,7 +96,7 @@ def list_(*, as_json: bool, **where: str | None) -> None:
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def validate(*, file: str, as_json: bool) -> None:
-    """Check a policies file, TOML or JSON; a fault is told with its line and what would be right."""
+    """Check a policies file, TOML or JSON; a fault is reported with its line and the accepted values."""
     found = read_document(file).only_policies().over(Rules()).policies
     if as_json:
         write_json({"file": file, "ok": True, "policies": {name: plain(policy) for name, policy in found.items()}})
@@ -110,7 +110,7 @@ def validate(*, file: str, as_json: bool) -> None:
 @target_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json: bool) -> None:
-    """Have a running `up` read its rules and policies now; it does so by itself about a second after a change."""
+    """Make a running `up` read its rules and policies now instead of about a second after a change."""
     done = target_of(store, url, bootstrap).reload()
     if as_json:
         write_json(done._asdict())

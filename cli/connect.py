@@ -44,14 +44,14 @@ BACKUP = ".before-trustfold"
 @click.argument("agent", type=click.Choice(AGENTS))
 @click.option("--project", metavar="DIR", type=click.Path(path_type=Path), help="Only for the project in this folder.")
 @click.option("--user", is_flag=True, help="For all projects of this user; the default.")
-@click.option("--remove", is_flag=True, help="Take the hooks out again.")
-@click.option("--print", "show", is_flag=True, help="Only show what the file would be; nothing is written or started.")
-@click.option("--shadow", is_flag=True, help="Observe, and say nothing: `trustfold status` shows what would be said.")
+@click.option("--remove", is_flag=True, help="Remove the hooks.")
+@click.option("--print", "show", is_flag=True, help="Only print the file; nothing is written or started.")
+@click.option("--shadow", is_flag=True, help="Only observe; `trustfold status` shows what it would have decided.")
 def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show: bool, shadow: bool) -> None:
-    """Connect a coding agent: its hooks report every call, and bring back what it should know.
+    """Connect a coding agent: its hooks report every call and deliver nudges and refusals.
 
     Writes the agent's own configuration, with one backup beside it, and starts `trustfold up` in the background if it
-    does not run. An agent goes on as without hooks whenever trustfold does not answer.
+    does not run. An agent continues as without hooks if trustfold does not answer.
     """
     if user and project is not None:
         raise click.UsageError("--user and --project name different places; give one of them")

@@ -25,11 +25,11 @@ EXCERPT = 60
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """List what could not be processed, and publish it again after a fix."""
+    """List records that could not be processed, and publish them again after a fix."""
 
 
 _reason = click.option("--reason", metavar="CODE", help="Only those with this reason code.")
-_limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many, the oldest first.")
+_limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Most records, the oldest first.")
 
 
 @dead_letters.command("list")
@@ -90,7 +90,7 @@ def republish(
     """Publish the records behind dead letters again, byte for byte, to the topics they came from.
 
     REF is what `dead-letters list` shows. Useful after an upgrade or a change of limits: a record that is wrong in
-    itself fails again, as a new dead letter. What was published again once is not sent a second time.
+    itself fails again, as a new dead letter. No record is sent twice.
     """
     if not (refs or everything or reason):
         raise ConfigError("name dead letters (REF), or --reason CODE, or --all")

@@ -49,10 +49,10 @@ NEXT = (
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="The decisions, one a line, as they would go on the wire.")
 def demo(*, as_json: bool) -> None:
-    """Watch a bad day of an agent, and what trustfold decides.
+    """Replay a scripted agent whose tools fail, and show each decision.
 
     The events are recorded, the pipeline is real: the embedded engine folds them over a store of its own, which is
-    thrown away in the end.
+    deleted at the end.
     """
     with (
         TemporaryDirectory(prefix="trustfold-demo-") as directory,

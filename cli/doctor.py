@@ -29,9 +29,9 @@ from .terminal import BAD, GOOD, QUIET, WARN
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
-    """Check everything that trustfold needs here; each line is ok, or says what to do.
+    """Check everything that trustfold needs here; each line is ok or says what to do.
 
-    Nothing is changed: no topic, no group, no file. Exit code 0, or 1 where something has to be mended. Without
+    Nothing is changed: no topic, no group, no file. Exit code 0, or 1 if something must be fixed. Without
     TRUSTFOLD_BROKER or --bootstrap only what `up` needs is checked.
     """
     findings: list[Finding] = []

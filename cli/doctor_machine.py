@@ -18,7 +18,7 @@ from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..schemas.decision_text import counted
-from ..streams.embedded.views import Views
+from ..streams.embedded.store_views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
 from .clients.http import HttpTarget
 from .connect import Connections, counted_twice
@@ -155,6 +155,17 @@ def _store(path: Path) -> Finding:
 
 
 def _history(path: Path) -> Finding:
+    try:
+        from ..history.locations import address_of
+
+        address = address_of(path)
+    except ImportError as missing:
+        return Finding("history", Status.SKIPPED, f"DuckDB is not installed here ({missing})")
+    except ConfigError as fault:
+        return Finding("history", Status.FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
+    if address is not None:
+        told = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
+        return Finding("history", Status.NOTE, told, "`record`, `up` and `web` take a directory of this machine")
     if not path.exists():
         return Finding("history", Status.SKIPPED, f"{path} is not there yet; `trustfold record` makes it")
     if not path.is_dir():

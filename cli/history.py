@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -84,9 +84,8 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
         start, end = moment_of(since), moment_of(until, option="--until")
         if start and end and start >= end:
             raise ConfigError(f"--since {since} is not before --until {until}: nothing is between them")
-        filters = Filters(
-            start, end, **{name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
-        )
+        named = {name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
+        filters = Filters(start, end, **named)
         command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
 
     options = [
@@ -124,7 +123,7 @@ def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDB
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows as objects.")
 def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
-    """Answer a QUESTION about the recorded past; without one, show what was decided last.
+    """Answer a QUESTION about the recorded past; without one, show the latest decisions.
 
     now, look-first, new, worse, loop-costs, nudges, asks, retries; overview, recent, tools, signatures, failures,
     recovery, breakers, patterns, loops, models, false-alarms, reasons, sessions, dead-letters.
@@ -133,16 +132,19 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     """
     if span is not None and question != COMPARE:
         raise ConfigError(f"--with is for `trustfold history {COMPARE}`")
-    with open_history(*chosen) as connection:
+    if question == COMPARE:
+        with open_history(*chosen) as connection:
+            compared(connection, _length(span or COMPARED), limit, as_json=as_json)
+        return
+    from ..history.reports import BY_NAME, filters_for
+
+    if question not in BY_NAME:
+        raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
+    filters = filters_for(BY_NAME[question], chosen.filters)
+    with open_history(chosen.roots, filters) as connection:
         from ..history.queries import ask
-        from ..history.reports import BY_NAME
         from .history_view import as_json as objects
 
-        if question == COMPARE:
-            compared(connection, _length(span or COMPARED), limit, as_json=as_json)
-            return
-        if question not in BY_NAME:
-            raise ConfigError(f"there is no question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
         answer = ask(connection, BY_NAME[question], limit)
     if as_json:
         rows = objects(answer.columns, answer.rows)
@@ -151,7 +153,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     show(answer)
     if not answer.rows:
         meaning = answer.question.empty or "Nothing recorded answers this."
-        note(meaning + (f" Looked at was only: {chosen.filters.told()}." if chosen.narrowed else ""))
+        note(meaning + (f" Looked at was only: {filters.told()}." if filters.told() else ""))
     elif answer.question.reads:
         note(answer.question.reads)
 
@@ -179,8 +181,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _RATES = (
-    "SELECT kind, name, verdict, rate, low, high, failures, calls, rate_before, failures_before, calls_before, change, "
-    "change_low, change_high"
+    "SELECT kind, name, verdict, rate, rate_before, change, change_low, change_high, calls, calls_before, failures, "
+    "failures_before, low, high"
 )
 
 
@@ -191,7 +193,9 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     from .history_view import as_json as objects
 
     length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
-    _, ((end,),) = run(connection, "FROM recorded_until")
+    _, ((end, first),) = run(
+        connection, "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
+    )
     questions = (
         Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
         Question(
@@ -201,7 +205,9 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
         ),
     )
     answers = [ask(connection, question, limit) for question in questions]
-    periods = {} if end is None else {"before": end - 2 * span, "since": end - span, "until": end}
+    periods = (
+        {} if end is None else {"before": end - 2 * span, "since": end - span, "until": end, "recorded_from": first}
+    )
     if as_json:
         rows = {answer.question.name: objects(answer.columns, answer.rows) for answer in answers}
         left_out = {answer.question.name: answer.left_out for answer in answers}
@@ -213,5 +219,16 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
         else:
             note(f"{answer.question.title} None.")
     if periods:
-        note("{since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC, against as long before".format(**periods))
+        note(_against(end, span, first))
     note("new: never seen before in this history; back: seen earlier, not in the period before. Intervals hold 95 %.")
+
+
+def _against(end: datetime, span: timedelta, first: datetime | None) -> str:
+    """Which time is compared with which, and how much of the earlier one is recorded."""
+    began, before = end - span, end - 2 * span
+    shown = f"{began:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC"
+    if first is None or first >= began:
+        return f"{shown}; nothing before it is recorded, so there is nothing to compare with"
+    if first > before:
+        return f"{shown}, against as long before, of which only the time from {first:%Y-%m-%d %H:%M:%S} on is recorded"
+    return f"{shown}, against as long before"

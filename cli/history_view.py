@@ -14,16 +14,16 @@ from ..history.page import text
 from ..history.queries import plain
 from .render import console
 
-LEAST = 6
-"""Characters that a column of words keeps, where there are so many."""
+WORD = 24
+"""Characters of a word that stand in one line; only a longer one, such as an id, may be broken."""
 
 
 def table_of(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", *, width: int | None = None
 ) -> Table:
-    """A table of any rows; numbers to the right. Where there is little room, words are folded, not numbers or times.
+    """A table of any rows; numbers to the right. Where there is little room, texts are folded between words.
 
-    Where even that does not fit, the last columns are left out, and a line below the table names them.
+    Where words and numbers do not fit whole, the last columns are left out, and a line below the table names them.
 
     Args:
         columns: their names; an underscore is shown as a blank.
@@ -46,7 +46,7 @@ def table_of(
         left_out.insert(0, names.pop())
         shown = [row[:-1] for row in shown]
         fitting = _fitting(names, shown, whole, room)
-    padding, widths = fitting or (1, [None] * len(names))
+    padding, widths = fitting or (1, [room])
     numeric = numeric[: len(names)]
     table = Table(
         box=box.HORIZONTALS,
@@ -67,26 +67,37 @@ def table_of(
 
 def _fitting(
     names: Sequence[str], shown: Sequence[Sequence[str]], whole: Sequence[bool], room: int
-) -> tuple[int, list[int | None]] | None:
-    """Padding, and widths of the columns that must not be folded: as wide as they are, else narrow; None: no room."""
-    natural = sum(max(map(len, (name, *(row[number] for row in shown)))) + 3 for number, name in enumerate(names))
-    if natural + 1 <= room:
-        return 1, [None] * len(names)
-    for padding, head in ((1, True), (0, False)):
-        widths: list[int | None] = []
-        least = 1
-        for number, name in enumerate(names):
-            values = [row[number] for row in shown]
-            words = name.split() if head else [name[:4]]
-            if not whole[number]:
-                widths.append(None)
-                least += min(LEAST, max(map(len, (*words, *values))))
-            else:
-                widths.append(max(map(len, (*words, *(values if head else " ".join(values).split())))))
-                least += widths[-1] or 0
-        if least + (2 * padding + 1) * len(names) <= room:
-            return padding, widths
+) -> tuple[int, list[int]] | None:
+    """Padding, and widths of the columns, in which no short word and no number is broken; None: there is no room.
+
+    Where room is scarce, a time may stand in two lines.
+    """
+    texts = [[name, *(row[number] for row in shown)] for number, name in enumerate(names)]
+    natural = [max(max(map(len, text.split("\n"))) for text in column) for column in texts]
+    for padding, roomy in ((1, True), (1, False), (0, False)):
+        left = room - 1 - (2 * padding + 1) * len(names)
+        least = []
+        for number, (name, *values) in enumerate(texts):
+            parts = values if whole[number] and roomy else " ".join(values).split()
+            longest = max(map(len, (*name.split(), *parts)), default=1)
+            least.append(max(1, longest if whole[number] else min(WORD, longest)))
+        if sum(least) <= left:
+            return padding, _shared(least, natural, left)
     return None
+
+
+def _shared(least: Sequence[int], natural: Sequence[int], room: int) -> list[int]:
+    """Widths for so much room: what is left over goes where it is needed, in equal parts."""
+    widths = list(least)
+    left = room - sum(widths)
+    wanting = [number for number, width in enumerate(widths) if natural[number] > width]
+    while left > 0 and wanting:
+        for number in wanting:
+            if left:
+                widths[number] += 1
+                left -= 1
+        wanting = [number for number in wanting if natural[number] > widths[number]]
+    return widths
 
 
 def as_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ LOOKED_AT = 400
 @click.command("import")
 @click.argument("names", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--from", "--format", "origin", type=click.Choice(FORMATS), help="Whose format it is. [default: what it looks like]"
+    "--from", "--format", "origin", type=click.Choice(FORMATS), help="Format of the logs. [default: detected]"
 )
 @click.option("--session", default="", metavar="ID", help="Session of all events. [default: what the log says]")
 @click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
@@ -44,7 +44,7 @@ def import_logs(
     """Turn logs (plain or .gz, directories of them, `-` for standard input) into events, one a line.
 
     openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex, gemini: session logs.
-    Events come in the order of time; importing twice gives the same ids. What cannot be read is told and passed over.
+    Events come in the order of time; importing twice gives the same ids. What cannot be read is reported and skipped.
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.redaction import redact, secrets_in

@@ -53,7 +53,7 @@ class GroupLag(NamedTuple):
 def lag(
     *, bootstrap: str | None, recorder: str | None, max_records: int | None, max_seconds: float | None, as_json: bool
 ) -> None:
-    """Show how far the workers, and the recorders if there are any, are behind: by topic and partition.
+    """Show by topic and partition how far the workers and recorders are behind.
 
     Records are counted from the offset that the group has committed to the end of the log; workers commit once a
     second, so some are always open under load. Seconds are the age of the next record to take. Exit code 0 whatever

@@ -18,7 +18,7 @@ from ..errors import TrustfoldError
 from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "Watch a bad day of an agent, and what trustfold decides."),
+    "demo": ("demo:demo", "Replay a scripted agent whose tools fail, and show each decision."),
     "replay": ("replay:replay", "Fold recorded events and print the decisions."),
     "up": ("up:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
     "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
@@ -26,35 +26,35 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "web": ("web:web", "Show the dashboard of workers on Kafka."),
     "topics": ("worker:topics", "Create or check the Kafka topics."),
     "lag": ("lag:lag", "Show how far workers and recorders are behind."),
-    "doctor": ("doctor:doctor", "Check everything trustfold needs here, and say what to do."),
+    "doctor": ("doctor:doctor", "Check everything trustfold needs here, and list what to fix."),
     "mcp-proxy": ("mcp_proxy:mcp_proxy", "Run an MCP server behind a guard."),
     "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
-    "status": ("status:status", "Show what is not trusted, and which circuits are open."),
-    "reset": ("operator:reset", "Give a tool clean trust again and close its circuit."),
+    "status": ("status:status", "Show keys that are not trusted, and open circuits."),
+    "reset": ("operator:reset", "Restore clean trust of a tool and close its circuit."),
     "approve": ("operator:approve", "Let one call of an escalated tool pass."),
     "recover": ("operator:recover", "Restore the trust of an escalated tool."),
     "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
-    "story": ("story:story", "Tell what happened in a session: calls, loops, nudges."),
+    "story": ("story:story", "Show a session as a timeline: calls, loops, nudges."),
     "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
     "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
-    "stalls": ("behavior:stalls", "Show in how many of their turns models were stuck."),
-    "remove": ("operator:remove", "Take a tool away until it is restored."),
-    "restore": ("operator:restore", "Give a removed tool back."),
+    "stalls": ("behavior:stalls", "Show the share of each model's turns that were stuck."),
+    "remove": ("operator:remove", "Refuse all calls of a tool until it is restored."),
+    "restore": ("operator:restore", "Allow the calls of a removed tool again."),
     "breaker": ("operator:breaker", "Open, close, disable or only observe a circuit."),
     "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
-    "recovery": ("settings:recovery", "Trust comes back by itself, or waits for you."),
-    "nudge": ("settings:nudge", "How strongly models are spoken to at most."),
-    "model": ("settings:model", "What is done when another model does better."),
+    "recovery": ("settings:recovery", "Choose whether trust is restored automatically or by `recover`."),
+    "nudge": ("settings:nudge", "Set the strongest nudge that models get."),
+    "model": ("settings:model", "Show models per tool; set the strategy for switching."),
     "config": ("config:config", "Show the rules in effect; check a rules file."),
     "policies": ("config:policies", "List, reload or validate prerequisites."),
     "record": ("record:record", "Record everything as Parquet for analysts."),
-    "history": ("history:history", "Questions about the recorded past, as tables."),
-    "sql": ("sql:sql", "DuckDB over the history: views and macros ready."),
-    "report": ("report:report", "What happened, as tables or as one HTML page with plots."),
-    "whatif": ("whatif:whatif", "Fold the recorded past under other rules and show the difference."),
+    "history": ("history:history", "Answer questions about the recorded past, as tables."),
+    "sql": ("sql:sql", "Query the history with DuckDB: views and macros."),
+    "report": ("report:report", "Report what happened, as tables or as one HTML page."),
+    "whatif": ("whatif:whatif", "Replay the history under other rules and show the difference."),
     "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
-    "tail": ("tail:tail", "Publish what session logs of coding agents tell as they grow."),
-    "dead-letters": ("dead_letters:dead_letters", "List what could not be processed; publish it again."),
+    "tail": ("tail:tail", "Follow session logs of coding agents and publish their events."),
+    "dead-letters": ("dead_letters:dead_letters", "List records that could not be processed; publish them again."),
     "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }
 """Name: its module and function in this package, and its line in the list."""
@@ -139,7 +139,7 @@ def _name_commands(error: click.UsageError) -> None:
     epilog=EXIT_CODES_HELP,
 )
 @click.version_option(__version__, "--version", message="trustfold %(version)s")
-@click.option("-v", "--verbose", count=True, help="Say more on standard error; -vv even more.")
+@click.option("-v", "--verbose", count=True, help="Log more to standard error; -vv even more.")
 def main(*, verbose: int) -> None:
     """Fold the events of AI agents' tool calls into decisions.
 

@@ -29,15 +29,15 @@ from .service import UserService
 )
 @click.option("--workspace", metavar="ID", help="Workspace of the calls. [env: TRUSTFOLD_WORKSPACE]")
 @click.option("--session", metavar="ID", help="Session of the calls. [default: one for each run]")
-@click.option("--shadow", is_flag=True, help="Refuse, ask and say nothing; only publish.")
+@click.option("--shadow", is_flag=True, help="Only publish; refuse nothing, ask nothing, send no nudges.")
 def mcp_proxy(
     *, command: tuple[str, ...], server: str | None, headers: tuple[str, ...], url: str | None, **options: Any
 ) -> None:
     r"""Run an MCP server behind a guard: put `trustfold mcp-proxy --` in front of its COMMAND.
 
-    Everything passes as it is. Calls of tools are published, refused while their circuit is open or their key blocked,
-    and asked about while their key is escalated. Nudges come as a further block of text in a call's result. Without a
-    running `up` it only passes on. A server that ends is started again.
+    Everything is forwarded unchanged. Calls of tools are published, refused while their circuit is open or their key
+    blocked, and need approval while their key is escalated. Nudges are added as another block of text to a call's
+    result. Without a running `up` it only forwards. A server that ends is restarted.
 
     In an MCP client's configuration:
 

@@ -58,9 +58,9 @@ def reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give KEY clean trust again, blocked or not, and close its circuit; `all` does it for every key.
+    """Restore clean trust of KEY, blocked or not, and close its circuit; `all` resets every key.
 
-    The name of a tool stands for the tool and all of its keys. Older failures never count again.
+    The name of a tool selects the tool and all of its keys. Older failures never count again.
     """
     target = target_of(store, url, bootstrap)
     states = _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
@@ -93,7 +93,7 @@ def recover(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Restore the trust of KEY, which is escalated or recovering. Does not unblock: that takes `reset`."""
+    """Restore the trust of an escalated or recovering KEY. A blocked one needs `reset`."""
     target = target_of(store, url, bootstrap)
     states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
     tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
@@ -124,7 +124,7 @@ def approve(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Let one call of KEY pass, which is escalated or recovering. Its trust stays as it is."""
+    """Let one call of an escalated or recovering KEY pass without a question. Its trust stays as it is."""
     target = target_of(**where)
     states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
     orders = _trust_orders(states, key, reason)
@@ -258,7 +258,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @_order_options
 @_yes
 def remove(*, tool: str, yes: bool, **options: Any) -> None:
-    """Take TOOL away: every call of it is refused until it is restored."""
+    """Refuse every call of TOOL until it is restored."""
     _give(ToolRemove, tool, options, question=f"Take {tool} away from every agent of workspace {{}}?", yes=yes)
 
 
@@ -266,7 +266,7 @@ def remove(*, tool: str, yes: bool, **options: Any) -> None:
 @click.argument("tool", shell_complete=keys_for_completion)
 @_order_options
 def restore(*, tool: str, **options: Any) -> None:
-    """Give a removed TOOL back, trusted and with a clean record."""
+    """Allow the calls of a removed TOOL again, trusted and with a clean record."""
     _give(ToolRestore, tool, options)
 
 
@@ -283,11 +283,11 @@ def breaker() -> None:
     "seconds",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Close it by itself after that.",
+    help="Close it after this time.",
 )
 @_yes
 def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None:
-    """Stop all traffic through a circuit, until it is closed or the time is over."""
+    """Stop all traffic through a circuit, until it is closed or the time has passed."""
     question = f"Stop all calls through {key} in workspace {{}}?"
     _give(BreakerForceOpen, key, options, question=question, yes=yes, duration_s=seconds)
 
@@ -297,7 +297,7 @@ def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None
 @_order_options
 @_yes
 def close(*, key: str, yes: bool, **options: Any) -> None:
-    """Close a circuit with clean windows, and have it enforced again after `disable` or `observe`."""
+    """Close a circuit with clean windows, and enforce it again after `disable` or `observe`."""
     del yes  # taken so that scripts may say it to every order; this one never asks
     _give(BreakerClose, key, options)
 
@@ -307,7 +307,7 @@ def close(*, key: str, yes: bool, **options: Any) -> None:
 @_order_options
 @_yes
 def disable(*, key: str, yes: bool, **options: Any) -> None:
-    """Switch a circuit off: nothing is counted and nothing refused, until `breaker close`."""
+    """Disable a circuit: nothing is counted or refused until `breaker close`."""
     _give(
         BreakerDisable,
         key,

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import click
-import msgspec
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -21,9 +20,9 @@ from rich.text import Text
 
 from ..config import Settings
 from ..errors import ConfigError
-from ..projections.ranking import EmbeddingSimilarity, Ranked, rank_tools
+from ..projections.ranking import Candidate, EmbeddingSimilarity, Ranked, rank_tools
 from ..schemas.commands import Command, QualityMark, QualityRestore
-from ..schemas.public_state import StateUpdated
+from ..schemas.public_state import public_state
 from ..schemas.vocabulary import QualitySeverity
 from .clients.base import Record, Target
 from .clients.selection import target_of, target_options
@@ -63,7 +62,7 @@ def quality(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Show how well tools do what they are for, where it differs from what they were registered with."""
+    """Show tools whose quality differs from their registered score."""
     if context.invoked_subcommand is not None:
         if store or url or bootstrap or workspace or as_json:
             raise ConfigError(f"give the options after `{context.invoked_subcommand}`")
@@ -115,8 +114,10 @@ def rank(
         for state in target.overview().states
         if state["kind"] == "breaker" and (workspace or here) in {None, state.get("workspace_id")}
     ]
-    public = [msgspec.convert(state, StateUpdated) for state in (*states, *circuits)]
-    ranked = rank_tools(scenario, candidates, public, datetime.now(UTC), rules, similarity)
+    public = [public_state(state) for state in (*states, *circuits)]
+    ranked = rank_tools(
+        scenario, [Candidate(*one) for one in candidates.items()], public, datetime.now(UTC), rules, similarity
+    )
     if as_json:
         write_json({"source": target.name, "scenario": scenario, "tools": [one._asdict() for one in ranked]})
     else:
@@ -176,7 +177,7 @@ def restore(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Give TOOL its score back, without tags and failed scenarios."""
+    """Restore the score of TOOL, and delete its tags and failed scenarios."""
     states = _qualities(target, workspace)
     here = [state for state in states if state["key"] == tool]
     if not here and score is None:

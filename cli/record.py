@@ -19,6 +19,7 @@ from .replay import Progress, check_files, damaged
 
 if TYPE_CHECKING:
     from ..history.recorder import Recorder
+    from ..recording.status import RecordingStatus
     from ..recording.store import StoreRecording
 
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
 @click.option("--group", default="", help="Kafka: consumer group. [default: that of the deployment, APP_ID-history]")
 @click.option("--rules", "rules_file", metavar="FILE", help="With files: rules to go by. [env: TRUSTFOLD_RULES]")
-@click.option("--once", is_flag=True, help="Record what is there and end.")
-@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than so many days.")
+@click.option("--once", is_flag=True, help="Record what is there, then exit.")
+@click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than this number of days.")
 @click.option(
     "--flush",
     "flush_s",
@@ -61,7 +62,7 @@ def record(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Record every topic as Parquet until Ctrl-C, from the store of a local `up` or from Kafka.
 
-    Nothing is lost or doubled, whatever is killed when; start it again and it goes on. Results of calls are digested,
+    Nothing is lost or doubled by a crash; after a restart it continues. Results of calls are digested,
     never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
     and what is decided over them.
 
@@ -105,8 +106,11 @@ def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
 
 
 @contextmanager
-def recording_beside(store: Path, root: Path) -> Iterator[None]:
+def recording_beside(store: Path, root: Path) -> Iterator[RecordingStatus]:
     """Record a store from a thread of this process, until the block is left and everything is written.
+
+    Yields:
+        What the recording says of itself.
 
     Raises:
         ConfigError: the directory holds another store's history, or another process records it.
@@ -120,7 +124,7 @@ def recording_beside(store: Path, root: Path) -> Iterator[None]:
         thread = threading.Thread(target=_run, args=(recording, stopped), name="trustfold-recorder")
         thread.start()
         try:
-            yield
+            yield recording.status
         finally:
             stopped.set()
             thread.join()
@@ -133,11 +137,12 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
     try:
         recording.run(stopped)
     except TrustfoldError as error:
+        recording.status.failure = str(error)
         error_line(f"recording has stopped: {error}")
 
 
 def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> None:
-    from ..recording.health import probed
+    from ..recording.probes import probed
     from ..recording.store import StoreRecording
     from ..streams.kafka.settings import KafkaSettings
 
@@ -166,8 +171,8 @@ def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | No
     from .clients.kafka_log import run
 
     settings = KafkaTarget(broker).kafka
-    from ..recording.health import probed
     from ..recording.kafka import KafkaRecording
+    from ..recording.probes import probed
 
     async def work() -> None:
         stopped = asyncio.Event()

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
-from ..projections.emit import Output
-from ..projections.local import LogRecord
+from ..projections.emitter import Output
+from ..projections.local_topology import LogRecord
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.decision_text import counted, line_of
@@ -77,12 +77,10 @@ class _WithOptionalSpeed(click.Command):
     "--realtime",
     type=click.FloatRange(0, min_open=True),
     metavar="[SPEED]",
-    help="Wait as long as the events did, SPEED times faster.",
+    help="Replay in real time, SPEED times faster.",
 )
 @click.option("--checks", is_flag=True, help="Also print what a guard would have done with each call.")
-@click.option(
-    "--dead-letters", "dead_letters_file", metavar="FILE", help="Write what could not be processed here, as NDJSON."
-)
+@click.option("--dead-letters", "dead_letters_file", metavar="FILE", help="Write dead letters to this file, as NDJSON.")
 def replay(
     *,
     files: tuple[str, ...],

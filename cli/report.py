@@ -48,11 +48,18 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
     """
     with open_history(*chosen) as connection:
         from ..history.queries import ask
-        from ..history.reports import QUESTIONS
+        from ..history.reports import QUESTIONS, filters_for
         from .history_view import as_json as objects
 
         rows = limit or (HTML_ROWS if html or opened else ROWS)
-        answers = [ask(connection, question, rows) for question in QUESTIONS]
+        answers = []
+        for question in QUESTIONS:
+            filters = filters_for(question, chosen.filters)
+            if filters == chosen.filters:
+                answers.append(ask(connection, question, rows))
+            else:
+                with open_history(chosen.roots, filters) as wider:
+                    answers.append(ask(wider, question, rows))
         page = _page(connection, chosen, answers) if html or opened else ""
     if as_json:
         write_json({answer.question.name: objects(answer.columns, answer.rows) for answer in answers})

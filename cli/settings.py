@@ -95,8 +95,8 @@ class Place(NamedTuple):
 def scope_options(command: F) -> F:
     """The options that say whom to talk to, and whose settings are meant."""
     for option in (
-        click.option("--session", metavar="ID", help="Session meant. [env: TRUSTFOLD_SESSION]"),
-        click.option("--user", metavar="ID", help="User meant. [env: TRUSTFOLD_USER; default: who you are here]"),
+        click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
+        click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: who you are here]"),
         click.option(
             "--workspace",
             metavar="ID",
@@ -153,10 +153,10 @@ _SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context
 def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -> None:
-    """Show every setting in effect and who says so.
+    """Show every setting in effect and its source.
 
-    The environment goes before the session, the session before the workspace, the workspace before the user, and the
-    user before the rules file and the defaults.
+    Environment takes precedence over session, session over workspace, workspace over user, and user over the
+    rules file and the defaults.
     """
     if context.invoked_subcommand is not None:
         if any(where.values()) or as_json:
@@ -202,7 +202,7 @@ def save(
 ) -> None:
     """Set settings on a level: NAME=VALUE; NAME alone takes the session's value, no name all that the session sets.
 
-    Only what is named is written; VALUE null unsets. A level above goes before it all the same.
+    Only the named settings are written; VALUE null unsets one. Levels above still take precedence.
     """
     place = place_of(**where)
     chosen = SAVED[level]
@@ -322,9 +322,9 @@ def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, 
 @scope_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
-    """Let trust come back by itself (auto), or only when you say `trustfold recover` (ask).
+    """Choose whether trust is restored automatically (auto) or by `trustfold recover` (ask).
 
-    For the session named, or saved for a workspace or a user. Without a word: what is in effect.
+    For the session named, or saved for a workspace or a user. Without an argument: the value in effect.
     """
     _prefer("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
 
@@ -336,9 +336,9 @@ def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> N
 @scope_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
-    """Say how strongly models are spoken to at most.
+    """Set the strongest nudge that models get.
 
-    For the session named, or saved for a workspace or a user. Without a word: what is in effect.
+    For the session named, or saved for a workspace or a user. Without an argument: the value in effect.
     """
     _prefer("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
 
@@ -353,10 +353,10 @@ def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
 @scope_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
-    """Say what is done when another model does better with a tool.
+    """Set what happens when another model does better with a tool.
 
-    For the session named, or saved for a workspace or a user. Without a word: what is in effect, and how each model
-    did with each tool.
+    For the session named, or saved for a workspace or a user. Without an argument: the value in effect, and
+    the success of each model with each tool.
     """
     place = place_of(**where)
     if words:

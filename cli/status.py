@@ -57,7 +57,7 @@ def status(
     include_history: bool,
     as_json: bool,
 ) -> None:
-    """Show which tools are not trusted and which circuits are open; with KEY, all about that one.
+    """Show keys that are not trusted, and open circuits; with KEY, all details of that one.
 
     A KEY is what the table shows: `bash|command=rm`, `bash`, `service:atlassian`; long ones are cut in the middle on a
     narrow terminal, and whole in a pipe and with --json. Asks the store of a local `up`, its address, or Kafka.

@@ -27,8 +27,8 @@ SHOWN = 200
 @click.command()
 @click.argument("session")
 @target_options
-@click.option("--history", metavar="DIR", help="Read it from a recorded history instead.")
-@click.option("--errors", is_flag=True, help="Only failures, and decisions that something went wrong.")
+@click.option("--history", metavar="DIR", help="Read from a recorded history instead.")
+@click.option("--errors", is_flag=True, help="Only failures and decisions about faults.")
 @click.option(
     "--limit", type=click.IntRange(0), default=SHOWN, metavar="N", show_default=True, help="Latest N entries; 0: all."
 )
@@ -44,7 +44,7 @@ def story(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Tell what happened in a session: calls, their verdicts, loops and their price, nudges and what they led to.
+    """Show a session as a timeline: calls with their outcome, loops and their cost, nudges and their effect.
 
     Asks the store of a local `up`, its address, or a recorded history.
     """

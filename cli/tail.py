@@ -49,12 +49,12 @@ Publish = Callable[[Sequence[bytes]], Outcome]
 @click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL; default: this user's own]")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
 @click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
-@click.option("--from-start", is_flag=True, help="At the first time: publish what stands in the files already, too.")
-@click.option("--once", is_flag=True, help="Publish what is there, and end.")
+@click.option("--from-start", is_flag=True, help="On the first run, also publish what the files already contain.")
+@click.option("--once", is_flag=True, help="Publish what is there, then exit.")
 def tail(
     *, names: tuple[str, ...], url: str | None, bootstrap: str | None, workspace: str, from_start: bool, once: bool
 ) -> None:
-    """Follow session logs of Claude Code, Codex and Gemini CLI, and publish what they tell until Ctrl-C.
+    """Follow session logs of Claude Code, Codex and Gemini CLI, and publish their events until Ctrl-C.
 
     PATH is a log or a directory with logs (*.jsonl), where new ones are found: ~/.claude/projects, ~/.codex/sessions,
     ~/.gemini/tmp. Each event is published once, also over restarts, and when a log is renamed, cut or written anew.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,10 @@ from ..streams.embedded.engine import EmbeddedEngine
 from .clients.selection import rules_options
 from .record import recording_beside
 from .render import ExitCode, note, note_any
+
+if TYPE_CHECKING:
+    from ..recording.status import RecordingStatus
+    from ..streams.embedded.server import Service
 
 
 @click.command()
@@ -40,7 +45,7 @@ from .render import ExitCode, note, note_any
 )
 @rules_options
 @click.option("--detach", is_flag=True, help="Start the one server of this user in the background, for `connect`.")
-@click.option("--stop", is_flag=True, help="Stop that one.")
+@click.option("--stop", is_flag=True, help="Stop that server.")
 @click.option(
     "--history",
     metavar="[DIR]",
@@ -71,7 +76,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         _in_background(port, stop=stop, others=any(others))
         return
     try:
-        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import Roles
@@ -100,7 +105,9 @@ def up(  # noqa: PLR0913 - each is an option of its own
     except BaseException:
         engine.close()
         raise
-    with recording_beside(path, recorded) if history is not None else nullcontext():
+    with ExitStack() as beside:
+        if history is not None:
+            _count(app.state.service, beside.enter_context(recording_beside(path, recorded)))
         stopped = serve(
             app,
             listener,
@@ -113,6 +120,15 @@ def up(  # noqa: PLR0913 - each is an option of its own
         note("stopped; everything acknowledged is in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _count(service: Service, status: RecordingStatus) -> None:
+    """Have the server's metrics tell of a recording, too."""
+    try:
+        from ..recording.metrics import RecordingCollector
+    except ImportError:  # the extra is not installed: there are no metrics
+        return
+    service.collectors.append(RecordingCollector(status))
 
 
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:

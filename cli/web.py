@@ -50,17 +50,17 @@ def web(
 ) -> None:
     """Show the dashboard of workers on Kafka until Ctrl-C.
 
-    It follows the topics without a consumer group, so any number of it may run. While no broker answers the pages say
-    since when they are stale. Orders go to the `commands` topic. It needs the operator's rights on the brokers
-    (`trustfold topics acls`).
+    It follows the topics without a consumer group, so any number of it may run. While no broker answers, the pages show
+    the age of their data. Orders go to the `commands` topic. It needs the rights of a dashboard on the brokers
+    (`trustfold topics acls --dashboard`).
     """
     try:
-        from ..streams.embedded.access import check_exposure
+        from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, listen, serve
         from ..streams.embedded.sign_in import Roles
         from ..streams.kafka.settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
-        from ..web.on_kafka import make_app
+        from ..web.kafka_app import make_app
     except ImportError as missing:
         raise ConfigError(
             f"the dashboard over Kafka is not installed here ({missing}); "

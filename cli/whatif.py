@@ -15,7 +15,6 @@ from ..config import RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..history.filters import Filters
 from ..schemas.decision_text import counted
-from ..schemas.settings import SettingsOverrides
 from ..security.private_files import open_private, replace_file
 from .checks import Checker
 from .history import Chosen, history_options, open_history
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 
     from ..history.inputs import Inputs
     from ..history.whatif.compare import Compared
-    from ..history.whatif.decision_filters import Passing
-    from ..history.whatif.replay import Present
+    from ..history.whatif.replay import Material, Present
     from ..history.whatif.search import Found, Judged, Wanted
 
 WARM_UP = timedelta(days=1)
@@ -49,22 +47,21 @@ class Past(NamedTuple):
     """A history as both ways to ask read it.
 
     Attributes:
-        everything: connection without filters.
-        filtered: connection with them.
+        material: what is folded, and what of it counts.
+        filtered: connection with the filters.
         filters: what of the history is asked about.
-        inputs: what is folded.
         present: the rules to compare with.
-        passing: which decisions pass the filters.
-        environment: what the environment overrides.
     """
 
-    everything: DuckDBPyConnection
+    material: Material
     filtered: DuckDBPyConnection
     filters: Filters
-    inputs: Inputs
     present: Present
-    passing: Passing
-    environment: SettingsOverrides
+
+    @property
+    def inputs(self) -> Inputs:
+        """What is folded."""
+        return self.material.inputs
 
 
 @click.command()
@@ -73,7 +70,7 @@ class Past(NamedTuple):
 @click.option("--against", metavar="FILE", help="Rules to compare with. [default: as recorded, else TRUSTFOLD_RULES]")
 @click.option("--examples", type=click.IntRange(0), help=f"Decisions of each kind to show. [default: {EXAMPLES}]")
 @click.option("--limit", type=click.IntRange(0), help=f"Streaks and incidents to show, of each. [default: {ROWS}]")
-@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: false alarms against what is caught.")
+@click.option("--search", is_flag=True, help="Try a grid of thresholds instead: false alarms against sessions caught.")
 @click.option("--grid", multiple=True, metavar="PATH=V1,V2", help="With --search: values of one threshold. Repeatable.")
 @click.option(
     "--labels",
@@ -118,7 +115,7 @@ def whatif(
     force: bool,
     **searching: Any,
 ) -> None:
-    """Fold the recorded inputs again under other rules and show what would have been decided.
+    """Replay the recorded inputs under other rules and show the decisions they would have led to.
 
     `--rules FILE`: which streaks and incidents would have been caught, lost, seen earlier or later. `--search`: try
     thresholds, choose, and say what the choice costs. Nothing is published, nothing changes.
@@ -147,15 +144,11 @@ def whatif(
         note(f"folding {past.inputs.count:,} recorded inputs under both rules{lasts(past.inputs.count, 2)}")
         with Folding(past.inputs.count, "inputs") as progress:
             compared = compare(
-                past.everything,
-                past.inputs,
+                past.material,
                 past.present,
                 other,
-                passing=past.passing,
                 decided=decisions_of(past.filtered),
                 examples=EXAMPLES if examples is None else examples,
-                environment=past.environment,
-                guard=Checker,
                 advance=progress.advance,
             )
         _told(compared, past.filters, ROWS if limit is None else limit, as_json=as_json)
@@ -180,7 +173,7 @@ def _wanted(searching: dict[str, Any]) -> Wanted:
     Raises:
         ConfigError: the weights weigh nothing.
     """
-    from ..history.whatif.choose import HOLD_OUT
+    from ..history.whatif.choice import HOLD_OUT
     from ..history.whatif.grid import DEFAULT_GRID
     from ..history.whatif.search import Wanted
 
@@ -234,7 +227,7 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
         from ..history.inputs import lined_up
         from ..history.whatif.decision_filters import passing
         from ..history.whatif.labels import recorded_sessions
-        from ..history.whatif.replay import Present, recorded_rules
+        from ..history.whatif.replay import Material, Present, recorded_rules
 
         told = recorded_rules(everything) if against is None else []
         versions = tuple(rules for place, rules in enumerate(told) if rules not in told[:place])
@@ -250,9 +243,8 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
             note(f"only {filters.told()}; everything they depend on is folded")
         with lined_up(everything, filters.since, warm_up(filters.since)) as inputs:
             present = Present(base if named or not told else told[-1], versions)
-            yield Past(
-                everything, filtered, filters, inputs, present, passing(everything, filters), settings.environment()
-            )
+            material = Material(everything, inputs, passing(everything, filters), settings.environment(), Checker)
+            yield Past(material, filtered, filters, present)
 
 
 def warm_up(since: datetime | None) -> datetime | None:
@@ -333,17 +325,7 @@ def _search(
         f"{lasts(count, tried, 2 * processes_for(past.inputs, tried))}"
     )
     with Folding(count * tried, f"inputs of {counted(tried, 'combination')}") as progress:
-        found = search(
-            past.everything,
-            past.inputs,
-            past.present.rules,
-            wanted,
-            known,
-            passing=past.passing,
-            environment=past.environment,
-            guard=Checker,
-            progress=progress.reached,
-        )
+        found = search(past.material, past.present.rules, wanted, known, progress=progress.reached)
     if as_json:
         write_json(view.search_as_json(found, wanted))
     else:

@@ -263,14 +263,14 @@ def lasts(inputs: int, folds: int, cores: int = 1) -> str:
 
 
 if TYPE_CHECKING:
-    from ..history.whatif.choose import Change, Score, Trial, Weights
+    from ..history.whatif.choice import Change, Score, Trial, Weights
     from ..history.whatif.grid import Alarm
     from ..history.whatif.search import Found, Judged, Wanted
 
 
 def judged_in_words(known: Judged, alarm: Alarm, labels: Path | None) -> str:
     """By which sessions a search judges, and where it is known from what they were."""
-    from ..history.whatif.choose import counted as by_source
+    from ..history.whatif.choice import counted as by_source
     from ..history.whatif.labels import CALLS, LABELS, LOOP, VERDICTS
 
     truth = known.truth
@@ -312,7 +312,7 @@ def label(trial: Trial, score: Score) -> str:
 
 def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
     """Trials as columns and rows, counted over the sessions that were chosen by; the best ones are marked."""
-    from ..history.whatif.choose import best
+    from ..history.whatif.choice import best
 
     by = found.parts.by
     front = best(found.trials, by)
@@ -339,7 +339,7 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
                 round(found.weigh.cost(score), 2),
                 trial.alarms,
                 *([trial.for_nothing] if asks else []),
-                " ".join(word for word, holds in marks if holds),
+                "".join(word for word, holds in marks if holds),
             ]
         )
     return columns, rows
@@ -364,7 +364,7 @@ def show_search(found: Found, wanted: Wanted) -> None:
 
 def choice_in_words(found: Found) -> list[str]:
     """The choice and its price, or why there is none."""
-    from ..history.whatif.choose import LEAST
+    from ..history.whatif.choice import LEAST
     from ..history.whatif.rules_file import price_lines
 
     if found.chosen is None:
@@ -408,8 +408,8 @@ def price_in_words(found: Found) -> str:
 
 def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
     """A search as one document."""
-    from ..history.whatif.choose import best
-    from ..history.whatif.choose import counted as by_source
+    from ..history.whatif.choice import best
+    from ..history.whatif.choice import counted as by_source
 
     truth, (by, held) = found.judged.truth, found.parts
     front = best(found.trials, by)
@@ -469,7 +469,7 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
 
     from ..history.page import document, figure, table
     from ..history.plots import points
-    from ..history.whatif.choose import best
+    from ..history.whatif.choice import best
 
     by = found.parts.by
     front = best(found.trials, by)
@@ -491,7 +491,7 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
 
 def scatter(found: Found, *, width: int = 60, height: int = 12) -> str:
     """The trade-off as characters: stuck sessions caught upwards, alarms in healthy ones to the right."""
-    from ..history.whatif.choose import best
+    from ..history.whatif.choice import best
 
     by = found.parts.by
     front = best(found.trials, by)

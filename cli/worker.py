@@ -33,7 +33,7 @@ _bootstrap = click.option(
 @_bootstrap
 @rules_options
 def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str | None) -> None:
-    """Run one Kafka worker until it is told to stop; run more of them to share the partitions.
+    """Run one Kafka worker until it is stopped; several workers share the partitions.
 
     Everything else is set by TRUSTFOLD_* variables. The log goes to standard error. Rules and policies are read again
     when their files change.
@@ -56,7 +56,7 @@ _partitions = click.option(
     "--partitions",
     type=click.IntRange(1),
     metavar="N",
-    help="Partitions of every topic, fixed for ever. [env: TRUSTFOLD_PARTITIONS; default: 12]",
+    help="Partitions of every topic; cannot change later. [env: TRUSTFOLD_PARTITIONS; default: 12]",
 )
 
 
@@ -93,9 +93,9 @@ def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_j
 @_partitions
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: every difference.")
 def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> None:
-    """Compare the topics with what trustfold needs; every difference is named.
+    """Compare the topics with what trustfold needs; list every difference.
 
-    Exit code 2 where one has to be mended; what an operator may have chosen, like a retention, is only told.
+    Exit code 2 if one must be fixed; differences that may be intended, such as a retention, are only reported.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
     differences: list[Difference] = _run(settings, find_differences(settings))
@@ -111,12 +111,12 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
 @_bootstrap
 @click.option("--publisher", default=Principals().publisher, show_default=True, help="Agents and their guards.")
 @click.option("--operator", default=Principals().operator, show_default=True, help="Who may reset and change settings.")
-@click.option("--worker", "worker_", default=Principals().worker, show_default=True, help="Workers.")
+@click.option("--worker", default=Principals().worker, show_default=True, help="Workers.")
 @click.option("--recorder", default=Principals().recorder, show_default=True, help="Who records the history.")
-def acls_command(*, bootstrap: str | None, publisher: str, operator: str, worker_: str, recorder: str) -> None:
+@click.option("--dashboard", default=Principals().dashboard, show_default=True, help="Who runs `trustfold web`.")
+def acls_command(bootstrap: str | None, **who: str) -> None:
     """Print the access control lists that give each role what it needs and no more, as commands of kafka-acls.sh."""
-    who = Principals(publisher, operator, worker_, recorder)
-    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), who):
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(**who)):
         click.echo(line)
 
 

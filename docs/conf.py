@@ -32,6 +32,7 @@ suppress_warnings = [
     "misc.highlighting_failure",  # examples of output have no grammar
 ]
 
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

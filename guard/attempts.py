@@ -18,18 +18,16 @@ from types import CoroutineType
 from typing import Any
 
 from ..schemas.tool_envelopes import RetryRecord
-from .breaker import BreakerGate
 from .clock import Clock
-from .control_flow import Passthrough, steers
+from .control_flow import steers
 from .failure import CallFailure, cut_off, of_exception, of_result
-from .hooks import Hooks
 from .log import say
-from .metrics import RETRIES, Metrics
+from .metrics import RETRIES
 from .request import Call
+from .services import Services
 from .settings import RetryPolicy
 from .streams import is_stream
 from .tool_threads import Outcome, run_in_thread
-from .tracing import Tracing
 
 Function = Callable[..., Any]
 Runner = Callable[[Function, dict[str, Any]], Awaitable[Outcome]]
@@ -66,23 +64,14 @@ def delay_ms(policy: RetryPolicy, retry: int, draw: Callable[[float, float], flo
 class Executor:
     """Makes calls for one guard."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        gate: BreakerGate,
-        hooks: Hooks,
-        metrics: Metrics,
-        tracing: Tracing,
-        draw: Callable[[float, float], float],
-        passthrough: Passthrough = (),
-    ) -> None:
+    def __init__(self, services: Services, draw: Callable[[float, float], float]) -> None:
         """Draw delays with `draw`, which is `random.uniform` outside of tests."""
-        self._passthrough = passthrough
-        self._clock = clock
-        self._gate = gate
-        self._hooks = hooks
-        self._metrics = metrics
-        self._tracing = tracing
+        self._passthrough = services.settings.passthrough
+        self._clock = services.clock
+        self._gate = services.gate
+        self._hooks = services.hooks
+        self._metrics = services.metrics
+        self._tracing = services.tracing
         self._draw = draw
 
     async def run(

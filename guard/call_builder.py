@@ -24,43 +24,52 @@ if TYPE_CHECKING:
     from .session import GuardSession
 
 
-def prepare(
-    tool: Tool,
-    args: Mapping[str, Any],
-    session_id: str,
-    options: Mapping[str, Any],
-    *,
-    session: GuardSession | None,
-    settings: GuardSettings,
-    clock: Clock,
-) -> Call:
-    """A call that begins now. What its options leave out its session says, else the settings.
+class CallBuilder:
+    """Makes the calls of one guard."""
 
-    Raises:
-        EnvelopeRejected: an option that does not exist, or that makes no sense.
-    """
-    given = {name: _name(value) if name in _NAMES else value for name, value in options.items() if value is not None}
-    workspace = given.pop("workspace_id", None) or settings.workspace_id
-    call = Call(tool, args, session_id, workspace)
-    call.families = settings.families
-    call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
-    call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))
-    call.call_id = _id_or(given.pop("call_id", None), call.request_id)
-    who = session if session is not None else settings
-    call.namespace = given.pop("namespace", None) or settings.namespace
-    call.actor_id = given.pop("actor_id", None) or who.actor_id
-    call.user_id = given.pop("user_id", who.user_id)
-    call.agent_id = given.pop("agent_id", who.agent_id)
-    call.model = given.pop("model", who.model)
-    call.model_tier = given.pop("model_tier", who.model_tier)
-    call.tenant_id = given.pop("tenant_id", settings.tenant_id)
-    if session is not None:
-        call.turn_index = session.turn_index
-        if session.workspace_id != settings.workspace_id and "workspace_id" not in options:
-            call.workspace_id = session.workspace_id
-    if given:
-        _apply(call, given)
-    return call
+    def __init__(self, settings: GuardSettings, clock: Clock) -> None:
+        """Take from the settings what neither a call's options nor its session say."""
+        self._settings = settings
+        self._clock = clock
+
+    def build(
+        self,
+        tool: Tool,
+        args: Mapping[str, Any],
+        session_id: str,
+        session: GuardSession | None,
+        options: Mapping[str, Any],
+    ) -> Call:
+        """A call that begins now. What its options leave out its session says, else the settings.
+
+        Raises:
+            EnvelopeRejected: an option that does not exist, or that makes no sense.
+        """
+        settings, clock = self._settings, self._clock
+        given = {
+            name: _name(value) if name in _NAMES else value for name, value in options.items() if value is not None
+        }
+        workspace = given.pop("workspace_id", None) or settings.workspace_id
+        call = Call(tool, args, session_id, workspace)
+        call.families = settings.families
+        call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
+        call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))
+        call.call_id = _id_or(given.pop("call_id", None), call.request_id)
+        who = session if session is not None else settings
+        call.namespace = given.pop("namespace", None) or settings.namespace
+        call.actor_id = given.pop("actor_id", None) or who.actor_id
+        call.user_id = given.pop("user_id", who.user_id)
+        call.agent_id = given.pop("agent_id", who.agent_id)
+        call.model = given.pop("model", who.model)
+        call.model_tier = given.pop("model_tier", who.model_tier)
+        call.tenant_id = given.pop("tenant_id", settings.tenant_id)
+        if session is not None:
+            call.turn_index = session.turn_index
+            if session.workspace_id != settings.workspace_id and "workspace_id" not in options:
+                call.workspace_id = session.workspace_id
+        if given:
+            _apply(call, given)
+        return call
 
 
 def options_of(given: ToolCallEnvelope, now_ms: int) -> dict[str, Any]:

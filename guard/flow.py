@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,27 +19,21 @@ from ..schemas.events import GuaranteeOverridden, PermissionRequested, Permissio
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import BreakerState, Status
 from .attempts import Attempts, Executor, Function, Runner
-from .breaker import BreakerGate
-from .clock import Clock
 from .control_flow import steers
 from .failure import CallFailure, of_exception
 from .guarantees import Spending
-from .hooks import Hooks
 from .idempotency.coalescer import Joiner
 from .json_view import is_big
 from .log import LOGGER, say
-from .metrics import CALLS, SHADOW, Metrics
+from .metrics import CALLS, SHADOW
 from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message
-from .publisher import Digest, Publisher
+from .publisher import Digest, Ending
 from .request import Call
 from .result import ToolResult, refusal
-from .settings import GuardSettings, RetryPolicy
+from .services import Services
+from .settings import RetryPolicy
 from .state_cache import SESSION_SCOPE, Trust
 from .streams import is_stream, relay
-from .tracing import Tracing
-
-if TYPE_CHECKING:
-    from .backends.base import Backend
 
 _ONCE = RetryPolicy(max_attempts=1)
 
@@ -47,33 +41,19 @@ _ONCE = RetryPolicy(max_attempts=1)
 class CallFlow:
     """Takes the calls of one guard through."""
 
-    def __init__(  # noqa: PLR0913 - it is where the parts meet
-        self,
-        backend: Backend,
-        settings: GuardSettings,
-        clock: Clock,
-        *,
-        publisher: Publisher,
-        gate: BreakerGate,
-        joiner: Joiner,
-        executor: Executor,
-        hooks: Hooks,
-        metrics: Metrics,
-        tracing: Tracing,
-        permission: PermissionWrapper | None,
-    ) -> None:
-        """Put the parts together."""
-        self.permission = permission
-        self._backend = backend
-        self._settings = settings
-        self._clock = clock
-        self._publisher = publisher
-        self._gate = gate
+    def __init__(self, services: Services, joiner: Joiner, executor: Executor) -> None:
+        """Join calls by `joiner` and make them by `executor`; `permission` is asked where it is set."""
+        self.permission: PermissionWrapper | None = None
+        self._backend = services.backend
+        self._settings = services.settings
+        self._clock = services.clock
+        self._publisher = services.publisher
+        self._gate = services.gate
         self._joiner = joiner
         self._executor = executor
-        self._hooks = hooks
-        self._metrics = metrics
-        self._tracing = tracing
+        self._hooks = services.hooks
+        self._metrics = services.metrics
+        self._tracing = services.tracing
 
     async def run(
         self,
@@ -103,16 +83,7 @@ class CallFlow:
             if spending is not None and "reserved" in call.notes:
                 spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
             self._account(call, result)
-            if span is not None:
-                error = result.error
-                self._tracing.ended(
-                    span,
-                    call,
-                    str(result.status),
-                    code=error.code if error is not None else "",
-                    breaker_state=str(error.breaker_state or "") if error is not None else "",
-                    attempts=result.attempts,
-                )
+            self._tracing.ended(span, call, result)
         return result
 
     async def _run(
@@ -147,7 +118,7 @@ class CallFlow:
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
                 status = Status.SUCCESS if result.ok else Status(str(result.status))
-                self._publisher.finished(call, status, from_cache=True)
+                self._publisher.finished(call, Ending(status, from_cache=True))
             else:
                 self._publisher.refused(call, result.error.code if result.error is not None else "")
         return result
@@ -365,9 +336,8 @@ class CallFlow:
     def _cut_off(self, call: Call, attempts: int) -> None:
         """Publish that a call was cut off, or passed on an exception that is no failure: neither good nor bad."""
         self._gate.settle(call, failed=False)
-        self._publisher.finished(
-            call, Status.CANCELLED, attempts=attempts, duration_ms=self._clock.monotonic_ms() - call.began_ms
-        )
+        took = self._clock.monotonic_ms() - call.began_ms
+        self._publisher.finished(call, Ending(Status.CANCELLED, attempts=attempts, duration_ms=took))
 
     def _hand_over(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
         """Give a generator to the caller; the call ends when that has ended."""
@@ -445,8 +415,7 @@ class CallFlow:
             spending.cost_usd += cost or 0.0
             spending.completed += failure is None
         self._gate.settle(call, failed=failure is not None)
-        self._publisher.finished(
-            call,
+        ending = Ending(
             Status(str(status)),
             failure=failure,
             digest=digest,
@@ -454,6 +423,7 @@ class CallFlow:
             duration_ms=self._clock.monotonic_ms() - call.began_ms,
             cost_usd=cost,
         )
+        self._publisher.finished(call, ending)
         return ToolResult(
             request_id=call.request_id,
             tool_name=call.name,

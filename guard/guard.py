@@ -21,7 +21,7 @@ from .attempts import Executor, Function, Runner
 from .backends.choice import backend_at, nowhere
 from .blocking import BlockingCalls
 from .breaker import BreakerGate
-from .call_builder import options_of, prepare
+from .call_builder import CallBuilder, options_of
 from .clock import Clock, SystemClock, new_id
 from .decorators import guarded
 from .errors import UNKNOWN_TOOL, EnvelopeRejected
@@ -40,6 +40,7 @@ from .publisher import Publisher
 from .reports import Reporting
 from .request import NO_SESSION, Call, check_call, is_name, read_envelope
 from .result import ToolResult, refused_envelope, rejected_call
+from .services import Services
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
 from .state_cache import StateView
@@ -103,28 +104,25 @@ class ToolGuard(Checking, Reporting):
         if not self.store.in_process:
             self.store = FallbackDedupeStore(self.store, self.clock)
         self.publisher = Publisher(backend, settings, self.clock, self.privacy)
-        tracing = Tracing(enabled=settings.tracing)
-        gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
-        self._gate = gate
+        self._gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
         self._joiner = Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough)
         self.metrics.ask(INFLIGHT, self._joiner.inflight)
         self.metrics.ask(INFO, self._effects)
         self._blocking: BlockingCalls | None = None
         self.home: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._flow = CallFlow(
-            backend,
-            settings,
-            self.clock,
+        self._builder = CallBuilder(settings, self.clock)
+        services = Services(
+            backend=backend,
+            settings=settings,
+            clock=self.clock,
             publisher=self.publisher,
-            gate=gate,
-            joiner=self._joiner,
-            executor=Executor(self.clock, gate, self.hooks, self.metrics, tracing, draw, settings.passthrough),
+            gate=self._gate,
             hooks=self.hooks,
             metrics=self.metrics,
-            tracing=tracing,
-            permission=None,
+            tracing=Tracing(enabled=settings.tracing),
         )
+        self._flow = CallFlow(services, self._joiner, Executor(services, draw))
         self.permission = permission
         _GUARDS.add(self)
 
@@ -396,15 +394,7 @@ class ToolGuard(Checking, Reporting):
         if not callable(function):
             raise EnvelopeRejected(f"the function of {tool_name!r} is no function, but {kind_of(function)}")
         try:
-            call = prepare(
-                self.tools.get(tool_name),
-                args,
-                clean_text(session_id),
-                options,
-                session=session,
-                settings=self.settings,
-                clock=self.clock,
-            )
+            call = self._builder.build(self.tools.get(tool_name), args, clean_text(session_id), session, options)
         except EnvelopeRejected:
             raise
         except Exception as error:

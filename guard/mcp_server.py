@@ -21,8 +21,8 @@ import msgspec
 from ..projections.calls.keys import scope_of_key, tool_of_key
 from ..schemas import commands as cmd
 from ..schemas.outcomes import US
-from ..schemas.public_state import StateUpdated
-from ..schemas.vocabulary import StateKind, TrustState
+from ..schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated, TrustUpdated
+from ..schemas.vocabulary import TrustState
 from .permission import recovery_hint
 from .state_cache import Trust
 
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from .guard import ToolGuard
 
 MAX_ROWS = 200
-_SHOWN = (StateKind.TRUST, StateKind.BREAKER, StateKind.QUALITY)
+_SHOWN = (TrustUpdated, BreakerUpdated, QualityUpdated)
+_FIELDS = (
+    "reason", "failures", "threshold", "open_until", "recovery_at", "expires_at", "successes", "successes_needed",
+    "failure_rate", "measured", "score", "last_failure_at", "tags",
+)  # fmt: skip
 
 
 def status(guard: ToolGuard, tool_name: str = "", *, include_history: bool = False) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def status(guard: ToolGuard, tool_name: str = "", *, include_history: bool = Fal
     records = [
         record
         for record in guard.view.records(workspace=guard.settings.workspace_id)
-        if record.kind in _SHOWN and (not tool_name or _is_about(record.key, tool_name))
+        if isinstance(record, _SHOWN) and (not tool_name or _is_about(record.key, tool_name))
     ]
     answer: dict[str, Any] = {
         "connected": guard.connected,
@@ -64,7 +68,7 @@ def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict
             continue
         if record is None:
             rows.append({"kind": kind, "key": key, "state": "trusted" if kind == "trust" else "default"})
-        elif record.kind in _SHOWN:
+        elif isinstance(record, _SHOWN):
             rows.append(_row(record))
         if len(rows) >= max(1, min(limit, MAX_ROWS)):
             break
@@ -131,20 +135,13 @@ def _is_about(key: str, tool_name: str) -> bool:
 
 
 def _row(record: StateUpdated) -> dict[str, Any]:
-    row: dict[str, Any] = {"kind": str(record.kind), "key": record.key, "state": record.state}
-    for name in (
-        "reason", "failures", "threshold", "open_until", "recovery_at", "expires_at", "successes", "successes_needed",
-        "failure_rate", "measured", "score", "last_failure_at",
-    ):  # fmt: skip
-        value = getattr(record, name)
-        if value is not None:
-            row[name] = value
-    if record.tags:
-        row["tags"] = list(record.tags)
-    if record.kind == StateKind.TRUST and record.state != TrustState.TRUSTED:
-        row["recovery_hint"] = recovery_hint(Trust(TrustState(record.state or ""), record))
-    plain: dict[str, Any] = msgspec.to_builtins(row)
-    return plain
+    """What the model is shown of a record."""
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    row = {"kind": record.kind, "key": record.key, "state": plain.get("state")}
+    row |= {name: plain[name] for name in _FIELDS if name in plain}
+    if isinstance(record, TrustUpdated) and record.state is not TrustState.TRUSTED:
+        row["recovery_hint"] = recovery_hint(Trust(record.state, record))
+    return row
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..schemas.codec import rfc3339
-from ..schemas.public_state import StateUpdated
-from ..schemas.vocabulary import StateKind, TrustState
+from ..schemas.public_state import TrustUpdated
+from ..schemas.vocabulary import TrustState
 from .breaker import Refused, standing_in
 from .clock import Clock
 from .errors import EnvelopeRejected
@@ -166,15 +166,15 @@ class Checking:
 
 def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
     """What an override says about a call."""
-    record = StateUpdated(
+    record = TrustUpdated(
         schema_version="1.0",
         id=f"session-{call.session_id}",
         time=rfc3339(now_ms),
         workspace_id=call.workspace_id,
-        kind=StateKind.TRUST,
+        kind="trust",
         key=call.name,
         scope=SESSION_SCOPE,
-        state=str(state),
+        state=state,
         reason="set for this session",
     )
     return Trust(state, record)

@@ -10,7 +10,7 @@ import logging
 import math
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,28 @@ _NEUTRAL_TYPES = {"denied": "DeniedByUser", "cancelled": "CancelledError"}
 
 Digest = tuple[str, int]
 """Digest and size in bytes of a result."""
+
+
+class Ending(NamedTuple):
+    """How a call ended, for its event `tool.call.finished`.
+
+    Attributes:
+        status: how it ended.
+        failure: why it failed; None where it did not.
+        digest: digest and size of its result; None where there is none.
+        attempts: how often the tool was called; 0 where that is unknown or never.
+        duration_ms: milliseconds from the request to the end; None where it was not made.
+        from_cache: whether another call's result answered it.
+        cost_usd: US dollars it has cost; None where nobody says.
+    """
+
+    status: Status
+    failure: CallFailure | None = None
+    digest: Digest | None = None
+    attempts: int = 0
+    duration_ms: float | None = None
+    from_cache: bool = False
+    cost_usd: float | None = None
 
 
 class Publisher:
@@ -143,50 +165,36 @@ class Publisher:
             **private,
         )
 
-    def finished(
-        self,
-        call: Call,
-        status: Status,
-        *,
-        failure: CallFailure | None = None,
-        digest: Digest | None = None,
-        attempts: int = 0,
-        duration_ms: float | None = None,
-        from_cache: bool = False,
-        cost_usd: float | None = None,
-    ) -> None:
+    def finished(self, call: Call, ending: Ending) -> None:
         """The call is over, one way or another."""
         fields: dict[str, Any] = {}
-        if failure is not None:
+        if ending.failure is not None:
             try:
-                fields["error"] = self._error(call, failure)
+                fields["error"] = self._error(call, ending.failure)
             except Exception as error:  # noqa: BLE001 - as below
                 self._lose(error)
-        elif digest is not None:
-            fields["result_digest"], fields["result_size"] = digest
-        self.event(
-            ev.ToolCallFinished,
-            call.session_id,
-            **self._who(call),
-            call_id=call.call_id,
-            tool_name=call.tool.name,
-            plugin_name=call.tool.plugin_name,
-            service=call.tool.service,
-            status=status,
-            duration_ms=duration_ms,
-            attempts=attempts or None,
-            from_cache=from_cache or None,
-            approvals=call.notes.get("approvals", ()),
-            cost_usd=cost_usd,
+        elif ending.digest is not None:
+            fields["result_digest"], fields["result_size"] = ending.digest
+        self._over(
+            call,
+            status=ending.status,
+            duration_ms=ending.duration_ms,
+            attempts=ending.attempts or None,
+            from_cache=ending.from_cache or None,
+            cost_usd=ending.cost_usd,
             **fields,
         )
 
     def refused(self, call: Call, code: str, *, by_user: bool = False) -> None:
         """The guard did not make the call: neither success nor failure, whatever the tool is like."""
         if code == "circuit_open":
-            self.finished(call, Status.CIRCUIT_OPEN)
+            self._over(call, status=Status.CIRCUIT_OPEN)
             return
         kind = "DeniedByUser" if by_user else "BlockedByGuard"
+        status = Status.ERROR if by_user else Status.CANCELLED
+        self._over(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
+
+    def _over(self, call: Call, **fields: Any) -> None:
         self.event(
             ev.ToolCallFinished,
             call.session_id,
@@ -195,9 +203,8 @@ class Publisher:
             tool_name=call.tool.name,
             plugin_name=call.tool.plugin_name,
             service=call.tool.service,
-            status=Status.ERROR if by_user else Status.CANCELLED,
-            error=ev.ErrorInfo(type=kind, code=code),
             approvals=call.notes.get("approvals", ()),
+            **fields,
         )
 
     def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:

@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..projections.ranking import LexicalSimilarity, Ranked, rank_tools
+from ..projections.ranking import Candidate, LexicalSimilarity, Ranked, rank_tools
 from ..rules.rules import QualityRules
-from ..schemas.vocabulary import StateKind
 from .errors import CallNotPermitted
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from .result import ToolResult
 
 
-_RANKED_BY = (StateKind.QUALITY, StateKind.BREAKER)
+_RANKED_BY = ("quality", "breaker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +130,13 @@ def rank(
     Past failures and tags rank; they leave no scenario without a candidate.
     """
     fitting = {tool.name: tool for tool in guard.tools.known() if tool.function is not None and tags <= tool.tags}
-    about = {name: " ".join(filter(None, [tool.description, *sorted(tool.tags)])) for name, tool in fitting.items()}
-    services = {name: tool.service for name, tool in fitting.items() if tool.service}
+    candidates = [
+        Candidate(name, " ".join(filter(None, [tool.description, *sorted(tool.tags)])), tool.service or "")
+        for name, tool in fitting.items()
+    ]
     workspace = guard.settings.workspace_id
     states = [one for kind in _RANKED_BY for one in guard.view.records(kind, workspace)]
     now = datetime.fromtimestamp(guard.clock.now_ms() / 1000, UTC)
-    ranked = rank_tools(scenario, about, states, now, rules, similarity, services)
+    ranked = rank_tools(scenario, candidates, states, now, rules, similarity)
     # Tags that the caller asks for are a word for fitting: among them even a poor description is worth a try.
     return [one for one in ranked if one.similarity > 0 or tags]

@@ -39,7 +39,7 @@ class GuardSession:
         suggestions: what else was suggested for it: other models, limits; newest last.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(
         self,
         guard: GuardInterface,
         session_id: str,

@@ -16,8 +16,8 @@ from ..errors import EventRejected
 from ..schemas.codec import decode_decision
 from ..schemas.events import epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE, US
-from ..schemas.public_state import StateUpdated
-from ..schemas.vocabulary import BreakerMode, BreakerState, StateKind, TrustState
+from ..schemas.public_state import BreakerUpdated, StateUpdated, TrustUpdated
+from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
 STRICTNESS = {
     TrustState.TRUSTED: 0,
@@ -48,9 +48,9 @@ class Trust(NamedTuple):
     """
 
     state: TrustState
-    record: StateUpdated
+    record: TrustUpdated
     resets: tuple[str, ...] = ()
-    others: tuple[StateUpdated, ...] = ()
+    others: tuple[TrustUpdated, ...] = ()
 
     @property
     def asking(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Circuit(NamedTuple):
     holder: str
     call_id: str
     lease_until: int
-    record: StateUpdated
+    record: BreakerUpdated
 
 
 class StateView:
@@ -115,21 +115,18 @@ class StateView:
             return None
         if not isinstance(record, StateUpdated):
             return None
-        try:
-            trust, circuit = _read(record)
-        except ValueError:  # a state from the future
-            return None
+        trust, circuit = _read(record)
         place = key.partition(":")[2]
         self._records[key] = record
         self.changes.append((key, record))
         # Others may look while this thread writes: a state is replaced at once, never taken away and put back.
         if trust is not None:
             self._trust[place] = trust
-        elif record.kind == StateKind.TRUST:
+        elif isinstance(record, TrustUpdated):
             self._trust.pop(place, None)
         if circuit is not None:
             self._circuits[place] = circuit
-        elif record.kind == StateKind.BREAKER:
+        elif isinstance(record, BreakerUpdated):
             self._circuits.pop(place, None)
         self.untroubled = not self._trust and not self._circuits
         return record
@@ -216,23 +213,18 @@ class StateView:
 
 
 def _read(record: StateUpdated) -> tuple[Trust | None, Circuit | None]:
-    """What a record says that a check must know: nothing, where it says that all is well.
-
-    Raises:
-        ValueError: a state that this version does not know.
-    """
-    if record.kind == StateKind.TRUST and record.state and record.state != TrustState.TRUSTED:
-        return Trust(TrustState(record.state), record), None
-    if record.kind == StateKind.BREAKER and record.state and record.mode in {None, BreakerMode.ENFORCE}:
-        state = BreakerState(record.state)
-        return None, _circuit(state, record) if state is not BreakerState.CLOSED else None
+    """What a record says that a check must know: nothing, where it says that all is well."""
+    if isinstance(record, TrustUpdated) and record.state is not TrustState.TRUSTED:
+        return Trust(record.state, record), None
+    if isinstance(record, BreakerUpdated) and record.mode in {None, BreakerMode.ENFORCE}:
+        return None, _circuit(record) if record.state is not BreakerState.CLOSED else None
     return None, None
 
 
-def _circuit(state: BreakerState, record: StateUpdated) -> Circuit:
+def _circuit(record: BreakerUpdated) -> Circuit:
     lease = record.lease
     return Circuit(
-        state,
+        record.state,
         _ms(record.open_until),
         lease.holder if lease is not None else "",
         lease.call_id if lease is not None else "",

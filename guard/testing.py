@@ -17,7 +17,7 @@ import orjson
 from ..rules.rules import Rules
 from ..schemas.codec import encode, rfc3339
 from ..schemas.outcomes import US
-from ..schemas.public_state import Lease, StateUpdated
+from ..schemas.public_state import STATE_KINDS, Lease
 from .guard import ToolGuard
 
 START_MS = int(datetime(2026, 1, 5, 10, tzinfo=UTC).timestamp() * 1000)
@@ -98,12 +98,12 @@ def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = 
         kind: `trust`, `breaker`, `quality` or `model`.
         key: e.g. `http_request`, `bash|command=git`, `tool:http_request`.
         workspace: by default the guard's.
-        fields: of `StateUpdated`; `state` above all. A lease may be given as a dictionary.
+        fields: of the kind's struct (`schemas.public_state`); `state` above all. A lease may be given as a dictionary.
     """
     place = workspace or guard.settings.workspace_id
     if isinstance(fields.get("lease"), dict):
         fields["lease"] = Lease(**fields["lease"])
-    record = StateUpdated(
+    record = STATE_KINDS[kind](
         schema_version="1.0",
         id=f"test-{kind}-{key}-{guard.clock.now_ms()}",
         time=rfc3339(guard.clock.now_ms()),

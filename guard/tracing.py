@@ -7,6 +7,7 @@ from typing import Any
 
 from .redaction import redact_text, secrets_in
 from .request import Call
+from .result import ToolResult
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
@@ -37,8 +38,6 @@ class Tracing:
             "gen_ai.conversation.id": _shown(call, call.session_id),
             "trustfold.guard": True,
         }
-        if call.notes.get("key_fingerprint"):
-            attributes["idempotency.key"] = call.notes["key_fingerprint"]
         span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
             "tool_execution", attributes=attributes, record_exception=False, set_status_on_exception=False
         )
@@ -60,18 +59,19 @@ class Tracing:
         )
         return span
 
-    def ended(
-        self, span: Any, call: Call, status: str, *, code: str = "", breaker_state: str = "", attempts: int = 0
-    ) -> None:
-        """Note on a call's span how it ended."""
+    def ended(self, span: Any, call: Call, result: ToolResult) -> None:
+        """Note on a call's span how it ended, and its idempotency key as it is published; None is no span."""
         if span is None:
             return
-        span.set_attribute("trustfold.status", status)
-        span.set_attribute("trustfold.attempts", attempts)
-        if code:
-            span.set_attribute("error.type", _shown(call, code))
-        if breaker_state:
-            span.set_attribute("breaker.state", breaker_state)
+        span.set_attribute("trustfold.status", str(result.status))
+        span.set_attribute("trustfold.attempts", result.attempts)
+        if (key := call.notes.get("key_fingerprint")) is not None:
+            span.set_attribute("idempotency.key", key)
+        if result.error is None:
+            return
+        span.set_attribute("error.type", _shown(call, result.error.code))
+        if result.error.breaker_state is not None:
+            span.set_attribute("breaker.state", str(result.error.breaker_state))
 
 
 def _shown(call: Call, text: str) -> str:

@@ -55,9 +55,16 @@ class Relation(NamedTuple):
 
 
 def connect(
-    roots: Path | Sequence[Path], *, filters: Filters = EVERYTHING, threads: int | None = None
+    roots: Path | Sequence[Path],
+    *,
+    filters: Filters = EVERYTHING,
+    threads: int | None = None,
+    keep_metadata: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory database over the files of one history, or of several as if they were one.
+
+    `keep_metadata` keeps the metadata of files that were read once, for connections that last: many small files of a
+    young history are opened half as often already while the views are made.
 
     A record that is in several histories, by its id, counts in the first. A history is in a directory, or in an object
     store that DuckDB's extension httpfs reads (`s3://BUCKET/…`).
@@ -72,6 +79,8 @@ def connect(
     no_bar(connection)
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
+    if keep_metadata:
+        connection.execute("SET parquet_metadata_cache = true")  # files are never written again
     install(connection, roots, filters=filters)
     return connection
 
@@ -235,13 +244,10 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
     yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
-    until = (
-        timestamp(filters.until)
-        if filters.until
-        else _latest(
-            every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
-        )
-    )
+    times = every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
+    yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
+    yield "COMMENT ON VIEW recorded_first IS 'Time of the first recorded event, whatever is filtered'"
+    until = timestamp(filters.until) if filters.until else _latest(times)
     yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
     yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
 

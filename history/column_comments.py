@@ -207,6 +207,7 @@ window_s: Seconds in which failures count
 workspace: Workspace; default where none was named
 workspace_id: Workspace; of the event, or the last that its session has named
 worst: Severest pattern: 1 minor, 2 moderate, 3 severe; NULL: never stuck
+recorded_first.first: When the first recorded event happened, UTC
 recorded_until.until: Where the present of the questions is, UTC
 outages.began: First opening, or first loss of trust, UTC
 patterns.duration_ms: Milliseconds since the streak began

@@ -4,8 +4,8 @@ Theory of operation. A query over Parquet files lists, opens and unpacks them ag
 events takes one to ten seconds. A server that is asked often therefore keeps the columns that questions need in tables
 of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stand on these tables in place of the files.
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
-for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so have
-finishes that meet one of the engine's own: so neither is looked for among all events.
+for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
+have finishes that meet one of the engine's own: so neither is looked for among all events.
 """
 
 from __future__ import annotations
@@ -191,12 +191,12 @@ class Memory:
             for part in parts:
                 self._drop(part)
             self._own.execute(
-                f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false UNION ALL BY NAME "  # noqa: S608 - our own names
-                "FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
+                f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false "  # noqa: S608 - our own names
+                "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
                 [[str(file.path) for file in files]],
             )
             for table in _TABLES if topic == "events" else (_named(topic),):
-                self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")  # noqa: S608
+                self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
             self._own.execute("DROP TABLE batch")
         except BaseException:
             self._own.rollback()
@@ -220,10 +220,10 @@ class Memory:
             )
 
     def _name_causes(self) -> None:
-        """Keep apart the events that decisions name as their causes: filters by tool, model and session look for them."""
+        """Keep apart the events that decisions name as causes: filters by tool, model and session look for them."""
         caused = " UNION ".join(f"SELECT unnest(caused_by) FROM kept.{topic}" for topic in _WITH_CAUSES)  # noqa: S608
         events = " UNION ALL ".join(f"SELECT id, tool_name, model, session_id FROM kept.{table}" for table in _TABLES)  # noqa: S608
-        self._own.execute(f"CREATE OR REPLACE TABLE kept.causes AS FROM ({events}) WHERE id IN ({caused})")  # noqa: S608
+        self._own.execute(f"CREATE OR REPLACE TABLE kept.causes AS FROM ({events}) WHERE id IN ({caused})")
 
 
 def _size(file: DataFile) -> int:

@@ -78,6 +78,8 @@ def run(
 def stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
     """Columns of a query, and pages of its rows as they are read; the connection asks nothing else meanwhile.
 
+    A file that was merged away before the first page is asked for again, once, as `run` does.
+
     Raises:
         HistoryError: the query is wrong, or the files cannot be read.
     """
@@ -87,13 +89,23 @@ def stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], 
 
 def _pages(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[Any]]:
     """The names of the columns, then the pages."""
-    try:
-        columns, cursor = _begun(connection, sql)
-        yield columns
-        while columns and (page := cursor.fetchmany(PAGE)):
-            yield page
-    except _FAULTS as error:
-        raise _fault(error) from error
+    for last in (False, True):
+        given = False
+        try:
+            columns, cursor = _begun(connection, sql)
+            page = cursor.fetchmany(PAGE) if columns else []
+            given = True
+            yield columns
+            while page:
+                yield page
+                page = cursor.fetchmany(PAGE)
+        except duckdb.IOException as error:
+            if last or given:
+                raise unreadable(error) from error
+        except _FAULTS as error:
+            raise _fault(error) from error
+        else:
+            return
 
 
 def _begun(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
+from .filters import Filters
+
 
 class Plot(NamedTuple):
     """How an answer is drawn, by names of its columns.
@@ -65,8 +67,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "now",
         "What needs somebody now?",
-        "SELECT state, subject, workspace, reason, since, lasted, changes_at, resolve_with, session_id FROM needs_attention LIMIT $limit",
-        reads="At the end of what is recorded, or at --until. What was removed or forced open by an operator is handled.",
+        "SELECT state, subject, reason, since, resolve_with, session_id, workspace, lasted, changes_at FROM needs_attention LIMIT $limit",
+        reads="At the end of what is recorded, or of the chosen time. What was removed or forced open by an operator is handled.",
         empty="Nothing needs anybody: no key is blocked or escalated, no circuit is open, no session is stuck.",
     ),
     Question(
@@ -182,7 +184,7 @@ QUESTIONS: tuple[Question, ...] = (
         "SELECT subject, workspace, state, began, ended, machine FROM state_spans ORDER BY worst, changes DESC, subject, workspace, "
         "began, ended LIMIT $limit",
         Plot("timeline", ("subject", "workspace"), "state", began="began", ended="ended"),
-        reads="Circuits and trust keys that have changed, the worst first. What began before --since is there from --since on. "
+        reads="Circuits and trust keys that have changed, the worst first. What began before the chosen time is there from its beginning on. "
         "Without an end: it is still so.",
     ),
     Question(
@@ -253,6 +255,11 @@ QUESTIONS: tuple[Question, ...] = (
 )
 
 BY_NAME = {question.name: question for question in QUESTIONS}
+
+
+def filters_for(question: Question, filters: Filters) -> Filters:
+    """The filters of a question: what needs somebody now does so whenever it began."""
+    return filters._replace(since=None) if question.name == "now" else filters
 
 
 def against_before(length: timedelta) -> tuple[Question, Question]:

@@ -26,11 +26,13 @@ class Period(NamedTuple):
     Attributes:
         before: where the time before begins; equal to `begin` where nothing was recorded then.
         begin, end: of the period.
+        first: where what is recorded begins; None: not later than `before`.
     """
 
     before: datetime
     begin: datetime
     end: datetime
+    first: datetime | None = None
 
     @property
     def comparable(self) -> bool:
@@ -115,16 +117,14 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
     Raises:
         HistoryError: the files cannot be read.
     """
-    _, ((first, end),) = run(
-        connection, "SELECT (SELECT min(time) FROM events WHERE appended IS NOT TRUE), until FROM recorded_until"
-    )
+    _, ((first, end),) = run(connection, "SELECT first, until FROM recorded_first, recorded_until")
     if first is None or end is None:
         return None
-    if since is not None:
-        begin = since.astimezone(UTC).replace(tzinfo=None)
-        return Period(begin - (end - begin), begin, end)
-    begin = max(end - span, first)
-    return Period(begin - span if begin > first else begin, begin, end)
+    begin = max(end - span, first) if since is None else since.astimezone(UTC).replace(tzinfo=None)
+    if begin <= first:
+        return Period(begin, begin, end)
+    before = begin - (end - begin if since is not None else span)
+    return Period(before, begin, end, first if first > before else None)
 
 
 def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
@@ -171,8 +171,8 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
         before = f"before: {ratio(share.hits_before, share.trials_before)}" if share.trials_before else "before: none"
         if change is None:
             return f"{before}; too few to compare"
-        shown = "no change shown" if change[1] <= 0 <= change[2] else f"{change[0] * 100:+.1f} points"
-        return f"{before}; {shown} ({change[1] * 100:+.1f} to {change[2] * 100:+.1f}, 95 %)"
+        shown = "no change shown" if change[1] <= 0 <= change[2] else f"{change[0] * 100:+z.1f} points"
+        return f"{before}; {shown} ({change[1] * 100:+z.1f} to {change[2] * 100:+z.1f}, 95 %)"
 
     def count_before(share: Share) -> str:
         return f"before: {share.hits_before:,}" if comparable else ""

@@ -15,7 +15,7 @@ from ..errors import EventRejected
 from ..schemas.codec import rfc3339
 from ..schemas.envelope import output_id
 from ..security.redaction import redact_record, redact_text
-from .emit import SCHEMA_VERSION, Output
+from .emitter import SCHEMA_VERSION, Output
 from .output_redaction import key_without_secrets
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
 from ..schemas.events import epoch_ms
 from .dead_letters import dead_letter, described_without_secrets
-from .emit import Emitter, Output
+from .emitter import Emitter, Output
 from .idle import IdleKeys, Rest
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, codec_of, header

@@ -7,7 +7,7 @@ Pure: whoever ranks brings the scenario, the tools, the public quality states an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from math import isfinite, sqrt
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from rapidfuzz.distance import JaroWinkler
 
 from ..rules.rules import QualityRules
-from ..schemas.public_state import StateUpdated
+from ..schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState
 from .calls.keys import escape, mcp_server
 from .scenario import TAG_PREFIX, content_words, name_words
@@ -83,6 +83,20 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return min(1.0, max(0.0, cosine)) if isfinite(cosine) else 0.0
 
 
+class Candidate(NamedTuple):
+    """A tool that may serve.
+
+    Attributes:
+        name: its name.
+        about: what it is for, in words; empty stands for the words of the name.
+        service: the service behind it, whose circuit counts for the tool; empty: that of the tool's name.
+    """
+
+    name: str
+    about: str = ""
+    service: str = ""
+
+
 class Ranked(NamedTuple):
     """One tool's place, and what led to it.
 
@@ -109,12 +123,11 @@ class Ranked(NamedTuple):
 
 def rank_tools(
     scenario: str,
-    tools: Mapping[str, str],
+    tools: Sequence[Candidate],
     states: Iterable[StateUpdated],
     now: datetime,
     rules: QualityRules,
     similarity: Similarity | None = None,
-    services: Mapping[str, str] | None = None,
 ) -> list[Ranked]:
     """Tools for a scenario, best first; tools that are alike come in the order they were given.
 
@@ -123,26 +136,25 @@ def rank_tools(
 
     Args:
         scenario: what is to be done, in words.
-        tools: name → what it is for, in words; an empty description stands for the words of the name.
+        tools: what there is to choose from.
         states: public states of one workspace: of quality, where a tool without one stands at its registered score, and
             of circuits.
         now: for the age of failures and tags; with its offset.
         rules: registered scores, and what failures take off.
         similarity: how alike texts are; by default their words.
-        services: tool → service behind it, whose circuit counts for the tool; by default that of the tool's name.
     """
     states = list(states)
-    circuits = {state.key for state in states if state.kind == "breaker" and _is_open(state, now)}
+    circuits = {state.key for state in states if isinstance(state, BreakerUpdated) and _is_open(state, now)}
     if similarity is None:
         similarity = LexicalSimilarity()
-    known = {state.key: state for state in states if state.kind == "quality"}
-    texts = [about or " ".join(name_words(tool)) for tool, about in tools.items()]
+    known = {state.key: state for state in states if isinstance(state, QualityUpdated)}
+    texts = [tool.about or " ".join(name_words(tool.name)) for tool in tools]
     alike = similarity.scores(scenario, texts)
     ranked = []
-    for tool, closeness in zip(tools, alike, strict=True):
+    for (tool, _, of_service), closeness in zip(tools, alike, strict=True):
         state = known.get(tool)
         quality, tag, failed_at, demotion = _registered(tool, rules), "", "", 0.0
-        service = (services or {}).get(tool) or mcp_server(tool)
+        service = of_service or mcp_server(tool)
         available = circuits.isdisjoint((f"tool:{tool}", f"service:{escape(service)}"))
         if state is not None:
             quality = quality if state.score is None else state.score
@@ -154,7 +166,7 @@ def rank_tools(
     return sorted(ranked, key=lambda one: (not one.similarity, not one.available, bool(one.tag), -one.rank))
 
 
-def _is_open(state: StateUpdated, now: datetime) -> bool:
+def _is_open(state: BreakerUpdated, now: datetime) -> bool:
     """Whether a circuit refuses calls now."""
     if state.mode not in {None, BreakerMode.ENFORCE}:
         return False
@@ -173,7 +185,7 @@ def _registered(tool: str, rules: QualityRules) -> float:
     return registered.score if registered is not None else rules.registered_score
 
 
-def _not_for(scenario: str, state: StateUpdated, now: datetime) -> str:
+def _not_for(scenario: str, state: QualityUpdated, now: datetime) -> str:
     words = content_words(scenario)
     for tag in state.tags:
         expires = state.tags_expire_at.get(tag)
@@ -183,7 +195,7 @@ def _not_for(scenario: str, state: StateUpdated, now: datetime) -> str:
 
 
 def _demotion(
-    scenario: str, state: StateUpdated, now: datetime, rules: QualityRules, similarity: Similarity
+    scenario: str, state: QualityUpdated, now: datetime, rules: QualityRules, similarity: Similarity
 ) -> tuple[str, float]:
     """The past failure that weighs most against a scenario, and how much."""
     failed = list(state.failed_scenarios)

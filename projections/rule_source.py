@@ -24,7 +24,7 @@ from ..schemas.settings import SettingsOverrides
 from .dead_letters import dead_letter
 
 if TYPE_CHECKING:
-    from .emit import Output
+    from .emitter import Output
     from .stage import SourceRecord
 
 TOPIC = "settings"

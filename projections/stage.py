@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from ..rules.rules import Rules
-from .emit import Emitter
+from .emitter import Emitter
 from .idle import Rest
 
 

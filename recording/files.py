@@ -9,12 +9,12 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..history.files import APPENDED_PARTITION
 from ..history.recorder import Recorder
-from ..projections.emit import Output
-from ..projections.local import LocalTopology
+from ..projections.emitter import Output
+from ..projections.local_topology import LocalTopology
 from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..rules.rules import Rules
 from ..security.redaction import redact_record
-from ..streams.embedded.arrivals import UNKNOWN, Arrivals, Line
+from ..streams.embedded.recorded_lines import UNKNOWN, Arrivals, Line
 from ..streams.embedded.replay import STDIN, open_lines
 from .store import OUTPUT_TOPICS
 

@@ -29,7 +29,7 @@ from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
 from ..streams.kafka.settings import KafkaSettings
 from ..streams.kafka.topic_metadata import Found
-from .health import LOOP_STUCK_S, RecordingStatus
+from .status import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500
 POLL_RECORDS = 2000

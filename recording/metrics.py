@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from ..streams.kafka.exposition import families_of
 from ..streams.metric_families import by_partition, counters, gauges
-from .health import STATES, RecordingStatus
+from .status import STATES, RecordingStatus
 
 
 class RecordingCollector(Collector):

@@ -16,9 +16,9 @@ from ..history.recorder import Recorder
 from ..projections.topology import DECISION_TOPICS
 from ..security.private_files import make_file
 from ..streams.embedded.store import STORE_ID
-from ..streams.embedded.tail import Copied, Tail
-from ..streams.embedded.views import Views
-from .health import RecordingStatus
+from ..streams.embedded.store_tail import Copied, Tail
+from ..streams.embedded.store_views import Views
+from .status import RecordingStatus
 
 PAGE = 2000
 """Records read from the store at once."""

@@ -92,28 +92,26 @@ SERVICE_RULE = EscalationPatch(
 """Shipped for MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
 
-class Layers(NamedTuple):
-    """Names by which a trust record and its call find their rule; an empty name has no layer.
+class RulesOfScopes(NamedTuple):
+    """The rules by which the records of one call judge it.
 
-    Attributes:
-        scope: what the record stands for: `key`, `tool` or `service`.
-        tool: name of the tool.
-        domain: domain that the call went to.
-        service: MCP server that the call went to.
-        plugin: plugin that brought the tool.
+    A record is judged only by layers of its own scope: a tool as a whole by default, plugin and tool; a service by
+    default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
     """
 
-    scope: str
-    tool: str = ""
-    domain: str = ""
-    service: str = ""
-    plugin: str = ""
+    key: EscalationRule
+    tool: EscalationRule
+    service: EscalationRule
+
+    def of(self, scope: str) -> EscalationRule:
+        """Rule of a record of a scope."""
+        return self.tool if scope == "tool" else self.service if scope == "service" else self.key
 
 
 MAX_RESOLVED = 4096
-"""Combinations of layers kept resolved."""
+"""Combinations of names whose rules are kept resolved."""
 
-_DEFAULT = EscalationRule()
+_DEFAULT, _EMPTY = EscalationRule(), EscalationPatch()
 
 
 class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
@@ -131,41 +129,36 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     recovery_mode: RecoveryMode = RecoveryMode.AUTO
     max_fine_keys: Count = 64
 
-    def rule_for(self, layers: Layers) -> EscalationRule:
-        """Escalation rule of a record: each layer sets only what it names (docs/trust.md, Rules)."""
-        rule = self._resolved.get(layers)
-        if rule is None:
+    def rules_for(self, tool: str, domain: str = "", service: str = "", plugin: str = "") -> RulesOfScopes:
+        """Escalation rules for calls of a tool, whose empty names have no layer (docs/trust.md, Rules)."""
+        names = (tool, domain, service, plugin)
+        rules = self._resolved.get(names)
+        if rules is None:
             if len(self._resolved) >= MAX_RESOLVED:
                 self._resolved.clear()
-            rule = self._resolved[layers] = self._resolve(layers)
-        return rule
+            rules = self._resolved[names] = self._resolve(tool, domain, service, plugin)
+        return rules
 
     @cached_property
-    def _resolved(self) -> dict[Layers, EscalationRule]:
-        """Rules by layers, as far as they have been asked for: every record asks anew, and the answers are few."""
+    def _resolved(self) -> dict[tuple[str, str, str, str], RulesOfScopes]:
+        """Rules by names, as far as they have been asked for: every call asks anew, and the answers are few."""
         return {}
 
-    def _resolve(self, layers: Layers) -> EscalationRule:
+    def _resolve(self, tool: str, domain: str, service: str, plugin: str) -> RulesOfScopes:
         """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
 
-        A record is judged only by rules of its own scope: a tool as a whole by default, plugin and tool; a service by
-        default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
-        `domain_rules` may name an MCP server, too.
+        Each layer sets only what it names. `domain_rules` may name an MCP server, too.
         """
-        scope, tool, domain, service, plugin = layers
-        rule = _DEFAULT.overlaid(self.default_rule)
-        if scope != "service" and plugin in self.plugin_rules:
-            rule = rule.overlaid(self.plugin_rules[plugin])
-        if scope != "tool":
-            if service and scope == "service":
-                rule = rule.overlaid(self.service_default)
-            if service in self.service_rules:
-                rule = rule.overlaid(self.service_rules[service])
-            if (name := domain or service) in self.domain_rules:
-                rule = rule.overlaid(self.domain_rules[name])
-        if scope != "service" and tool in self.tool_rules:
-            rule = rule.overlaid(self.tool_rules[tool])
-        return rule
+        default = _DEFAULT.overlaid(self.default_rule)
+        of_plugin, of_tool = self.plugin_rules.get(plugin, _EMPTY), self.tool_rules.get(tool, _EMPTY)
+        of_service = self.service_rules.get(service, _EMPTY)
+        of_domain = self.domain_rules.get(domain or service, _EMPTY)
+        shipped = self.service_default if service else _EMPTY
+        return RulesOfScopes(
+            key=default.overlaid(of_plugin).overlaid(of_service).overlaid(of_domain).overlaid(of_tool),
+            tool=default.overlaid(of_plugin).overlaid(of_tool),
+            service=default.overlaid(shipped).overlaid(of_service).overlaid(of_domain),
+        )
 
 
 class FleetRules(RulesBase, kw_only=True, frozen=True):

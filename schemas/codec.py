@@ -27,6 +27,7 @@ from .commands import Command
 from .decisions import Decision
 from .events import ErrorInfo, Event, FailureReported, ToolCallFinished, epoch_ms
 from .fields import names_of
+from .public_state import STATE_KINDS, StateUpdated
 from .settings import SettingsChanged
 
 MAX_BYTES = 1_048_576
@@ -64,7 +65,10 @@ _decode_cloud: Callable[[bytes], _CloudEvent] = msgspec.json.Decoder(_CloudEvent
 _encode = msgspec.json.Encoder().encode
 
 
-_NAMES = {kind: names_of(kind) for kind in (*get_args(Event), *get_args(Command), *get_args(Decision), SettingsChanged)}
+_NAMES = {
+    kind: names_of(kind)
+    for kind in (*get_args(Event), *get_args(Command), *get_args(Decision), *STATE_KINDS.values(), SettingsChanged)
+}
 
 
 def _check_names(record: msgspec.Struct) -> None:
@@ -186,6 +190,7 @@ class _Reader(Generic[_T]):
 _read_command: _Reader[Any] = _Reader(Command)
 _read_settings: _Reader[SettingsChanged] = _Reader(SettingsChanged)
 _read_decision: _Reader[Any] = _Reader(Decision)
+_read_state: dict[str, _Reader[Any]] = {kind: _Reader(struct) for kind, struct in STATE_KINDS.items()}
 
 
 def decode_command(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Command:
@@ -216,6 +221,8 @@ def decode_decision(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Decis
         EventRejected: as `decode_event`; `unknown_type` when the worker is newer than this reader.
     """
     decision: Decision = _read_decision(value, max_bytes)
+    if isinstance(decision, StateUpdated):
+        decision = _read_state[decision.kind](value, max_bytes)
     return decision
 
 

@@ -12,7 +12,16 @@ from typing import Literal
 import msgspec
 from msgspec import field
 
-from .public_state import DecisionBase, Lease, StateUpdated
+from .public_state import (
+    BreakerUpdated,
+    DecisionBase,
+    Lease,
+    ModelUpdated,
+    PublicState,
+    QualityUpdated,
+    StateUpdated,
+    TrustUpdated,
+)
 from .vocabulary import (
     BreakerMode,
     BreakerState,
@@ -32,6 +41,7 @@ __all__ = [
     "BreakerChanged",
     "BreakerProbeDenied",
     "BreakerProbeGranted",
+    "BreakerUpdated",
     "ConfidenceLow",
     "DeadLetter",
     "DeadLetterRepublished",
@@ -43,16 +53,20 @@ __all__ = [
     "GuaranteeWarned",
     "Lease",
     "ModelSwitchSuggested",
+    "ModelUpdated",
     "NudgeIssued",
     "NudgeJudged",
     "PatternCleared",
     "PatternDetected",
     "PatternFields",
     "ProbeAnswer",
+    "PublicState",
+    "QualityUpdated",
     "StateUpdated",
     "TrustChanged",
     "TrustFields",
     "TrustRecoveryPending",
+    "TrustUpdated",
 ]
 
 

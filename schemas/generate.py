@@ -20,6 +20,7 @@ import msgspec
 
 from .asyncapi import asyncapi
 from .examples import ENVELOPE_EXAMPLES, EXAMPLES
+from .public_state import STATE_KINDS, StateUpdated
 from .tool_envelopes import ENVELOPES
 from .topics import TOPICS
 
@@ -38,7 +39,13 @@ def kinds() -> dict[str, type[msgspec.Struct]]:
 
 
 def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> dict[str, dict[str, Any]]:
-    """Schemas of structs and of all they refer to, by name, with the descriptions of their docstrings."""
+    """Schemas of structs and of all they refer to, by name, with the descriptions of their docstrings.
+
+    A public state is one of its kinds.
+    """
+    structs = list(structs)
+    if StateUpdated in structs:
+        structs += STATE_KINDS.values()
     _, made = msgspec.json.schema_components(structs, ref_template=ref_template)
     by_name = {kind.__name__: kind for kind in _with_parts(structs)}
     for name, schema in made.items():
@@ -51,6 +58,9 @@ def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> di
             field = on_the_wire.get(attribute, attribute)
             if field in schema["properties"]:
                 schema["properties"][field] = {"description": text, **schema["properties"][field]}
+    if StateUpdated in structs:
+        of_kinds = [{"$ref": ref_template.format(name=kind.__name__)} for kind in STATE_KINDS.values()]
+        made[StateUpdated.__name__]["oneOf"] = of_kinds
     return made
 
 

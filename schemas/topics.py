@@ -38,6 +38,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     WORKER = "worker"
     RECORDER = "recorder"
+    DASHBOARD = "dashboard"
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +96,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 _ON_KEY = "workspace_id, U+001F, scope (tool:NAME, service:NAME or tier:NAME)"
 _READ_BACK = frozenset({Role.OPERATOR, Role.RECORDER})
-_SHOWN = _READ_BACK | {Role.PLATFORM}
+_PAGES = _READ_BACK | {Role.DASHBOARD}
+_SHOWN = _PAGES | {Role.PLATFORM}
 _WORKER = frozenset({Role.WORKER})
 _OPERATOR = frozenset({Role.OPERATOR})
+_ORDERS = _OPERATOR | {Role.DASHBOARD}
 
 _CATALOGUE = (
     Topic(
@@ -105,9 +108,9 @@ _CATALOGUE = (
         carries="Every input event.",
         key="session_id",
         retention_ms=7 * _DAY_MS,
-        # A worker appends the finish of a call that never came.
-        writers=frozenset({Role.PLATFORM, Role.WORKER}),
-        readers=_READ_BACK | _WORKER,
+        # A worker appends the finish of a call that never came, a page a report of a false alarm.
+        writers=frozenset({Role.PLATFORM, Role.WORKER, Role.DASHBOARD}),
+        readers=_PAGES | _WORKER,
         kinds=get_args(events.Event),
     ),
     Topic(
@@ -133,8 +136,8 @@ _CATALOGUE = (
         carries="Reset, recover, remove, restore, breaker and quality commands.",
         key=_ON_KEY,
         retention_ms=30 * _DAY_MS,
-        writers=_OPERATOR,
-        readers=_READ_BACK | _WORKER,
+        writers=_ORDERS,
+        readers=_PAGES | _WORKER,
         kinds=get_args(commands.Command),
     ),
     Topic(
@@ -173,7 +176,7 @@ _CATALOGUE = (
         key="workspace_id, U+001F, breaker key",
         retention_ms=30 * _DAY_MS,
         writers=_WORKER,
-        readers=_READ_BACK,
+        readers=_PAGES,
         kinds=(decisions.BreakerChanged, decisions.BreakerProbeGranted, decisions.BreakerProbeDenied),
     ),
     Topic(

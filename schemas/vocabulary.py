@@ -200,12 +200,3 @@ class QualitySeverity(StrEnum):
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
-
-
-class StateKind(StrEnum):
-    """What a record of the `state` topic is about; the first part of its key."""
-
-    TRUST = "trust"
-    BREAKER = "breaker"
-    QUALITY = "quality"
-    MODEL = "model"

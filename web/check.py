@@ -24,13 +24,13 @@ from starlette.routing import BaseRoute, Route
 from ..errors import EventRejected
 from ..guard.request import NO_SESSION, recorded_call
 from ..integrations.policy import Policy
-from ..projections.emit import Output
+from ..projections.emitter import Output
 from ..projections.session.calls import args_of
 from ..schemas.codec import decode_event, rfc3339
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..security.redaction import redact_record
-from ..streams.embedded.bodies import read_body
+from ..streams.embedded.request_bodies import read_body
 from ..streams.embedded.server import Service
 
 STARTED = "tool_call.started"

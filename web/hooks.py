@@ -32,7 +32,7 @@ from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
 from ..integrations.hooks.dialect import CallBegan
 from ..integrations.hooks.session import Verdict
 from ..integrations.policy import Policy
-from ..projections.emit import Output
+from ..projections.emitter import Output
 from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued
 from ..schemas.fields import MAX_NAME

@@ -15,10 +15,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..projections.emit import Output
+from ..projections.emitter import Output
 from ..streams.embedded.engine import Request
 from ..streams.embedded.server import Service
-from ..streams.embedded.views import DEAD_LETTERS
+from ..streams.embedded.store_views import DEAD_LETTERS
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -66,6 +66,8 @@ class EngineCollector(Collector):
             ("commit_age_seconds", "Time since a commit caused or took something.", time.time() - self._committed_at),
         ):
             yield GaugeMetricFamily(f"trustfold_{name}", text, number)
+        for one in self._service.collectors:
+            yield from one.collect()
 
     def _hear(self, requests: Sequence[Request]) -> None:
         for request in requests:

@@ -19,8 +19,8 @@ from starlette.routing import BaseRoute, Route
 
 from ..guard.otel.otlp import JSON, PROTOBUF, Refused, document_of
 from ..integrations.otel import Exports, Unreadable
-from ..streams.embedded.bodies import read_body
 from ..streams.embedded.engine import Request
+from ..streams.embedded.request_bodies import read_body
 from ..streams.embedded.server import Service
 
 Signal = Literal["traces", "logs"]

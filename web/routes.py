@@ -9,11 +9,11 @@ from starlette.routing import BaseRoute
 
 from ..streams.embedded.server import Service
 from .check import check_routes, policy_of
-from .dashboard.archive import Archive
 from .dashboard.embedded_source import EmbeddedSource
+from .dashboard.history_answers import Archive
 from .dashboard.live import Hub
 from .dashboard.render import Site
-from .dashboard.routes import dashboard_routes
+from .dashboard.routes import dashboard_routes, error_page
 from .hooks import Hooks
 from .metrics import metrics_routes
 from .otlp import otlp_routes
@@ -30,6 +30,7 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     service.ending.append(hub.stop)
     site = Site(source, service.sign_ins, hub, archive=Archive(history))
     service.ending.append(site.archive.close)
+    service.error_page = error_page(site)
     return [
         *Hooks(service, policy, user).routes(),
         *check_routes(service, policy),

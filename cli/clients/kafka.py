@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import orjson
 
 from ...errors import TrustfoldError
-from ...projections.local import LogRecord
+from ...projections.local_topology import LogRecord
 from ...projections.rule_source import RuleSource
 from ...rules.levels import set_by
 from ...schemas.codec import encode

@@ -32,12 +32,8 @@ def target_options(command: F) -> F:
 def rules_options(command: F) -> F:
     """The options that name the files of rules and policies."""
     for option in (
-        click.option(
-            "--policies", "policies_file", metavar="FILE", help="Prerequisites to go by. [env: TRUSTFOLD_POLICIES]"
-        ),
-        click.option(
-            "--rules", "rules_file", metavar="FILE", help="Rules to go by, TOML or JSON. [env: TRUSTFOLD_RULES]"
-        ),
+        click.option("--policies", "policies_file", metavar="FILE", help="Policies file. [env: TRUSTFOLD_POLICIES]"),
+        click.option("--rules", "rules_file", metavar="FILE", help="Rules file, TOML or JSON. [env: TRUSTFOLD_RULES]"),
     ):
         command = option(command)
     return command

@@ -25,7 +25,6 @@ import orjson
 from ...errors import ConfigError
 from ...schemas.codec import encode
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from ...schemas.vocabulary import StateKind
 from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
@@ -46,7 +45,7 @@ LAST_PAUSE_S = 5.0
 
 def record_key(record: dict[str, Any]) -> str:
     """Key under which a state stands on the `state` topic."""
-    if record["kind"] == StateKind.MODEL and not record.get("workspace_id"):
+    if record["kind"] == "model" and not record.get("workspace_id"):
         return f"{record['kind']}:{record['key']}"
     of_user = record.get("scope") == "user"
     owner = f"user:{record['user_id']}" if of_user else record.get("workspace_id") or DEFAULT_WORKSPACE

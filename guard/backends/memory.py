@@ -8,8 +8,8 @@ from threading import RLock
 
 import msgspec
 
-from ...projections.emit import Output
-from ...projections.local import LocalTopology
+from ...projections.emitter import Output
+from ...projections.local_topology import LocalTopology
 from ...rules.rules import Rules
 from ...schemas.codec import decode_decision, encode
 from ..clock import Clock

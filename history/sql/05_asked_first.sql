@@ -5,8 +5,7 @@ WITH found AS (
     SELECT CASE to_state WHEN 'blocked' THEN 1 ELSE 2 END AS urgency, to_state AS state, trust_key AS subject, workspace, session_id,
            reason, time AS since, expires_at AS changes_at,
            CASE to_state WHEN 'blocked' THEN 'trustfold reset ' ELSE 'trustfold recover ' END || in_quotes(trust_key) AS resolve_with
-    FROM trust_timeline, recorded_until AS present
-    WHERE trust_timeline.until IS NULL AND to_state IN ('blocked', 'escalated') AND coalesce(expires_at > present.until, true)
+    FROM trust_timeline WHERE until IS NULL AND to_state IN ('blocked', 'escalated')
     UNION ALL
     SELECT CASE to_state WHEN 'open' THEN 4 ELSE 5 END, to_state, breaker_key, workspace, session_id, trigger, time, open_until,
            'trustfold breaker close ' || in_quotes(breaker_key)
@@ -24,7 +23,7 @@ FROM found, recorded_until AS present ORDER BY urgency, since DESC, subject;
 COMMENT ON VIEW needs_attention IS 'What is blocked, escalated, open or stuck at the end of what is recorded, most urgent first; what an operator removed or forced open is handled and not here';
 COMMENT ON COLUMN needs_attention.urgency IS '1 blocked, 2 escalated, 3 severely stuck, 4 open, 5 half open, 6 stuck';
 COMMENT ON COLUMN needs_attention.session_id IS 'Of the session that is stuck, or whose event changed the key last';
-COMMENT ON COLUMN needs_attention.changes_at IS 'When it changes by itself: the escalation expires, the circuit asks for a probe';
+COMMENT ON COLUMN needs_attention.changes_at IS 'From when on it can change by itself: a success of an escalated key is then a step of its recovery, the circuit asks for a probe';
 COMMENT ON COLUMN needs_attention.resolve_with IS 'Order that ends it now, for a shell';
 
 CREATE OR REPLACE VIEW sessions_to_look_at AS

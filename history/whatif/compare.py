@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 import duckdb
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...rules.rules import Rules
-from ...schemas.settings import SettingsOverrides
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, between, places, went
-from .decision_filters import Passing
 from .decisions import Comparison, Difference, Recorded
-from .guards import GuardOf, Held
+from .guard_replay import Held
 from .incidents import STEPS, How, Incident, Incidents, Shift, shifts
-from .replay import Present, Replay, fall_due_alike
+from .replay import Material, Present, Replay, fall_due_alike
 
 
 class Seen(NamedTuple):
@@ -99,40 +97,30 @@ class Compared(NamedTuple):
     ordered: bool = True
 
 
-def compare(  # noqa: PLR0913 - what is folded, under what, and what of it is wanted
-    connection: duckdb.DuckDBPyConnection,
-    inputs: Inputs,
+def compare(
+    material: Material,
     present: Present,
     other: Rules,
     *,
-    passing: Passing | None = None,
     decided: Iterable[tuple[str, str]] = (),
     examples: int = 3,
-    environment: SettingsOverrides | None = None,
-    guard: GuardOf | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Compared:
     """Difference that other rules make to the inputs of a history.
 
     Args:
-        connection: of the history, unfiltered.
-        inputs: all that is folded.
+        material: what is folded, and what of it is compared.
         present: the rules to compare with.
         other: the other rules.
-        passing: which decisions are compared. [default: all]
         decided: ids and records of the decisions that were recorded, of those that are compared.
         examples: of decisions, of each kind.
-        environment: what the environment overrides, until the records tell.
-        guard: tells which calls would have been asked about and refused. [default: nobody does]
         advance: called for each input that is folded.
     """
-    passing = passing or Passing()
+    connection, inputs, passing, environment, guard = material
     recorded = Recorded(decided)
     comparison = Comparison(passing, examples=examples)
     echoes = fall_due_alike(*(present.recorded or (present.rules,)), other)
-    before = Replay(
-        present.rules, inputs, environment=environment, echoes=echoes, follow=bool(present.recorded), guard=guard
-    )
+    before = Replay(present, inputs, environment=environment, echoes=echoes, guard=guard)
     after = Replay(other, inputs, environment=environment, echoes=echoes, guard=guard)
     sides = Incidents(passing), Incidents(passing)
     position = 0

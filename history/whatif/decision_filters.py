@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ...projections.calls.keys import has_scope, tool_of_key
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ..filters import EVERYTHING, Filters
-from .guards import Held
+from .guard_replay import Held
 
 if TYPE_CHECKING:
     import duckdb

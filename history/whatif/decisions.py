@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.topology import DECISION_TOPICS
 from .decision_filters import Passing
 

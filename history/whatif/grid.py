@@ -17,7 +17,7 @@ import orjson
 from msgspec import UNSET
 
 from ...errors import ConfigError
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.topology import STAGES
 from ...rules.older_shapes import Misfit
 from ...rules.parser import fitted
@@ -25,8 +25,8 @@ from ...rules.rules import BehaviourRules, EscalationRule, Ladder, Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
 from .decision_filters import Passing
-from .guards import GuardOf, Held
-from .replay import Replay, fall_due_alike
+from .guard_replay import GuardOf, Held
+from .replay import Material, Replay, fall_due_alike
 
 MOST = 64
 """Combinations tried at most; each folds everything once."""
@@ -235,31 +235,26 @@ def value_at(rules: Rules, path: str) -> Any:
 
 
 def try_all(
-    inputs: Inputs,
+    material: Material,
     tried: Sequence[Combination],
     *,
     alarm: Alarm,
     patterns: frozenset[str] = frozenset(),
-    passing: Passing | None = None,
-    environment: SettingsOverrides | None = None,
-    guard: GuardOf | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> list[list[Raised]]:
     """The alarms of each combination, in their order; the same whatever runs where.
 
     Args:
-        inputs: all that is folded.
+        material: what is folded, and which alarms count; for alarms that are calls, its guard says which are held up.
         tried: the combinations.
         alarm: what an alarm is.
         patterns: patterns that count; empty: any.
-        passing: which alarms count. [default: all]
-        environment: what the environment overrides, until the records tell.
-        guard: for alarms that are calls: says which are held up.
         progress: told how many records have been folded, over all combinations; of `len(tried) * inputs.count`.
     """
+    inputs = material.inputs
     processes = processes_for(inputs, len(tried))
     echoes = fall_due_alike(*(one.rules for one in tried))
-    rest = (alarm, patterns, passing or Passing(), environment, guard, echoes)
+    rest = (alarm, patterns, material.passing, material.environment, material.guard, echoes)
     shares = processes if alarm is Alarm.CALL else len(tried)
     given = [
         Task(inputs, numbers, tuple(tried[number] for number in numbers), *rest)

@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from .decision_filters import Passing
-from .guards import Held
+from .guard_replay import Held
 
 Kind = Literal["streak", "trust", "circuit"]
 How = Literal["caught", "lost", "earlier", "later", "otherwise"]
@@ -84,6 +84,24 @@ class Incident:
         return self.worst, tuple(self.nudges), tuple(held[:-1] for held in self.held)
 
 
+class _Step(NamedTuple):
+    """A step of a streak or an incident.
+
+    Attributes:
+        place: what it is about.
+        subject: pattern, key or circuit.
+        name: of the step.
+        order: all steps that make it worse, mildest first.
+        ends: it is over with this step.
+    """
+
+    place: Place
+    subject: str
+    name: str
+    order: tuple[str, ...]
+    ends: bool
+
+
 class Incidents:
     """Streaks and incidents of one fold, gathered from its outputs.
 
@@ -127,7 +145,7 @@ class Incidents:
                 )
                 ends = output.type == "pattern.cleared"
                 found = self._move(
-                    position, output, body, place, body["pattern"], body["severity"], _SEVERITIES, ends=ends
+                    position, output, body, _Step(place, body["pattern"], body["severity"], _SEVERITIES, ends)
                 )
                 if found is not None and not ends:
                     self._of_pattern[body["id"]] = found
@@ -139,40 +157,31 @@ class Incidents:
             case "trust.changed":
                 user = body["scope"] == "user"
                 of_whom = _USER + body.get("user_id", "") if user else body.get("workspace_id", DEFAULT_WORKSPACE)
-                place = ("trust", of_whom, body["key"])
                 to = body["to"]
-                self._move(position, output, body, place, body["key"], to, _TRUST, ends=to in _TRUST_ENDS)
+                step = _Step(("trust", of_whom, body["key"]), body["key"], to, _TRUST, to in _TRUST_ENDS)
+                self._move(position, output, body, step)
             case "breaker.changed":
-                place = ("circuit", body.get("workspace_id", DEFAULT_WORKSPACE), body["breaker_key"])
+                workspace, key = body.get("workspace_id", DEFAULT_WORKSPACE), body["breaker_key"]
                 to = body["to"]
-                self._move(position, output, body, place, body["breaker_key"], to, _CIRCUITS, ends=to in _CIRCUIT_ENDS)
+                step = _Step(("circuit", workspace, key), key, to, _CIRCUITS, to in _CIRCUIT_ENDS)
+                self._move(position, output, body, step)
 
-    def _move(
-        self,
-        position: int,
-        output: Output,
-        body: dict[str, Any],
-        place: Place,
-        subject: str,
-        step: str,
-        steps: tuple[str, ...],
-        *,
-        ends: bool,
-    ) -> Incident | None:
+    def _move(self, position: int, output: Output, body: dict[str, Any], step: _Step) -> Incident | None:
         """Begin, go on with or end what is about a place."""
-        if ends:
+        place = step.place
+        if step.ends:
             ended = self._open.pop(place, None)
             if ended is not None:
                 ended.ended = position
             return ended
         found = self._open.get(place)
         if found is None:
-            if step not in steps:  # recovering, half open: what began before the first input
+            if step.name not in step.order:  # recovering, half open: what began before the first input
                 return None
             found = self._open[place] = self._latest[place] = Incident(
                 kind=place[0],  # type: ignore[arg-type]
                 place=place,
-                subject=subject,
+                subject=step.subject,
                 scope=_scope(body),
                 workspace=place[1] if place[0] != "streak" else body.get("workspace_id", DEFAULT_WORKSPACE),
                 session=str(body.get("session_id") or ""),
@@ -181,8 +190,8 @@ class Incidents:
                 cause=str((body.get("caused_by") or [""])[-1]),
             )
             self.all.append(found)
-        if step in steps and steps.index(step) > steps.index(found.worst):
-            found.worst = step
+        if step.name in step.order and step.order.index(step.name) > step.order.index(found.worst):
+            found.worst = step.name
         found.passes = found.passes or self._passing.has(output)
         return found
 

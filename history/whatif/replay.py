@@ -9,8 +9,8 @@ import duckdb
 import msgspec
 
 from ...errors import ConfigError, EventRejected
-from ...projections.emit import Output
-from ...projections.local import LocalTopology, LogRecord
+from ...projections.emitter import Output
+from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.processor import CLOCK_TOLERANCE_MS
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
 from ...projections.rule_source import TOPIC as SETTINGS
@@ -21,7 +21,8 @@ from ...schemas.codec import decode_event
 from ...schemas.events import ToolCallStarted, epoch_ms
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
-from .guards import GuardOf, Held
+from .decision_filters import Passing
+from .guard_replay import GuardOf, Held
 
 KEPT_EDITIONS = 64
 """Rules of Kafka's partitions kept ready; those of one time are wanted again and again, older ones hardly."""
@@ -51,6 +52,24 @@ class Present(NamedTuple):
     recorded: tuple[Rules, ...] = ()
 
 
+class Material(NamedTuple):
+    """What is folded, and what of it counts.
+
+    Attributes:
+        connection: of the history, unfiltered.
+        inputs: all that is folded.
+        passing: which decisions, held calls and alarms count.
+        environment: what the environment overrides, until the records tell.
+        guard: tells which calls would have been asked about and refused; None: nobody does.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    inputs: Inputs
+    passing: Passing
+    environment: SettingsOverrides | None = None
+    guard: GuardOf | None = None
+
+
 class Replay:
     """One fold over recorded inputs under some rules.
 
@@ -67,33 +86,31 @@ class Replay:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: Rules | Present,
         inputs: Inputs | None = None,
         *,
         environment: SettingsOverrides | None = None,
         echoes: bool = True,
-        follow: bool = False,
         guard: GuardOf | None = None,
         stages: Sequence[Stage[Any]] = STAGES,
     ) -> None:
         """Start with clean states and scopes that override nothing.
 
         Args:
-            rules: what to fold by; with `follow` until the records tell what was in force.
+            rules: what to fold by; of `Present` with recorded ones, those that were in force, as the records tell.
             inputs: what will be fed, for the rules and settings that held on Kafka.
             environment: what the environment overrides, until the records tell.
             echoes: fold what fell due where it was recorded.
-            follow: take the rules that were in force, as recorded.
             stages: fold these alone; what they write for the others is among the outputs.
             guard: tells of each call what a guard would have done with it. [default: nobody does]
         """
-        self._source = RuleSource(rules, environment)
+        self._source = RuleSource(rules.rules if isinstance(rules, Present) else rules, environment)
         self.topology = LocalTopology(
             self._source, choose=self._rules_of if inputs and inputs.editions else None, stages=stages
         )
         self._folded = {SETTINGS, *(topic for stage in stages for topic in stage.sources)}
         self._echoes = echoes
-        self._follow = follow
+        self._follow = isinstance(rules, Present) and bool(rules.recorded)
         self._inputs = inputs
         self._given: Input | None = None
         self._editions: dict[int, RuleSource] = {}

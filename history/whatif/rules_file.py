@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from ...rules.parser import as_toml
-from .choose import Change, Interval
+from .choice import Change, Interval
 from .search import Found
 
 _WIDTH = 110
@@ -65,5 +65,5 @@ def price_lines(price: Change) -> list[str]:
 
 def _changed(share: float, bounds: Interval) -> str:
     """A change of a share and its interval, in per cent with their signs."""
-    change, low, high = (f"{one:+.1%}".replace("%", " %") for one in (share, *bounds))
+    change, low, high = (f"{one:+z.1%}".replace("%", " %") for one in (share, *bounds))
     return f"change of the share {change}, 95 %: {low} to {high}"

@@ -9,14 +9,12 @@ from typing import NamedTuple
 import duckdb
 
 from ...rules.rules import Rules
-from ...schemas.settings import SettingsOverrides
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
-from .choose import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
-from .decision_filters import Passing
+from .choice import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
 from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
-from .guards import GuardOf
 from .labels import Truth, labelled, recorded_sessions, truth_of
+from .replay import Material
 
 
 class Judged(NamedTuple):
@@ -105,29 +103,21 @@ def judged(
     return Judged(kept, len(truth.sources) - len(kept.sources))
 
 
-def search(  # noqa: PLR0913 - what is folded, and how to choose
-    connection: duckdb.DuckDBPyConnection,
-    inputs: Inputs,
+def search(
+    material: Material,
     present: Rules,
     wanted: Wanted,
     known: Judged,
     *,
-    passing: Passing | None = None,
-    environment: SettingsOverrides | None = None,
-    guard: GuardOf | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Found:
     """Try every combination of a grid and choose the one that costs least.
 
     Args:
-        connection: of the history, unfiltered.
-        inputs: all that is folded.
+        material: what is folded, and which alarms count; its guard says which calls are held up.
         present: the rules in force.
         wanted: how to choose.
         known: the sessions to judge by.
-        passing: which alarms count. [default: all]
-        environment: what the environment overrides, until the records tell.
-        guard: for alarms that are calls: says which are held up.
         progress: told how many records have been folded, over all combinations.
 
     Raises:
@@ -135,17 +125,8 @@ def search(  # noqa: PLR0913 - what is folded, and how to choose
     """
     alarm, patterns = alarm_of(wanted.grid), patterns_of(wanted.grid)
     tried = chosen(wanted.grid, present)
-    raised = try_all(
-        inputs,
-        tried,
-        alarm=alarm,
-        patterns=patterns,
-        passing=passing,
-        environment=environment,
-        guard=guard,
-        progress=progress,
-    )
-    trials = _scored(connection, tried, raised, known.truth, alarm)
+    raised = try_all(material, tried, alarm=alarm, patterns=patterns, progress=progress)
+    trials = _scored(material.connection, tried, raised, known.truth, alarm)
     parts = split(known.truth, wanted.hold_out, wanted.seed)
     weigh = weights(parts.by, wanted.false_alarm, wanted.miss)
     one = recommended(trials, parts.by, weigh)

@@ -32,12 +32,13 @@ def count(profile: ModelProfile, behaved: ModelBehaved) -> None:
 
 
 def is_worth_telling(profile: ModelProfile) -> bool:
-    """Whether the profile has grown enough since it was published; if so it counts as published."""
-    news = _news(profile)
-    if not (_grown(profile.turns, profile.told_turns) or _grown(news, profile.told_news)):
-        return False
-    profile.told_turns, profile.told_news = profile.turns, news
-    return True
+    """Whether the profile has grown enough since it was published."""
+    return _grown(profile.turns, profile.told_turns) or _grown(_news(profile), profile.told_news)
+
+
+def note_published(profile: ModelProfile) -> None:
+    """Note that the profile has been published as it is."""
+    profile.told_turns, profile.told_news = profile.turns, _news(profile)
 
 
 def _news(profile: ModelProfile) -> int:

@@ -72,7 +72,7 @@ def hear(record: UserTrust, standing: ToolStanding, at: int) -> None:
         del places[next(iter(places))]  # the one heard of longest ago stands first
 
 
-def judge(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
+def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
     """Promote or demote by what has been heard."""
     if record.state is _T:
         counting = [

@@ -15,10 +15,10 @@ from ...errors import EventRejected, RejectReason
 from ...rules.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import profile, promotion
-from .decide import model_state, user_trust_changed, withdraw_model
+from .emitters import model_state, user_trust_changed, withdraw_model
 from .state import FleetState, ModelProfile, UserTrust
 
 
@@ -121,7 +121,7 @@ class FleetStage:
         if record is None:
             record = state.user = UserTrust(event.user_id, event.tool_name)
         promotion.hear(record, event, at)
-        change = promotion.judge(record, rules, at)
+        change = promotion.promote_or_demote(record, rules, at)
         if change is not None:
             user_trust_changed(record, change, rules, emit, session_id=event.session_id, cause=event.cause)
 
@@ -130,4 +130,5 @@ class FleetStage:
             state.model = ModelProfile(event.model)
         profile.count(state.model, event)
         if profile.is_worth_telling(state.model):
+            profile.note_published(state.model)
             model_state(state.model, emit)

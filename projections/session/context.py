@@ -9,7 +9,7 @@ import msgspec
 
 from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern
-from ..emit import Emitter
+from ..emitter import Emitter
 from .records import SessionRecord
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...rules.rules import GuaranteeRules
 from ...schemas import events as ev
 from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
-from ..emit import MAX_CAUSES
+from ..emitter import MAX_CAUSES
 from .context import Context
 from .records import MAX_OVERRIDES, GuaranteeRecord
 

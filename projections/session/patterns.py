@@ -10,7 +10,7 @@ from typing import Any
 
 from ...schemas.decisions import PatternCleared, PatternDetected
 from ...schemas.vocabulary import Pattern, PatternSeverity
-from ..emit import MAX_CAUSES
+from ..emitter import MAX_CAUSES
 from . import profile
 from .context import Context, Sighting
 from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMark, SessionRecord

@@ -18,7 +18,7 @@ from ...schemas.fields import LARGEST_COUNT
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
 from ...schemas.vocabulary import Status
 from ..calls.keys import has_scope
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, Rest
 from ..rule_source import session_overrides
 from . import feedback, guarantees, older_states, profile, watch

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ...rules.rules import BreakerPolicy
 from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
-from ...schemas.vocabulary import BreakerState, Severity
+from ...schemas.vocabulary import BreakerMode, BreakerState, Severity
 from .state import MAX_FAILING, BreakerRecord, Lease
 
 HEALTH_FAILURES = frozenset(
@@ -136,7 +136,7 @@ def fold_call(
 
     `key`: digest of the call's fine key, where the circuit is that of a tool with fine keys; else 0.
     """
-    if record.mode == "disabled":
+    if record.mode is BreakerMode.DISABLED:
         return []
     failed, answered, measured = _health(outcome)
     if key and answered:
@@ -174,7 +174,7 @@ def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: Br
     It never opens the tool's. A half-open one it helps to close, however it went: the tool ran, and what failed was the
     service.
     """
-    if record.state is not _H or record.mode == "disabled":
+    if record.state is not _H or record.mode is BreakerMode.DISABLED:
         return []
     _, answered, _ = _health(outcome)
     return _settle_probe(record, outcome, policy, at, failed=False, answered=answered)
@@ -241,7 +241,7 @@ def _settle_probe(
 
 def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
     """Grant the fleet's one probe, or refuse it; a circuit that is closed or not enforced lets the call pass."""
-    if record.mode != "enforce" or record.state is _C:
+    if record.mode is not BreakerMode.ENFORCE or record.state is _C:
         return ProbeAnswer(granted=True, lease_until=0)
     if record.state is not _H:
         return ProbeAnswer(granted=False, lease_until=record.open_until)
@@ -259,15 +259,15 @@ def obey(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: 
     if not record.since:
         record.since = at
     if isinstance(order, BreakerObserve):
-        record.mode = "observe"
+        record.mode = BreakerMode.OBSERVE
         return []
     if isinstance(order, BreakerForceOpen):
-        record.mode = "enforce"
+        record.mode = BreakerMode.ENFORCE
         changes = move(record, Move.FORCE_OPEN, policy, at)
         record.open_until = at + int(order.duration_s * 1000) if order.duration_s else 0
         return changes
     closing = isinstance(order, BreakerClose)
-    record.mode = "enforce" if closing else "disabled"
+    record.mode = BreakerMode.ENFORCE if closing else BreakerMode.DISABLED
     changes = move(record, Move.RESET if closing else Move.DISABLE, policy, at)
     _clean(record)
     return changes

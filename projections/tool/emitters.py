@@ -11,9 +11,10 @@ from ...rules.rules import EscalationRule
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US, ProbeRequest
-from ...schemas.vocabulary import BreakerState, TrustState
+from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, TrustState, TrustTrigger
 from ..calls.keys import in_quotes
 from . import breaker, trust
+from .failure_counts import effective_failures
 from .state import Fold, ToolState, TrustRecord
 
 MAX_FAILURE_TIMES = 20
@@ -42,31 +43,34 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
     """Emit a transition of trust, or that recovery waits for the operator, with evidence and ready-made texts."""
     workspace = fold.state.workspace_id
     evidence = change.evidence if change.after in {TrustState.ESCALATED, TrustState.BLOCKED} else ()
-    fold.emit.decision(
+    kind: type[out.TrustFields] = out.TrustRecoveryPending if change.pending else out.TrustChanged
+    fold.emit.write(
         "escalations",
         f"{workspace}{US}{record.key}",
-        out.TrustRecoveryPending if change.pending else out.TrustChanged,
-        session_id=cause.session_id or None,
-        workspace_id=workspace,
-        user_id=cause.user_id or None,
-        caused_by=evidence or (cause.id,),
-        key=record.key,
-        scope=record.scope,
-        from_=change.before,
-        to=change.after,
-        trigger=change.move,
-        reason=change.reason,
-        count=round(change.amount, 4),
-        threshold=change.threshold,
-        window_s=rule.window_seconds,
-        expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
-        successes=record.successes,
-        successes_needed=record.successes_needed,
-        recovery_hint=recovery_hint(record, rule, change.order_key) or None,
-        notification=notification(record, change, rule),
-        permission_warning=permission_warning(record, change, rule),
-        silent=not rule.notify_user or bool(change.part_of),
-        part_of=change.part_of or None,
+        kind(
+            **fold.emit.envelope(kind),
+            session_id=cause.session_id or None,
+            workspace_id=workspace,
+            user_id=cause.user_id or None,
+            caused_by=evidence or (cause.id,),
+            key=record.key,
+            scope=record.scope,
+            from_=change.before,
+            to=change.after,
+            trigger=TrustTrigger(change.move),
+            reason=change.reason,
+            count=round(change.amount, 4),
+            threshold=change.threshold,
+            window_s=rule.window_seconds,
+            expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+            successes=record.successes,
+            successes_needed=record.successes_needed,
+            recovery_hint=recovery_hint(record, rule, change.order_key) or None,
+            notification=notification(record, change, rule),
+            permission_warning=permission_warning(record, change, rule),
+            silent=not rule.notify_user or bool(change.part_of),
+            part_of=change.part_of or None,
+        ),
     )
 
 
@@ -77,42 +81,44 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
     """
     state, emit = fold.state, fold.emit
     key = trust_key(state, record)
-    failures = trust.effective_failures(record, rule, fold.at)
+    failures = effective_failures(record, rule, fold.at)
     if record.state is TrustState.TRUSTED and not failures and not record.denials:
         if record.published:
             emit.tombstone("state", key)
         return False
     escalated = record.state is TrustState.ESCALATED
-    emit.decision(
+    emit.write(
         "state",
         key,
-        out.StateUpdated,
-        workspace_id=state.workspace_id,
-        kind="trust",
-        key=record.key,
-        scope=record.scope,
-        state=str(record.state),
-        failures=round(failures, 4),
-        # A tool as a whole is judged by how many of its keys fail, not by the number of their failures.
-        threshold=None if record is state.trust and state.keyed else rule.count_threshold,
-        window_s=rule.window_seconds,
-        consecutive=record.consecutive,
-        reason=record.reason or None,
-        since=_when(record.since),
-        escalated_at=_when(record.escalated_at),
-        expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
-        cooldown_until=_when(trust.cooldown_until(record, rule)) if escalated else None,
-        recovery_at=_when(trust.recovery_at(record, rule)) if escalated else None,
-        successes=record.successes,
-        successes_needed=record.successes_needed,
-        recovery_pending=record.pending or None,
-        denials=record.denials or None,
-        last_failure_at=_when(record.last_counted),
-        last_success_at=_when(record.last_success),
-        failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),
-        part_of=record.part_of or None,
-        approval_id=record.approval or None,
-        approval_expires_at=_when(record.approval_until),
+        out.TrustUpdated(
+            **emit.envelope(out.TrustUpdated),
+            workspace_id=state.workspace_id,
+            kind="trust",
+            key=record.key,
+            scope=record.scope,
+            state=record.state,
+            failures=round(failures, 4),
+            # A tool as a whole is judged by how many of its keys fail, not by the number of their failures.
+            threshold=None if record is state.trust and state.keyed else rule.count_threshold,
+            window_s=rule.window_seconds,
+            consecutive=record.consecutive,
+            reason=record.reason or None,
+            since=_when(record.since),
+            escalated_at=_when(record.escalated_at),
+            expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+            cooldown_until=_when(trust.cooldown_until(record, rule)) if escalated else None,
+            recovery_at=_when(trust.recovery_at(record, rule)) if escalated else None,
+            successes=record.successes,
+            successes_needed=record.successes_needed,
+            recovery_pending=record.pending or None,
+            denials=record.denials or None,
+            last_failure_at=_when(record.last_counted),
+            last_success_at=_when(record.last_success),
+            failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),
+            part_of=record.part_of or None,
+            approval_id=record.approval or None,
+            approval_expires_at=_when(record.approval_until),
+        ),
     )
     return True
 
@@ -126,38 +132,44 @@ def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...
     """Emit a transition of a circuit."""
     state, record = fold.state, fold.state.breaker
     rate, measured = breaker.failure_rate(record)
-    fold.emit.decision(
+    stopped = change.after in {BreakerState.OPEN, BreakerState.FORCED_OPEN}
+    fold.emit.write(
         "breakers",
         f"{state.workspace_id}{US}{state.scope}",
-        out.BreakerChanged,
-        workspace_id=state.workspace_id,
-        caused_by=evidence,
-        breaker_key=state.scope,
-        from_=change.before,
-        to=change.after,
-        trigger=change.move,
-        consecutive_failures=len(record.consecutive),
-        failure_rate=round(rate, 4),
-        measured=measured,
-        open_until=_when(record.open_until) if change.after in {BreakerState.OPEN, BreakerState.FORCED_OPEN} else None,
-        mode=record.mode,
+        out.BreakerChanged(
+            **fold.emit.envelope(out.BreakerChanged),
+            workspace_id=state.workspace_id,
+            caused_by=evidence,
+            breaker_key=state.scope,
+            from_=change.before,
+            to=change.after,
+            trigger=BreakerTrigger(change.move),
+            consecutive_failures=len(record.consecutive),
+            failure_rate=round(rate, 4),
+            measured=measured,
+            open_until=_when(record.open_until if stopped else 0),
+            mode=record.mode,
+        ),
     )
 
 
 def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswer) -> None:
     """Emit who holds the fleet's one probe, or that a call must fail fast."""
     state = fold.state
-    fold.emit.decision(
+    kind: type[out.ProbeAnswer] = out.BreakerProbeGranted if answer.granted else out.BreakerProbeDenied
+    fold.emit.write(
         "breakers",
         f"{state.workspace_id}{US}{state.scope}",
-        out.BreakerProbeGranted if answer.granted else out.BreakerProbeDenied,
-        session_id=request.session_id or None,
-        workspace_id=state.workspace_id,
-        caused_by=(request.cause,),
-        breaker_key=state.scope,
-        holder=request.guard_id,
-        call_id=request.call_id,
-        lease_until=_when(answer.lease_until),
+        kind(
+            **fold.emit.envelope(kind),
+            session_id=request.session_id or None,
+            workspace_id=state.workspace_id,
+            caused_by=(request.cause,),
+            breaker_key=state.scope,
+            holder=request.guard_id,
+            call_id=request.call_id,
+            lease_until=_when(answer.lease_until),
+        ),
     )
 
 
@@ -168,37 +180,39 @@ def breaker_state(fold: Fold) -> bool:
     """
     state, record, emit = fold.state, fold.state.breaker, fold.emit
     key = f"breaker:{state.workspace_id}{US}{state.scope}"
-    if record.state is BreakerState.CLOSED and record.mode == "enforce":
+    if record.state is BreakerState.CLOSED and record.mode is BreakerMode.ENFORCE:
         if record.published:
             emit.tombstone("state", key)
         return False
     rate, measured = breaker.failure_rate(record)
     lease = record.lease
-    emit.decision(
+    emit.write(
         "state",
         key,
-        out.StateUpdated,
-        workspace_id=state.workspace_id,
-        kind="breaker",
-        key=state.scope,
-        scope=state.scope.partition(":")[0],
-        state=str(record.state),
-        mode=record.mode,
-        reason=record.trigger or None,
-        failure_rate=round(rate, 4),
-        measured=measured,
-        opened_at=_when(record.opened_at),
-        open_until=_when(record.open_until),
-        reopen_count=record.opened_total,
-        since=_when(record.since),
-        consecutive=len(record.consecutive),
-        last_failure_at=_when(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
-        last_success_at=_when(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
-        successes=record.successes,
-        lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
-        if lease
-        else None,
-        time_in_state_ms={str(name): spent for name, spent in zip(breaker.STATES, record.spent_ms, strict=True)},
+        out.BreakerUpdated(
+            **emit.envelope(out.BreakerUpdated),
+            workspace_id=state.workspace_id,
+            kind="breaker",
+            key=state.scope,
+            scope=state.kind_of_scope,
+            state=record.state,
+            mode=record.mode,
+            reason=record.trigger or None,
+            failure_rate=round(rate, 4),
+            measured=measured,
+            opened_at=_when(record.opened_at),
+            open_until=_when(record.open_until),
+            reopen_count=record.opened_total,
+            since=_when(record.since),
+            consecutive=len(record.consecutive),
+            last_failure_at=_when(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
+            last_success_at=_when(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
+            successes=record.successes,
+            lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
+            if lease
+            else None,
+            time_in_state_ms={str(name): spent for name, spent in zip(breaker.STATES, record.spent_ms, strict=True)},
+        ),
     )
     return True
 

@@ -37,7 +37,7 @@ def after_call(fold: Fold, outcome: CallOutcome) -> None:
         report = state.fleet_report = FleetReport()
     user = outcome.user_id
     joined = bool(user) and user not in report.users and _join(report, user)
-    counted = verdict == "failure" and trust.is_counted(outcome, trust.rule_for(fold.rules.trust, "tool", outcome))
+    counted = verdict == "failure" and trust.is_counted(outcome, trust.rules_for(fold.rules.trust, outcome).tool)
     if verdict == "success" or (counted and outcome.time_ms >= own.watermark):
         if fold.at >= report.until:
             _roll(report, fold.at, rules)

@@ -18,7 +18,7 @@ from ...rules.rules import ModelRules
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import OWN_MAKING, US, CallOutcome, PatternSeen
-from ...schemas.vocabulary import ModelSwitchStrategy, StateKind
+from ...schemas.vocabulary import ModelSwitchStrategy
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
 from .state import (
@@ -193,22 +193,24 @@ def _blame(fold: Fold, key: str, profile: ModelProfile, event: CallOutcome | Pat
         return
     state.model_suggestions.append(mark)
     del state.model_suggestions[:-MAX_SUGGESTIONS]
-    fold.emit.decision(
+    fold.emit.write(
         "suggestions",
         event.session_id or event.model,
-        out.ModelSwitchSuggested,
-        session_id=event.session_id or None,
-        workspace_id=state.workspace_id,
-        caused_by=tuple(profile.evidence),
-        current_model=event.model,
-        suggested_model=better.model,
-        failure_key=key,
-        current_success_rate=round(better.current.rate, 4),
-        suggested_success_rate=round(better.theirs.rate, 4),
-        current_attempts=better.current.measured,
-        suggested_attempts=better.theirs.measured,
-        strategy=strategy,
-        message=_message(key, better, strategy),
+        out.ModelSwitchSuggested(
+            **fold.emit.envelope(out.ModelSwitchSuggested),
+            session_id=event.session_id or None,
+            workspace_id=state.workspace_id,
+            caused_by=tuple(profile.evidence),
+            current_model=event.model,
+            suggested_model=better.model,
+            failure_key=key,
+            current_success_rate=round(better.current.rate, 4),
+            suggested_success_rate=round(better.theirs.rate, 4),
+            current_attempts=better.current.measured,
+            suggested_attempts=better.theirs.measured,
+            strategy=strategy,
+            message=_message(key, better, strategy),
+        ),
     )
 
 
@@ -251,17 +253,19 @@ def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
     bad = profile.failures + profile.patterns
     profile.bad_at = bad + 1 + bad // FAILURES_TOLD
     attempts = profile.attempts
-    fold.emit.decision(
+    fold.emit.write(
         "state",
         _record_key(fold.state, key, model),
-        out.StateUpdated,
-        workspace_id=fold.state.workspace_id,
-        kind=StateKind.MODEL,
-        key=key,
-        scope="model",
-        model=model,
-        attempts=attempts,
-        failures=profile.failures,
-        success_rate=round(1 - profile.failures / attempts, 4) if attempts else None,
-        last_failure_at=rfc3339(profile.last_failed) if profile.last_failed else None,
+        out.ModelUpdated(
+            **fold.emit.envelope(out.ModelUpdated),
+            workspace_id=fold.state.workspace_id,
+            kind="model",
+            key=key,
+            scope="model",
+            model=model,
+            attempts=attempts,
+            failures=profile.failures,
+            success_rate=round(1 - profile.failures / attempts, 4) if attempts else None,
+            last_failure_at=rfc3339(profile.last_failed) if profile.last_failed else None,
+        ),
     )

@@ -21,7 +21,7 @@ from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
-from ...schemas.vocabulary import QualitySeverity, Severity, StateKind
+from ...schemas.vocabulary import QualitySeverity, Severity
 from ..calls.classify import by_message
 from ..scenario import content_words, name_words, tag_of
 from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
@@ -234,21 +234,23 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
         return
     record.told, record.published, record.down_told = record.score, True, down_until
     tags = {tag_of(word): known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
-    emit.decision(
+    emit.write(
         "state",
         key,
-        out.StateUpdated,
-        workspace_id=state.workspace_id,
-        caused_by=(cause,),
-        kind=StateKind.QUALITY,
-        key=tool,
-        scope="tool",
-        score=record.score,
-        registered_score=registered,
-        failures=record.failures,
-        tags=tuple(tags),
-        tags_expire_at={tag: rfc3339(until) for tag, until in tags.items()},
-        failed_scenarios={one.text: rfc3339(one.at) for one in record.scenarios},
-        last_failure_at=rfc3339(record.last_failed) if record.last_failed else None,
-        unavailable_until=rfc3339(down_until) if down_until else None,
+        out.QualityUpdated(
+            **emit.envelope(out.QualityUpdated),
+            workspace_id=state.workspace_id,
+            caused_by=(cause,),
+            kind="quality",
+            key=tool,
+            scope="tool",
+            score=record.score,
+            registered_score=registered,
+            failures=record.failures,
+            tags=tuple(tags),
+            tags_expire_at={tag: rfc3339(until) for tag, until in tags.items()},
+            failed_scenarios={one.text: rfc3339(one.at) for one in record.scenarios},
+            last_failure_at=rfc3339(record.last_failed) if record.last_failed else None,
+            unavailable_until=rfc3339(down_until) if down_until else None,
+        ),
     )

@@ -8,7 +8,7 @@ from the same outcome, never from each other's output.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -38,10 +38,10 @@ from ...schemas.outcomes import (
     TrustOrder,
     decode_outcome,
 )
-from ...schemas.vocabulary import BreakerState, TrustState
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
-from ..emit import Emitter
+from ..emitter import Emitter
 from ..idle import HOUR_MS, WEEK_MS, Rest
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
 from .state import Fold, ToolState
@@ -83,19 +83,21 @@ class ToolStage:
 
     def fold(self, state: ToolState, event: Outcome | Command, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one record; one that was seen before changes nothing."""
-        if _is_repeated(state, event):
+        origin = event.origin if isinstance(event, OutcomeBase) else -1  # commands have none
+        if _is_repeated(state, event, origin):
             return
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
         if isinstance(event, ToolRemove):
             trust_orders.check_room(state, event, rules)
         fold = Fold(state, at, rules, emit)
-        _catch_up(fold)
+        if breaker.may_move_by_time(state.breaker):
+            _catch_up(fold)
         if isinstance(event, CallOutcome):
             _fold_call(fold, event)
         else:
             _fold_other(fold, event)
-        _remember(state, event)
+        _remember(state, event, origin)
 
     def idle_ms(self, rules: Rules) -> int:
         """Milliseconds without a call or an order after which a key is forgotten, if nothing of it stands."""
@@ -116,7 +118,11 @@ class ToolStage:
         was (docs/trust.md, Forgotten keys).
         """
         circuit, report = state.breaker, state.fleet_report
-        if circuit.state is not BreakerState.CLOSED or circuit.mode != "enforce" or circuit.lease is not None:
+        if (
+            circuit.state is not BreakerState.CLOSED
+            or circuit.mode is not BreakerMode.ENFORCE
+            or circuit.lease is not None
+        ):
             return Rest.STANDS
         for record in trust_scopes.records(state):
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
@@ -165,17 +171,17 @@ def _published_keys(state: ToolState) -> list[str]:
     return [*shown, *models.published_keys(state)]
 
 
-def _is_repeated(state: ToolState, event: Outcome | Command) -> bool:
+def _is_repeated(state: ToolState, event: Any, origin: int) -> bool:
     """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
-    if isinstance(event, OutcomeBase) and event.origin >= 0:
-        return event.origin <= state.origins.get(event.origin_partition, -1)
+    if origin >= 0:
+        return origin <= state.origins.get(event.origin_partition, -1)
     return digest(event.id.encode()) in state.recent_ids
 
 
-def _remember(state: ToolState, event: Outcome | Command) -> None:
+def _remember(state: ToolState, event: Any, origin: int) -> None:
     """Remember a record that has been folded; one on which the fold failed may come again."""
-    if isinstance(event, OutcomeBase) and event.origin >= 0:
-        state.origins[event.origin_partition] = event.origin
+    if origin >= 0:
+        state.origins[event.origin_partition] = origin
         return
     state.recent_ids.append(digest(event.id.encode()))
     del state.recent_ids[:-MAX_RECENT_IDS]
@@ -184,8 +190,6 @@ def _remember(state: ToolState, event: Outcome | Command) -> None:
 def _catch_up(fold: Fold) -> None:
     """Emit what time alone has done to the circuit, at its own time, under ids that follow from that time."""
     state, emit, record = fold.state, fold.emit, fold.state.breaker
-    if not breaker.may_move_by_time(record):
-        return
     policy = fold.rules.breakers.policy_for(state.scope, record.tool_class)
     cause, now, traceparent = emit.cause, emit.at, emit.traceparent
     lease = record.lease
@@ -201,11 +205,11 @@ def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
     """Fold a finished call into everything that the scope keeps."""
     state = fold.state
     state.kind, state.plugin_name = outcome.kind, outcome.plugin_name
-    kind = state.scope.partition(":")[0]
-    _fold_into_circuit(fold, outcome, of_tool=kind == "tool")
-    if kind != "tier":
+    of_tool = state.scope.startswith("tool:")
+    _fold_into_circuit(fold, outcome, of_tool=of_tool)
+    if of_tool or not state.scope.startswith("tier:"):
         trust_scopes.fold_call(fold, outcome)
-    if kind == "tool":
+    if of_tool:
         if outcome.model:
             models.fold_call(fold, outcome)
         if state.quality is not None or outcome.verdict == "failure":

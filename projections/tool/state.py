@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ...rules.rules import Rules
-from ...schemas.vocabulary import BreakerState, TrustState
-from ..emit import Emitter
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
+from ..emitter import Emitter
 from ..stage import KeyState
 
 MAX_FAILURES = 200
@@ -157,7 +157,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     """
 
     state: BreakerState = BreakerState.CLOSED
-    mode: str = "enforce"
+    mode: BreakerMode = BreakerMode.ENFORCE
     results: list[int] = []
     consecutive: list[int] = []
     opened_at: int = 0

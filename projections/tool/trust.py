@@ -19,16 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from typing import NamedTuple
 
-from ...rules.trust import EscalationRule, Layers, TrustRules
+from ...rules.trust import EscalationRule, RulesOfScopes, TrustRules
 from ...schemas.outcomes import CallOutcome, TrustOrderType
 from ...schemas.vocabulary import RecoveryMode, Severity, TrustState
-from ..calls.fingerprints import digest
-from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, MAX_SESSIONS, Failure, TrustRecord
+from .failure_counts import (
+    FAILED,
+    HOUR_MS,
+    WORKED,
+    effective_failures,
+    failed_lately,
+    failing_keys,
+    failure_rate,
+    note_session,
+)
+from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, Failure, TrustRecord
 
-HOUR_MS = 3_600_000
 MAX_DURATION_MS = 24 * HOUR_MS
 """Longest escalation the back-off can reach."""
 
@@ -38,14 +45,8 @@ AUTH_FAILURES = 3
 SPREAD = 3
 """Fine keys of a tool that must be failing before the tool as a whole is judged."""
 
-SESSION_DECAY = 0.8
-"""Factor on the weight of a failure for each later session that only worked."""
-
 DEFAULT_COUNT = 3
 """Half of the latest calls that are looked at, where a rule has no count of its own."""
-
-WORKED, FAILED = 1, 2
-"""Flags of a session on a key."""
 
 _AUTH_STATUS = frozenset({401, 403})
 _EVIDENCE = 20
@@ -239,9 +240,9 @@ def reason(change: Change, rule: EscalationRule) -> str:
     }.get(change.move, str(change.move))
 
 
-def rule_for(rules: TrustRules, scope: str, outcome: CallOutcome) -> EscalationRule:
-    """Rule by which a record of a scope (`key`, `tool` or `service`) judges a call."""
-    return rules.rule_for(Layers(scope, outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name))
+def rules_for(rules: TrustRules, outcome: CallOutcome) -> RulesOfScopes:
+    """Rules by which the records of a call judge it."""
+    return rules.rules_for(outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name)
 
 
 def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
@@ -258,83 +259,6 @@ def fold_untroubled_success(record: TrustRecord, at: int) -> None:
     record.calls_seen += 1
     record.worked += 1
     record.last_success = at
-
-
-def note_session(record: TrustRecord, session_id: str, flag: int) -> int:
-    """Note that a session worked or failed on this key; returns its ordinal, counting sessions as they first appear.
-
-    Only sessions since the oldest remembered failure are kept, for they alone make it count less.
-    """
-    if not session_id:
-        return record.session_count
-    mark, sessions, flags = _mark(session_id), record.sessions, record.session_flags
-    flags += [FAILED] * (len(sessions) - len(flags))  # sessions that an older version noted lessen nothing
-    if mark in sessions:
-        place = sessions.index(mark)
-        flags[place] |= flag
-        return record.session_count - (len(sessions) - 1 - place)
-    sessions.append(mark)
-    flags.append(flag)
-    record.session_count += 1
-    if len(sessions) > MAX_SESSIONS:
-        _forget_oldest_session(record)
-    return record.session_count
-
-
-def _forget_oldest_session(record: TrustRecord) -> None:
-    """Drop the oldest session; what it took from earlier failures stays taken."""
-    ordinal = record.session_count - (len(record.sessions) - 1)
-    del record.sessions[0]
-    if record.session_flags.pop(0) == WORKED:
-        for failure in record.failures:
-            if failure.session < ordinal:
-                failure.weight *= SESSION_DECAY
-
-
-@lru_cache(maxsize=4096)
-def _mark(session_id: str) -> int:
-    return digest(session_id.encode())
-
-
-def decay(age_ms: int, clean_sessions: int) -> float:
-    """Weight of a failure at an age, after so many later sessions in which the key only worked."""
-    return float(max(0.1, 1.0 - 0.1 * (age_ms // HOUR_MS)) * SESSION_DECAY**clean_sessions)
-
-
-def effective_failures(record: TrustRecord, rule: EscalationRule, at: int) -> float:
-    """Sum of the decayed weights of the failures inside the window (docs/trust.md, Counting)."""
-    window = rule.window_seconds * 1000
-    newest = record.session_count
-    total = 0.0
-    for failure in record.failures:
-        age = at - failure.at
-        if age > window:
-            continue
-        clean = 0
-        if failure.session < newest:
-            clean = record.session_flags[failure.session - newest :].count(WORKED)
-        total += failure.weight * decay(age, clean) if clean or age >= HOUR_MS else failure.weight
-    return total
-
-
-def failure_rate(record: TrustRecord, rule: EscalationRule, at: int) -> tuple[float, int]:
-    """Failed share of the calls in the window, and how many calls there were."""
-    since = at - rule.window_seconds * 1000
-    calls = [call for call in record.calls if call >> 1 >= since]
-    return (sum(call & 1 for call in calls) / len(calls) if calls else 0.0), len(calls)
-
-
-def failed_lately(record: TrustRecord, calls: int) -> int:
-    """Counted failures among the latest calls of a record."""
-    first = record.calls_seen - calls
-    return sum(failure.call > first for failure in record.failures)
-
-
-def failing_keys(record: TrustRecord, rule: EscalationRule, at: int) -> int:
-    """Fine keys of a tool whose latest call failed, with a counted failure inside the window."""
-    since = at - rule.window_seconds * 1000
-    failed = {failure.key for failure in record.failures if failure.at >= since}
-    return len(failed.intersection(record.failing))
 
 
 def recovery_at(record: TrustRecord, rule: EscalationRule) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
-from ...rules.trust import Layers
+from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
 from ...schemas.outcomes import TrustOrder
 from ...schemas.vocabulary import TrustState
@@ -122,7 +122,7 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
         # Of an MCP server's tool that is followed for the fleet alone nobody has seen anything move.
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
         hidden = wide and of_mcp and not record.published and move not in _SEEN_ORDERS
-        rule = fold.rules.trust.rule_for(_layers(state, record))
+        rule = _rule_of(state, record, fold.rules.trust)
         changes = trust.obey(record, order, rule, fold.at, whole=whole, hidden=hidden)
         if hidden:
             continue
@@ -131,14 +131,14 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
         publish(fold, record, rule)
 
 
-def _layers(state: ToolState, record: TrustRecord) -> Layers:
-    """Names by which a record finds its rule without a call."""
+def _rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> EscalationRule:
+    """Rule of a record where there is no call that names tool, service and plugin."""
     kind = state.kind_of_scope
     service = state.name if kind == "service" else ""
-    return Layers(
-        record.scope,
+    of_scopes = rules.rules_for(
         tool=state.name if kind == "tool" else tool_of_key(record.key),
         domain=service if state.kind == "domain" else "",
         service=service if state.kind == "mcp" else "",
         plugin=state.plugin_name,
     )
+    return of_scopes.of(record.scope)

@@ -50,7 +50,8 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     if whole is None:
         whole = state.trust = own_record(state)
     kind = whole.scope
-    rule, key_rule = trust.rule_for(rules.trust, kind, outcome), trust.rule_for(rules.trust, "key", outcome)
+    of_scopes = trust.rules_for(rules.trust, outcome)
+    rule, key_rule = of_scopes.of(kind), of_scopes.key
     fine = _open_fine_key(fold, whole, outcome, at - key_rule.window_seconds * 1000)
     record = fine.record
     mode = outcome.recovery_mode or rules.trust.recovery_mode
@@ -83,7 +84,7 @@ def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
     """End the approvals by which a call has passed, at every key that they were given for."""
     for record in records(fold.state):
         if trust.use_up(record, outcome.approvals):
-            publish(fold, record, trust.rule_for(fold.rules.trust, record.scope, outcome))
+            publish(fold, record, trust.rules_for(fold.rules.trust, outcome).of(record.scope))
 
 
 def records(state: ToolState) -> list[TrustRecord]:

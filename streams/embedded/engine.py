@@ -17,8 +17,8 @@ import msgspec
 import orjson
 
 from ...errors import ConfigError, StateIncompatible
-from ...projections.emit import Output
-from ...projections.local import LocalTopology
+from ...projections.emitter import Output
+from ...projections.local_topology import LocalTopology
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.snapshot import header
@@ -30,7 +30,7 @@ from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
 from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
-from .views import StoredOutput, Views
+from .store_views import StoredOutput, Views
 
 LIVE_STATES = 20_000
 """Decoded states each stage keeps between batches: some 100 MB at the size of real sessions. The rest is on disk."""

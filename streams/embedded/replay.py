@@ -14,12 +14,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Protocol
 
-from ...projections.emit import Output
-from ...projections.local import LocalTopology
+from ...projections.emitter import Output
+from ...projections.local_topology import LocalTopology
 from ...projections.rule_source import RuleSource
 from ...rules.rules import Rules
 from ...security.redaction import redact_record
-from .arrivals import Arrivals
+from .recorded_lines import Arrivals
 
 STDIN = "-"
 

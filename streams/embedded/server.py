@@ -43,11 +43,11 @@ from ...rules.levels import Levels, set_by, table
 from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ..reload import Files
-from .access import NOBODY, Access
-from .bodies import read_body, records_of
 from .engine import EmbeddedEngine, Receipt, Request
+from .request_bodies import read_body, records_of
+from .roles import NOBODY, Access
 from .sign_in import Roles, SignIns
-from .views import DEAD_LETTERS, StoredOutput, Views
+from .store_views import DEAD_LETTERS, StoredOutput, Views
 from .writer import Busy, Writer
 
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
@@ -70,6 +70,8 @@ class Service:
         path: file of the store.
         sign_ins: cookies of browsers.
         ending: called once when the streams are to end, before the writer stops.
+        collectors: further metrics of this process, as prometheus-client's collectors.
+        error_page: gives the page of a fault to a browser, None to programs, which get JSON.
     """
 
     def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None, roles: Roles = NOBODY) -> None:
@@ -78,6 +80,8 @@ class Service:
         self.writer = Writer(engine, files)
         self.stopping = False
         self.ending: list[Callable[[], None]] = []
+        self.collectors: list[Any] = []
+        self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
         self.path = path
         self._reader = _Reader(path, "trustfold-reader")
         self._searcher = _Reader(path, "trustfold-searcher")
@@ -328,9 +332,11 @@ async def _health(request: HttpRequest) -> Response:
     return _json(body, 200 if fault is None else 503)
 
 
-def _http_error(_request: HttpRequest, error: Exception) -> Response:
+def _http_error(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    return _json({"error": error.detail}, error.status_code, error.headers)
+    return _service(request).error_page(request, error) or _json(
+        {"error": error.detail}, error.status_code, error.headers
+    )
 
 
 def _our_error(_request: HttpRequest, error: Exception) -> Response:

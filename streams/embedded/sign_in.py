@@ -23,6 +23,19 @@ MAX_ENDED = 10_000
 """Cookies remembered that somebody has signed out with; only real ones are."""
 
 
+FREE_TRIES = 5
+"""Wrong tokens that an address may give before it has to wait."""
+
+LONGEST_WAIT_S = 10.0
+"""Longest wait for the next try: who shares an address with somebody who guesses must still get in."""
+
+FORGOTTEN_S = 600.0
+"""Seconds after the last wrong token after which an address is as good as any other."""
+
+MAX_ADDRESSES = 1_000
+"""Addresses remembered; of more the oldest is forgotten."""
+
+
 class Role(StrEnum):
     """What whoever asks may do."""
 
@@ -62,6 +75,7 @@ class SignIns:
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._ended: deque[str] = deque(maxlen=MAX_ENDED)
+        self._missed: dict[str, tuple[int, float]] = {}
 
     @property
     def possible(self) -> bool:
@@ -72,6 +86,22 @@ class SignIns:
     def has_operator(self) -> bool:
         """Whether there is an operator's token."""
         return bool(self._roles.operator)
+
+    def wait_s(self, address: str) -> float:
+        """Seconds until a token from an address is looked at again; 0 for now."""
+        times, at = self._missed.get(address, (0, 0.0))
+        gone = self._clock() - at
+        if times < FREE_TRIES or gone >= FORGOTTEN_S:
+            return 0.0
+        return max(min(2.0 ** (times - FREE_TRIES), LONGEST_WAIT_S) - gone, 0.0)
+
+    def missed(self, address: str) -> None:
+        """A token from an address was wrong."""
+        now = self._clock()
+        times, at = self._missed.pop(address, (0, now))
+        self._missed[address] = (times + 1 if now - at < FORGOTTEN_S else 1), now
+        if len(self._missed) > MAX_ADDRESSES:
+            del self._missed[next(iter(self._missed))]
 
     def cookie_for(self, token: str) -> str | None:
         """Value of the cookie that stands for a token; None for a token that is not one of the server's."""

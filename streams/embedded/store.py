@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...schemas.codec import encode
 from ...schemas.settings import SettingsOverrides
 from ...security.private_files import make_directory, make_file

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from ...errors import TrustfoldError
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...schemas.topics import TOPICS
 from ..reload import LOOK_S, Files, Reloader
 from .engine import EmbeddedEngine, Receipt, Request

@@ -1,7 +1,7 @@
 """Access control lists for Kafka: who may read and write which topic, as commands for `kafka-acls.sh`.
 
 They follow the catalogue: publishers write `events` and read decisions; only operators write `commands` and
-`settings`; workers and recorders have what they need. See docs/operating.md, Rights.
+`settings`; workers, recorders and dashboards have what they need. See docs/operating.md, Rights.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Principals(NamedTuple):
     operator: str = "User:operators"
     worker: str = "User:trustfold"
     recorder: str = "User:recorders"
+    dashboard: str = "User:dashboards"
 
 
 def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
@@ -38,6 +39,7 @@ def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str
         Role.OPERATOR: who.operator,
         Role.WORKER: who.worker,
         Role.RECORDER: who.recorder,
+        Role.DASHBOARD: who.dashboard,
     }
     shorts = {settings.topic(short): topic for short, topic in TOPICS.items()}
     for planned in plan(settings):
@@ -53,7 +55,9 @@ def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str
                 operations += ["Write"] if role in topic.writers or again else []
             if role is Role.OPERATOR:
                 operations += ["Create"]
-            if operations or role is Role.OPERATOR:
+            # A page says how far the workers are on every topic that they read.
+            measured = role is Role.DASHBOARD and topic is not None and Role.WORKER in topic.readers
+            if operations or role is Role.OPERATOR or measured:
                 more = ["Describe", "DescribeConfigs"] if role in {Role.OPERATOR, Role.WORKER} else ["Describe"]
                 yield principal, "topic", planned.name, operations + more
     recorders = f"{settings.app_id}-history"
@@ -61,9 +65,10 @@ def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str
     yield who.recorder, "group", recorders, ["Read"]
     for group in (settings.app_id, recorders):
         yield who.operator, "group", group, ["Describe"]
+    yield who.dashboard, "group", settings.app_id, ["Describe"]
     # Groups of their own: with a right on every group, a publisher could take the workers' partitions.
     own = who.publisher.partition(":")[2]
     yield who.publisher, "resource-pattern-type prefixed --group", f"{own}-", ["Read"]
     yield who.operator, "cluster", "", ["Describe"]
-    for principal in (who.publisher, who.operator, who.worker):
+    for principal in (who.publisher, who.operator, who.worker, who.dashboard):
         yield principal, "cluster", "", ["IdempotentWrite"]

@@ -7,14 +7,16 @@ environment in the attribute `app`, which is made at its first use.
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import faust
 
-from .agents import add_agent
+from .backpressure import POLLS
 from .engine import Engine
-from .lane import LEAVE_S, BatchConsumer, BatchTransport, bounded
+from .lane import LEAVE_S, BatchConsumer, BatchTransport, PollSchema, bounded
+from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import Monitor
 from .protocols import Topology, default_topology
@@ -22,7 +24,6 @@ from .recovery import LaneTables
 from .settings import KafkaSettings
 from .table import StateTable
 from .ticks import run_ticks
-from .tuning import quieten, tune_collector
 
 if TYPE_CHECKING:
     from ...projections.rule_source import RuleSource
@@ -100,11 +101,11 @@ def make_app(
     for table in tables.values():
         app.tables.add(table)
     engine.bind(app, tables)
-    add_agent(app, engine)
+    _add_agent(app, engine)
 
     async def outputs() -> None:
         quieten(settings.log_level)
-        tune_collector()
+        _tune_collector()
         await engine.run_outputs()
 
     app.task(engine.run_checkpoints)
@@ -202,3 +203,33 @@ async def run_exchange(engine: Engine) -> None:
             await engine.learn_skew()
     except Exception as error:  # noqa: BLE001 - reported by failing the worker
         await engine.fail(error)
+
+
+def _add_agent(app: Any, engine: Engine) -> None:
+    """Make the agent that hands what the lane delivers to the engine.
+
+    One for all source topics, for they are folded in one order. What it takes moves no offset: Faust acks an event
+    whose agent raised, which would lose it. Here a fault fails the worker instead and the records are read again.
+    """
+    topic = app.topic(*engine.sources, schema=PollSchema(), partitions=engine.settings.partitions, maxsize=2 * POLLS)
+
+    async def consume(stream: Any) -> None:
+        async for event in stream.noack().events():
+            try:
+                await engine.on_poll(event.value)
+                event.ack()
+            except Exception as error:  # noqa: BLE001 - reported by failing the worker
+                await engine.fail(error)
+                return
+
+    app.agent(topic, name="fold")(consume)
+
+
+def _tune_collector() -> None:
+    """Collect garbage rarely: states are long-lived and hold no cycles, and a full pass over a million of them stalls.
+
+    Measured with 100,000 keys: 64,000 events/s instead of 50,000.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)

@@ -17,10 +17,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from .fencing import epoch_headers
 from .lane import LEAVE_S, bounded
+from .records import Span, read_spans
 from .settings import KafkaSettings
-
-Span = tuple[int, int]
-"""First offset to read and the offset to stop before."""
 
 
 class ChangelogReader:
@@ -58,33 +56,9 @@ class ChangelogReader:
         found: dict[TopicPartition, int] = await self._consumer.end_offsets(list(places))
         return found
 
-    async def read(self, spans: Mapping[TopicPartition, Span]) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
-        """Read every span to its end.
-
-        Yields:
-            Partition, records in order, and the offset up to which the partition has been read.
-        """
-        consumer = self._consumer
-        waiting = {place: end for place, (start, end) in spans.items() if start < end}
-        if not waiting:
-            return
-        consumer.assign(list(waiting))
-        for place in waiting:
-            consumer.seek(place, spans[place][0])
-        while waiting:
-            polled = await consumer.getmany(*waiting, timeout_ms=500)
-            for place in list(waiting):
-                end = waiting[place]
-                records = polled.get(place, [])
-                position = min(await consumer.position(place), end)
-                if records and records[-1].offset >= end:
-                    records = [record for record in records if record.offset < end]
-                if position >= end:
-                    del waiting[place]
-                    consumer.pause(place)
-                if records or position >= end:
-                    yield place, records, position
-            await asyncio.sleep(0)
+    def read(self, spans: Mapping[TopicPartition, Span]) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
+        """Read every span to its end, as `read_spans` does."""
+        return read_spans(self._consumer, spans)
 
 
 async def write_states(

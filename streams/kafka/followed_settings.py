@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import ConsumerStoppedError
 
-from ...errors import ConfigError
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.rule_source import TOPIC, RuleSource
 from .changelog import ChangelogReader
 from .lane import LEAVE_S, bounded
+from .records import partitions_of
 from .settings import KafkaSettings
 
 WAIT_MS = 100
@@ -89,7 +88,7 @@ class SettingsFollower:
 
     async def _start(self) -> Any:
         name = self._settings.topic(TOPIC)
-        self._places = [TopicPartition(name, number) for number in await _partitions(self._settings, name)]
+        self._places = [TopicPartition(name, number) for number in await partitions_of(self._settings, name)]
         consumer = AIOKafkaConsumer(
             **self._settings.client_arguments(),
             enable_auto_commit=False,
@@ -110,15 +109,3 @@ class SettingsFollower:
                 self.positions[str(place.partition)] = record.offset + 1
                 if letter is not None:
                     self._put([letter], place.partition)
-
-
-async def _partitions(settings: KafkaSettings, topic: str) -> list[int]:
-    admin = AIOKafkaAdminClient(**settings.client_arguments())
-    try:
-        await admin.start()
-        (found,) = await admin.describe_topics([topic])
-    finally:
-        await admin.close()
-    if found["error_code"]:
-        raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it")
-    return [partition["partition"] for partition in found["partitions"]]

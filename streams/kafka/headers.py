@@ -5,7 +5,7 @@ See docs/design/contracts.md#envelope.
 
 from __future__ import annotations
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...schemas.envelope import output_headers
 
 ORDER_TIME = "order-time"

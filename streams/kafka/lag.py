@@ -1,4 +1,4 @@
-"""Lag of a consumer group, in records, and in seconds by the next record it has to take."""
+"""Lag of a consumer group: in records, in seconds by the next record it has to take, and of all topics at a glance."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ...errors import ConfigError
-from .broker_queries import committed_by
+from .broker_queries import committed_by, group_of
+from .records import closed
 from .settings import KafkaSettings
+from .topic_metadata import describe
 
 PATIENCE_S = 30.0
 """Longest wait for one answer of the brokers."""
@@ -138,3 +141,41 @@ async def _times(
             waiting = [place for place in waiting if place not in done]
             consumer.pause(*done)  # and fetch no more of it
     return found
+
+
+class Standing(NamedTuple):
+    """What was found.
+
+    Attributes:
+        behind: records that wait to be folded, of all topics; those that no worker ever committed count from the first.
+        members: workers that run.
+        ends: records ever written to a topic, by its real name.
+    """
+
+    behind: int
+    members: int
+    ends: dict[str, int]
+
+
+async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> Standing:
+    """How far the workers are on topics (real names).
+
+    Raises:
+        KafkaError: no broker answers, or the group may not be described.
+    """
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    consumer = AIOKafkaConsumer(**settings.client_arguments(), enable_auto_commit=False)
+    try:
+        await admin.start()
+        await consumer.start()
+        committed = await committed_by(admin, settings.app_id)
+        members = (await group_of(admin, settings.app_id)).members
+        found = (await describe(consumer._client, topics)).topics
+        places = [TopicPartition(name, one) for name, topic in found.items() for one in range(topic.partitions)]
+        begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+    finally:
+        await admin.close()
+        await closed(consumer.stop())
+    behind = sum(end - max(committed.get(place, 0), begins[place]) for place, end in ends.items())
+    written = {name: sum(end for place, end in ends.items() if place.topic == name) for name in topics}
+    return Standing(max(behind, 0), len(members), written)

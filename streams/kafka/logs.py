@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 import orjson
 from aiokafka.errors import KafkaError
 
-from .tuning import quieten
-
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 REPEAT_S = 60.0
@@ -78,3 +76,18 @@ def start_log(level: str, form: str) -> None:
         if not any(isinstance(known, ClientNoise) for known in handler.filters):
             handler.addFilter(ClientNoise())
     quieten(level)
+
+
+def quieten(level: str) -> None:
+    """Undo Faust's spinner: it sets the root logger to DEBUG, and every debug record of the Kafka client is built."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if "Spinner" in type(handler).__name__:
+            root.removeHandler(handler)
+    root.setLevel(level)
+    for name in ("aiokafka", "faust", "mode"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(max(root.level, logging.WARNING) if root.level > logging.DEBUG else root.level)
+    # "Timer commit is overlapping": a commit may take longer than its interval, the next one then waits for it.
+    logging.getLogger("mode.timers").setLevel(logging.ERROR)

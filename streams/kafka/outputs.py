@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from aiokafka.partitioner import murmur2
 from faust.types import TP
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from .headers import ORDER_TIME, cloudevents, trace_headers
 from .metrics import LaneMetrics
 from .outputs_in_flight import Underway

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.stage import SourceRecord
 
 

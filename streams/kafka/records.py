@@ -15,6 +15,7 @@ from ...projections.calls.keys import scope_of_key
 from ...schemas.commands import Command
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from .settings import KafkaSettings
+from .topic_metadata import describe
 
 TIMEOUT_S = 30.0
 """Seconds without a record, or without an acknowledgement, after which we give up."""
@@ -84,22 +85,52 @@ async def read(
     async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S) as patience:
         numbers = await partitions_of(settings, topic)
         places = [TopicPartition(topic, number) for number in numbers if partitions is None or number in partitions]
-        consumer.assign(places)
         firsts = await consumer.beginning_offsets(places)
         ends = await consumer.end_offsets(places)
-        for place in places:
-            latest = 0 if most is None else ends[place] - most
-            consumer.seek(place, max(begin.get(place, 0), firsts[place], latest))
+        latest = {place: 0 if most is None else ends[place] - most for place in places}
+        spans = {place: (max(begin.get(place, 0), firsts[place], latest[place]), ends[place]) for place in places}
         found: list[Stored] = []
-        while [place for place in places if await consumer.position(place) < ends[place]]:
-            for place, records in (await consumer.getmany(*places, timeout_ms=500)).items():
-                patience.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
-                found += [
-                    Stored(place.partition, one.offset, _text(one.key), one.value, one.timestamp, one.headers)
-                    for one in records
-                    if one.offset < ends[place]
-                ]
+        async for place, records, _ in read_spans(consumer, spans):
+            patience.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
+            found += [
+                Stored(place.partition, one.offset, _text(one.key), one.value, one.timestamp, one.headers)
+                for one in records
+            ]
         return sorted(found, key=lambda record: record.timestamp), ends
+
+
+Span = tuple[int, int]
+"""Offset of the first record to read, and the offset behind the last."""
+
+
+async def read_spans(
+    consumer: Any, spans: Mapping[TopicPartition, Span]
+) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
+    """Read a stretch of each partition to its end; the consumer has no other partitions afterwards.
+
+    Yields:
+        Partition, records in order, and the offset up to which the partition has been read.
+    """
+    waiting = {place: end for place, (start, end) in spans.items() if start < end}
+    if not waiting:
+        return
+    consumer.assign(list(waiting))
+    for place in waiting:
+        consumer.seek(place, spans[place][0])
+    while waiting:
+        polled = await consumer.getmany(*waiting, timeout_ms=500)
+        for place in list(waiting):
+            end = waiting[place]
+            records = polled.get(place, [])
+            position = min(await consumer.position(place), end)
+            if records and records[-1].offset >= end:
+                records = [record for record in records if record.offset < end]
+            if position >= end:
+                del waiting[place]
+                consumer.pause(place)
+            if records or position >= end:
+                yield place, records, position
+        await asyncio.sleep(0)
 
 
 async def places_at(settings: KafkaSettings, topic: str, since_ms: int) -> dict[TopicPartition, int]:
@@ -170,12 +201,11 @@ async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
     admin = AIOKafkaAdminClient(**settings.client_arguments())
     try:
         await admin.start()
-        every = await admin.describe_topics()  # naming one that is missing could make it
+        found = (await describe(admin._client, [topic])).topics[topic]
     finally:
         await admin.close()
-    for found in every:
-        if found["topic"] == topic and not found["error_code"]:
-            return [partition["partition"] for partition in found["partitions"]]
+    if found.partitions:
+        return list(range(found.partitions))
     raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it")
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 from faust.types import TP
 
-from ...projections.emit import SCHEMA_VERSION, Output
+from ...projections.emitter import SCHEMA_VERSION, Output
 from ...projections.rule_source import (
     RULES_TOPIC,
     RULES_TYPE,

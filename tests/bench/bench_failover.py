@@ -25,7 +25,7 @@ from bench_broker import Broker, broker, make_topics, settings_for
 from bench_options import Options, say
 from bench_result import CannotMeasure, Row, Series, Target
 from bench_worker import DeployedWorker
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.changelog import write_states
 from trustfold.streams.kafka.settings import KafkaSettings

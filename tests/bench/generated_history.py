@@ -21,8 +21,8 @@ from trustfold.history.decision_rows import ROWS
 from trustfold.history.files import data_files
 from trustfold.history.parquet import ParquetWriter
 from trustfold.history.recorder import Recorder
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 
 ARRIVED = 1_767_607_200_000

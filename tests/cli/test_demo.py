@@ -9,8 +9,8 @@ import orjson
 import pytest
 from command_line import trustfold
 from trustfold.cli.scenarios import bad_day
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_event

@@ -75,6 +75,7 @@ def test_what_is_there_is_looked_at(tmp_path: Path) -> None:
         ({"TRUSTFOLD_POLICIES": "none.toml"}, "policies", "cannot be read"),
         ({"TRUSTFOLD_DB": "broken.toml"}, "store", "not a trustfold store"),
         ({"TRUSTFOLD_HISTORY": "broken.toml"}, "history", "is no directory"),
+        ({"TRUSTFOLD_HISTORY": "https://here/x"}, "history", "files below a web address cannot be listed"),
         ({"TRUSTFOLD_URL": "http://127.0.0.1:1"}, "server", "nothing answers"),
         ({"TRUSTFOLD_PORT": "many"}, "settings", "TRUSTFOLD_PORT is 'many'"),
         ({"TRUSTFOLD_THRESHOLD": "-1"}, "settings", "TRUSTFOLD_THRESHOLD"),
@@ -101,6 +102,14 @@ def test_a_variable_nobody_reads_is_named(tmp_path: Path) -> None:
     """A misspelt variable is told with the one that was meant; it may be another program's, so it is no fault."""
     found = examine(tmp_path, {"TRUSTFOLD_BROCKER": "a:1"})["environment"]
     assert (found["status"], found["advice"]) == ("note", "did you mean TRUSTFOLD_BROKER?")
+
+
+def test_a_history_in_an_object_store_is_known(tmp_path: Path) -> None:
+    """It is neither missing nor a directory; what reads it and what does not is said."""
+    found = examine(tmp_path, {"TRUSTFOLD_HISTORY": "s3://bucket/team"})["history"]
+    assert found["status"] == "note"
+    assert found["found"].startswith("s3://bucket/team is an object store")
+    assert "directory of this machine" in found["advice"]
 
 
 def test_rules_that_an_engine_could_not_take(tmp_path: Path) -> None:

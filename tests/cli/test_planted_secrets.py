@@ -16,7 +16,7 @@ from command_line import trustfold
 from otlp import request, span
 from planted_secrets import EVENTS, events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.security.redaction import HIDDEN, redact_record
 from trustfold.streams.embedded.engine import EmbeddedEngine
 

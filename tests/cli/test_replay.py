@@ -19,8 +19,8 @@ from trustfold.cli.scenarios.bad_day import events
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
 from trustfold.history.whatif.replay import Replay
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.rules.rules import Rules
 

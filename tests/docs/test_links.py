@@ -13,6 +13,9 @@ PAGE = re.compile(r"\b(docs/[\w./-]+\.md)(?:#([\w-]+))?")
 OUTSIDE = re.compile(r"\b[Dd]esign [1-6]\b|\b[Tt]he seeds?\b|\b[Ss]eeds? [1-5]\b|\.\./shared\b")
 """Names of documents that are not in this repository."""
 
+GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "design" / "semantics.md"]
+PATH = re.compile(r"`((?:[a-z_]+/)+[\w.]*)`")
+
 MAY_NAME_OTHERS = {
     "docs/seeds.md": "says where each requirement is met, by the number of its document",
     "tests/docs/test_seeds.py": "tests that page",
@@ -68,6 +71,14 @@ def test_pages_and_sections_that_files_name_exist() -> None:
             if not known[page] or (section and section not in known[page]):
                 dead.append(f"{name}: {page}#{section}")
     assert dead == []
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_a_guide_names_exist(guide: Path) -> None:
+    """Paths in backticks, from the root; those with a NAME in capitals are patterns."""
+    named = [path for path in PATH.findall(guide.read_text()) if not re.search(r"[A-Z]{4}", path)]
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_nothing_refers_to_documents_outside() -> None:

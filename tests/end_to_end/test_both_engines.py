@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kafka_run import OUTPUT_TOPICS, Written, run_through_kafka, settings_for
 from scenarios import ALL
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker]

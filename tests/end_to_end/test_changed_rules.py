@@ -17,8 +17,8 @@ import orjson
 import pytest
 from busy_agents import busy_users
 from msgspec import structs
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import (
     BehaviourRules,
     BreakerPolicy,

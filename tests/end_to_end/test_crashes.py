@@ -14,8 +14,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from busy_agents import busy_agents, busy_users
 from kafka_run import OUTPUT_TOPICS, Written, consumer, settings_for, start_worker, stop_worker
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec
 from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import Rules

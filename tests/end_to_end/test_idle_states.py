@@ -12,8 +12,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from kafka_run import consumer, settings_for, start_worker, stop_worker
 from story import Story
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker_kit.choice import Broker
+from broker_kit import Broker
 from busy_agents import busy_agents
+from command_line import serving
 from kafka_run import environment, prepare, settings_for
 from local_kafka import LocalKafka
 from paused_broker import paused
@@ -24,7 +25,7 @@ from recorded import ARRIVED, small_event
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryFull
 from trustfold.history.recorder import Recorder
-from trustfold.recording.health import UNWRITTEN_S, RecordingStatus
+from trustfold.recording.status import UNWRITTEN_S, RecordingStatus
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -131,6 +132,19 @@ def test_a_recorder_of_a_store_serves_health_and_metrics(tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     check_with_promtool(text)
+
+
+def test_up_tells_of_its_recording(tmp_path: Path) -> None:
+    """At its own metrics, also when the recording has ended and nobody saw the line that said so."""
+    with serving("up", "--port", "0", "--history", tmp_path / "history", cwd=tmp_path) as up:
+
+        def told() -> str:
+            return up.request("GET", "/metrics")[1].decode()
+
+        recording = 'trustfold_recorder_state{state="recording"} 1.0'
+        wait_until(lambda: recording in told(), timeout=30, what=told)
+        check_with_promtool(told())
+        assert up.stop() == 0
 
 
 @pytest.mark.durable_broker

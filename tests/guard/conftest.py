@@ -1,10 +1,33 @@
-"""A real Redis for the tests of the guard."""
+"""A guard with a clock of its own, and a real Redis."""
 
 import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from local_redis import GIVEN, LocalRedis, RedisUnavailable, required
+from trustfold.guard import ToolGuard
+from trustfold.guard.testing import MovableClock, guard_for_tests
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """The time of one test."""
+    return MovableClock()
+
+
+@pytest.fixture
+def guard(clock: MovableClock) -> ToolGuard:
+    """A guard of one test."""
+    return guard_for_tests(clock=clock)
+
+
+@pytest.fixture
+def lookup_and_send(guard: ToolGuard) -> None:
+    """Two tools of the guard: `lookup` reads, `send` changes something."""
+    guard.register("lookup", read_only=True)
+    guard.register("send", read_only=False)
 
 
 @pytest.fixture(scope="session")
@@ -20,4 +43,13 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             pytest.fail(str(reason), pytrace=False)
         pytest.skip(str(reason))
     yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def redis(tmp_path: Path, redis_url: str) -> Iterator[LocalRedis]:
+    """A Redis of the test's own, which it may stop; skipped where there is none."""
+    server = LocalRedis(tmp_path)
+    yield server
+    server.process.send_signal(signal.SIGCONT)
     server.stop()

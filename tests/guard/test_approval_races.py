@@ -6,10 +6,9 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
+from guard_kit import approve, works
 from local_redis import LocalRedis
 from trustfold.guard import RedisDedupeStore, SyncToolGuard, ToolGuard
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
@@ -21,18 +20,6 @@ def guard_with_approval(**settings: Any) -> ToolGuard:
     guard = guard_for_tests(unattended="deny", **settings)
     approve(guard, "a", "order-1")
     return guard
-
-
-def approve(guard: ToolGuard, key: str, order: str, **more: Any) -> None:
-    """An escalated key that an operator has approved for one call."""
-    until = rfc3339(guard.clock.now_ms() + 3_600_000)
-    more = {"state": "escalated", **more}
-    set_state(guard, "trust", key, approval_id=order, approval_expires_at=until, **more)
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
 
 
 async def test_an_approval_is_left_to_others_where_a_call_needs_two_and_finds_one() -> None:
@@ -130,15 +117,6 @@ def test_of_many_threads_one_passes() -> None:
         thread.join()
     plain.close()
     assert sorted(passed) == [False] * 15 + [True]
-
-
-@pytest.fixture
-def redis(tmp_path: Path, redis_url: str) -> Iterator[LocalRedis]:
-    """A Redis of the test's own, which it may stop; skipped where there is none."""
-    server = LocalRedis(tmp_path)
-    yield server
-    server.process.send_signal(signal.SIGCONT)
-    server.stop()
 
 
 async def test_among_guards_with_one_redis_one_call_passes(redis: LocalRedis) -> None:

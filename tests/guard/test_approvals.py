@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
+from guard_kit import approve, works
 from trustfold.guard import ToolGuard
 from trustfold.guard.policy import Decision, check_recorded
 from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
 from trustfold.guard.tools import Tool
-from trustfold.schemas.codec import rfc3339
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
 
 
 @pytest.fixture
@@ -31,16 +19,9 @@ def guard(clock: MovableClock) -> ToolGuard:
     return guard_for_tests(clock=clock, unattended="deny")
 
 
-def approved(guard: ToolGuard, key: str = "a", approval: str = "order-1", **more: Any) -> None:
-    """A key that must be asked about and that an operator has approved for one call."""
-    until = rfc3339(guard.clock.now_ms() + 3_600_000)
-    more = {"state": "escalated", **more}
-    set_state(guard, "trust", key, approval_id=approval, approval_expires_at=until, **more)
-
-
 async def test_an_approved_call_passes_once(guard: ToolGuard) -> None:
     """The next one is refused, though the state still shows the approval; both events of the call name it."""
-    approved(guard)
+    approve(guard)
     first, second = await guard.call("a", works, session_id="s"), await guard.call("a", works, session_id="s")
     assert first.ok
     assert first.metadata["approval"] == {"needed": True, "granted": True, "by": "operator"}
@@ -54,26 +35,26 @@ async def test_an_approved_call_passes_once(guard: ToolGuard) -> None:
 
 async def test_of_many_parallel_calls_one_passes(guard: ToolGuard) -> None:
     """However they race."""
-    approved(guard)
+    approve(guard)
     results = await asyncio.gather(*(guard.call("a", works, {"n": n}, session_id="s") for n in range(50)))
     assert sum(result.ok for result in results) == 1
 
 
 async def test_every_key_that_asks_needs_an_approval(guard: ToolGuard) -> None:
     """The command is approved, the shell is not."""
-    approved(guard, "bash|command=git", scope="key")
+    approve(guard, "bash|command=git", scope="key")
     set_state(guard, "trust", "bash", state="escalated", scope="tool")
     refused = await guard.call("bash", works, {"command": "git pull"}, session_id="s")
     assert refused.error is not None
     assert "trustfold approve 'bash' --once" in refused.error.message
-    approved(guard, "bash", "order-2", scope="tool")
+    approve(guard, "bash", "order-2", scope="tool")
     assert (await guard.call("bash", works, {"command": "git pull"}, session_id="s")).ok
     assert published(guard, "tool_call.started")[0]["approvals"] == ["order-1", "order-2"]
 
 
 def test_a_recorded_call_passed_by_an_approval(guard: ToolGuard, clock: MovableClock) -> None:
     """As long as it held; the key is then the call's own."""
-    approved(guard)
+    approve(guard)
     call = Call(Tool(name="a"), {}, "s", guard.settings.workspace_id)
     assert check_recorded(guard.view, call, guard.clock.now_ms()) == (Decision(allowed=True, code="approved"), "a")
     clock.move(3600)
@@ -82,7 +63,7 @@ def test_a_recorded_call_passed_by_an_approval(guard: ToolGuard, clock: MovableC
 
 async def test_an_approval_ends_by_its_time(guard: ToolGuard, clock: MovableClock) -> None:
     """What was not used within the hour is over."""
-    approved(guard)
+    approve(guard)
     assert guard.check("a").code == "approved"
     clock.move(3600)
     assert guard.check("a").ask
@@ -92,13 +73,13 @@ async def test_an_approval_ends_by_its_time(guard: ToolGuard, clock: MovableCloc
 @pytest.mark.parametrize("state", ["blocked", "removed"])
 async def test_what_is_refused_cannot_be_approved(guard: ToolGuard, state: str) -> None:
     """Blocked stays blocked."""
-    approved(guard, state=state)
+    approve(guard, state=state)
     assert not (await guard.call("a", works, session_id="s")).ok
 
 
 async def test_an_open_circuit_uses_no_approval(guard: ToolGuard, clock: MovableClock) -> None:
     """The call is refused by its circuit; the approval is there when it has closed."""
-    approved(guard)
+    approve(guard)
     set_state(guard, "breaker", "tool:a", state="open", open_until=clock.after(60))
     refused = await guard.call("a", works, session_id="s")
     assert refused.error is not None
@@ -108,7 +89,7 @@ async def test_an_open_circuit_uses_no_approval(guard: ToolGuard, clock: Movable
 
 async def test_a_sessions_own_word_is_not_an_operators_to_approve(guard: ToolGuard) -> None:
     """What the session itself has escalated is for whoever set it."""
-    approved(guard)
+    approve(guard)
     async with guard.session("s") as session:
         session.trust("a", "escalated")
         assert not (await session.call("a", works)).ok
@@ -128,7 +109,7 @@ async def test_an_answer_given_before_the_call_is_used(guard: ToolGuard, answer:
 async def test_what_a_person_has_declined_is_not_made(guard: ToolGuard) -> None:
     """Not even where trust is back, or an operator lets one call pass."""
     assert (await guard.call("b", works, {}, approved=False)).refused
-    approved(guard)
+    approve(guard)
     assert (await guard.call("a", works, {}, approved=False)).refused
     assert (await guard.call("a", works, {})).ok
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 import pytest
+from guard_kit import fails, works
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends.base import Decisions, EventBuffer
@@ -24,7 +25,7 @@ from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import guard_for_tests
 from trustfold.rules.rules import Rules, TrustRules
-from trustfold.streams.embedded.views import Views
+from trustfold.streams.embedded.store_views import Views
 from waiting import wait_until
 
 
@@ -70,16 +71,6 @@ async def test_failures_without_a_fine_key_are_counted() -> None:
 
 
 # --- over a real `trustfold up` ---------------------------------------------------------------------------------------
-
-
-async def fails(**_: Any) -> None:
-    """A tool that is down."""
-    raise ConnectionResetError
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
 
 
 async def becomes(guard: ToolGuard, code: str, tool: str = "a") -> None:

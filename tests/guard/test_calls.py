@@ -13,7 +13,7 @@ from trustfold.guard.attempts import delay_ms
 from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-from trustfold.schemas.tool_envelopes import ResultStatus, ToolCallEnvelope, ToolResultEnvelope
+from trustfold.schemas.tool_envelopes import CallHints, ResultStatus, ToolCallEnvelope, ToolResultEnvelope
 from trustfold.schemas.vocabulary import Severity
 
 
@@ -85,6 +85,12 @@ def test_a_failure_may_say_itself_whether_to_try_again() -> None:
     assert not found.retriable
 
 
+@pytest.mark.parametrize("code", [99, 600, True])
+def test_a_number_that_is_no_http_status(code: int) -> None:
+    """Errors carry numbers of their own; HTTP has statuses from 100 to 599."""
+    assert of_exception(Answer(code)).http_status is None
+
+
 def test_delays_have_full_jitter_and_a_cap() -> None:
     """From 0 up to 200, 400, 800 … and never more than 4000 milliseconds."""
     bounds: list[tuple[float, float]] = []
@@ -96,6 +102,22 @@ def test_delays_have_full_jitter_and_a_cap() -> None:
     for retry in range(7):
         delay_ms(RetryPolicy(), retry, draw)
     assert bounds == [(0, 200), (0, 400), (0, 800), (0, 1600), (0, 3200), (0, 4000), (0, 4000)]
+
+
+async def test_a_start_says_by_when_the_call_is_over() -> None:
+    """Its deadline and a second; without one the tool's time limit after the last possible retry; else nothing."""
+    guard = guard_for_tests()
+    guard.register("slow", timeout_ms=2_000)
+
+    async def done(**_: Any) -> str:
+        return "done"
+
+    await guard.call("any", done, session_id="s1", deadline_ms=5_000)
+    await guard.call("slow", done, session_id="s1", max_elapsed_ms=10_000)
+    await guard.call("slow", done, session_id="s1", max_elapsed_ms=10_000, hints=CallHints(timeout_ms=500))
+    await guard.call("any", done, session_id="s1")
+    told = [event.get("deadline_ms") for event in published(guard, "tool_call.started")]
+    assert told == [6_000, 13_000, 11_500, None]
 
 
 async def test_retry_after_is_honoured() -> None:

@@ -5,33 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
+from guard_kit import fails, works
 from trustfold.guard import ToolGuard
 from trustfold.guard.testing import MovableClock, guard_for_tests, set_state
 from trustfold.schemas.commands import TrustReset
 from trustfold.schemas.tool_envelopes import ResultStatus
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-async def fails(**_: Any) -> None:
-    """A tool that is down."""
-    raise ConnectionResetError
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 async def open_circuit(guard: ToolGuard, tool: str = "a") -> None:

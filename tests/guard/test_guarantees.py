@@ -6,20 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from guard_kit import works
 from trustfold.errors import ConfigError
 from trustfold.guard import EnvelopeRejected, ExecutionGuarantees, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
 
 
 @pytest.fixture

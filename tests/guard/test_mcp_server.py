@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from guard_kit import fails
 from mcp import Client, MCPError
 from mcp.types import ElicitResult
 from trustfold.guard import ToolGuard
 from trustfold.guard.mcp_server import make_server
 from trustfold.guard.testing import decided, guard_for_tests, set_state
-
-
-async def fails(**_: Any) -> None:
-    """A tool that is down."""
-    raise ConnectionResetError
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Status, StatusCode
 from trustfold.guard.otel.processor import GuardSpanProcessor
 from trustfold.guard.otel.receiver import otlp_app
-from trustfold.guard.testing import decided, guard_for_tests, published
+from trustfold.guard.testing import decided, guard_for_tests, published, set_state
 from trustfold.streams import http_protocol
 from waiting import wait_until
 
@@ -168,6 +168,32 @@ async def test_our_calls_become_spans_and_are_not_read_back(monkeypatch: pytest.
     assert call.attributes["gen_ai.conversation.id"] == "s1"
     assert (call.attributes["trustfold.status"], call.attributes["trustfold.attempts"]) == ("success", 2)
     assert len(published(guard)) == 2
+    provider.shutdown()
+
+
+async def test_a_span_says_how_its_call_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The idempotency key as it is published, the error's code, and the circuit that refused it."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
+    guard = guard_for_tests(tracing=True)
+
+    async def fetch() -> None:
+        raise PermissionError
+
+    await guard.call("fetch", fetch, session_id="s1", idempotency_key="k")
+    set_state(guard, "breaker", "tool:fetch", state="forced_open")
+    await guard.call("fetch", fetch, session_id="s1")
+    failed, refused = [dict(span.attributes or {}) for span in exporter.get_finished_spans()]
+    key = published(guard, "tool_call.started")[0]["idempotency_key"]
+    assert (failed["idempotency.key"], failed["error.type"], failed.get("breaker.state")) == (
+        key,
+        "PermissionError",
+        None,
+    )
+    assert (refused["trustfold.status"], refused["trustfold.attempts"]) == ("circuit_open", 0)
+    assert (refused["error.type"], refused["breaker.state"]) == ("circuit_open", "forced_open")
+    assert "idempotency.key" not in refused
     provider.shutdown()
 
 

@@ -5,26 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from guard_kit import works
 from trustfold.guard import CallNotPermitted, PermissionWrapper, ToolGuard
 from trustfold.guard.permission import CONTEXT_KEY, display_info
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 class Plugin:

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,15 +17,6 @@ from trustfold.guard.testing import guard_for_tests
 
 ADDED_S = 0.050
 """Longest that a call may be held up by a store that does not answer."""
-
-
-@pytest.fixture
-def redis(tmp_path: Path, redis_url: str) -> Iterator[LocalRedis]:
-    """A Redis of the test's own, which it may stop; skipped where there is none."""
-    server = LocalRedis(tmp_path)
-    yield server
-    server.process.send_signal(signal.SIGCONT)
-    server.stop()
 
 
 def guard_over(redis: LocalRedis, **settings: Any) -> ToolGuard:

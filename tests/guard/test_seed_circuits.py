@@ -4,33 +4,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from scripted_tool import HttpError, Stub, as_function, fails
+from guard_kit import HttpError, Stub, as_function, fail_calls
 from trustfold.guard import CallNotPermitted, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests
 from trustfold.schemas.tool_envelopes import ResultStatus
 from trustfold.schemas.vocabulary import BreakerState
 
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test: `lookup` reads, `send` changes something."""
-    made = guard_for_tests(clock=clock)
-    made.register("lookup", read_only=True)
-    made.register("send", read_only=False)
-    return made
+pytestmark = pytest.mark.usefixtures("lookup_and_send")
 
 
 async def test_TR_08_failures_in_a_row_open_the_circuit(guard: ToolGuard) -> None:
     """Breaker: five failing mutations open it (three where it is declared); then refused within 10 ms, good or not."""
-    await fails(guard, 4, tool="mutate")
+    await fail_calls(guard, 4, tool="mutate")
     assert guard.check("mutate").code != "circuit_open"
-    await fails(guard, 1, tool="mutate")
+    await fail_calls(guard, 1, tool="mutate")
     assert guard.check("mutate").code == "circuit_open"
     stub = Stub("would work")
     real = asyncio.get_running_loop().time()
@@ -42,13 +29,13 @@ async def test_TR_08_failures_in_a_row_open_the_circuit(guard: ToolGuard) -> Non
     with pytest.raises(CallNotPermitted, match="is open until"):
         result.unwrap()
 
-    await fails(guard, 3, tool="send")
+    await fail_calls(guard, 3, tool="send")
     assert guard.check("send").code == "circuit_open"
 
 
 async def test_TR_09_two_probes_close_the_circuit(guard: ToolGuard, clock: MovableClock) -> None:
     """Breaker: after the cooldown two successful probes, one after the other, close it; calls then run as before."""
-    await fails(guard, 3)
+    await fail_calls(guard, 3)
     clock.move(31)
     entered, may_go = asyncio.Event(), asyncio.Event()
 
@@ -77,7 +64,7 @@ async def test_TR_09_two_probes_close_the_circuit(guard: ToolGuard, clock: Movab
 
 async def test_TR_10_a_failed_probe_opens_it_again(guard: ToolGuard, clock: MovableClock) -> None:
     """Breaker: one failing probe opens it anew, from now, for longer; tools beside it are not touched."""
-    await fails(guard, 3)
+    await fail_calls(guard, 3)
     clock.move(31)
     probe = await guard.call("send", as_function(Stub(HttpError(500))), {}, session_id="s1")
     assert probe.attempts == 1
@@ -106,7 +93,7 @@ async def test_TR_11_an_open_circuit_stops_retries(guard: ToolGuard, clock: Mova
     opening.register("get", idempotent=True)
 
     async def opens(**_: Any) -> None:
-        await fails(opening, 5, tool="get")
+        await fail_calls(opening, 5, tool="get")
         raise HttpError(503)
 
     ended = await opening.call("get", opens, {"last": True}, session_id="s2")

@@ -6,26 +6,13 @@ import logging
 from typing import Any
 
 import pytest
-from scripted_tool import HttpError, Stub, as_function, fails
+from guard_kit import HttpError, Stub, as_function, fail_calls
 from trustfold.guard import DedupePolicy, ToolGuard
 from trustfold.guard.metrics import CALLS, HITS, MAX_TOOLS, OTHER, RETRIES, TRANSITIONS
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
 from trustfold.schemas.tool_envelopes import ResultStatus
 
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test: `lookup` reads, `send` changes something."""
-    made = guard_for_tests(clock=clock)
-    made.register("lookup", read_only=True)
-    made.register("send", read_only=False)
-    return made
+pytestmark = pytest.mark.usefixtures("lookup_and_send")
 
 
 def envelope(**changes: Any) -> dict[str, Any]:
@@ -203,7 +190,7 @@ async def test_TR_12_hooks_run_once_per_attempt(guard: ToolGuard) -> None:
     assert seen == [("before", "lookup", 1), ("after", "timeout", 1), ("before", "lookup", 2), ("after", "success", 2)]
 
     seen.clear()
-    await fails(guard, 3)
+    await fail_calls(guard, 3)
     seen.clear()
     await guard.call("send", as_function(Stub()), {}, session_id="s1")
     assert seen == [("before", "send", 0), ("after", "circuit_open", 0)]
@@ -224,7 +211,7 @@ async def test_TR_13_everything_is_counted_and_logged(
     """Observability: success, retry, failure and open move their counters and are logged; labels stay bounded."""
     caplog.set_level(logging.DEBUG, "trustfold.guard")
     await guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1")
-    await fails(guard, 3)
+    await fail_calls(guard, 3)
     await guard.call("send", as_function(Stub()), {}, session_id="s1")
     clock.move(31)
     await guard.call("send", as_function(Stub()), {}, session_id="s1")

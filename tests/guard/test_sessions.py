@@ -6,29 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from guard_kit import works
 from trustfold.errors import ConfigError
 from trustfold.guard import ExecutionGuarantees, Tool, ToolGuard
-from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
+from trustfold.guard.testing import MovableClock, decided, published
 from trustfold.schemas.decisions import NudgeIssued
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel
-
-
-async def works(**_: Any) -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 async def repeat(session: Any, times: int) -> None:

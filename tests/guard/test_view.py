@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
+import msgspec
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.http import record_key
 from trustfold.guard.policy import check_recorded
@@ -16,23 +16,6 @@ from trustfold.schemas.events import ToolCallStarted
 from trustfold.schemas.vocabulary import BreakerState
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-
-
-async def fails(**_: Any) -> None:
-    """A tool that is down."""
-    raise ConnectionResetError
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    """The time of one test."""
-    return MovableClock()
-
-
-@pytest.fixture
-def guard(clock: MovableClock) -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests(clock=clock)
 
 
 def test_the_strictest_of_a_calls_keys_holds(guard: ToolGuard) -> None:
@@ -144,3 +127,23 @@ def test_a_recorded_call_is_decided_as_the_guard_decides(guard: ToolGuard, clock
             assert decision == guard.check(tool, args)
             assert decision.code == code
             assert held_by == key or code == "allowed"
+
+
+def test_a_recorded_recursive_call_meets_the_circuit_of_its_model_tier(guard: ToolGuard, clock: MovableClock) -> None:
+    """And no other call does; behind the decision stands that circuit."""
+    set_state(guard, "breaker", "tier:small", state="open", open_until=clock.after(30))
+    event = ToolCallStarted(
+        schema_version="1.0", id="1", time=START, session_id="s1", call_id="c1", tool_name="ask", model_tier="small"
+    )
+    deep = msgspec.structs.replace(event, recursion_depth=1)
+    found = [check_recorded(guard.view, recorded_call(one, {}, "w1", None), clock.now_ms()) for one in (event, deep)]
+    assert [(decision.code, key) for decision, key in found] == [("allowed", "ask"), ("circuit_open", "tier:small")]
+
+
+def test_behind_a_refusal_stands_what_refuses(guard: ToolGuard, clock: MovableClock) -> None:
+    """A blocked tool whose circuit is open, too, is refused as blocked, for its trust."""
+    set_state(guard, "breaker", "tool:bash", state="open", open_until=clock.after(30))
+    set_state(guard, "trust", "bash", state="blocked")
+    event = ToolCallStarted(schema_version="1.0", id="1", time=START, session_id="s1", call_id="c1", tool_name="bash")
+    decision, key = check_recorded(guard.view, recorded_call(event, {}, "w1", None), clock.now_ms())
+    assert (decision.code, key) == ("blocked", "bash")

@@ -13,7 +13,7 @@ from recorded import lines_of
 from trustfold.history.catalogue import connect
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import BY_NAME
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.recording.files import record_files
 from trustfold.rules.rules import Rules
 from two_days import two_days

@@ -44,6 +44,11 @@ def test_everything_has_a_comment_and_can_be_asked(tmp_path: Path) -> None:
             assert len(ask(connection, question, 7).rows) <= 7
 
 
+def test_questions_name_no_option_of_a_command() -> None:
+    """Pages show the same words, and have fields where a command has options."""
+    assert [one.name for one in QUESTIONS if "--" in one.reads + one.empty] == []
+
+
 def test_an_outage_has_a_beginning_an_end_and_setbacks(tmp_path: Path) -> None:
     """For the circuit and for trust; the mean time to recovery follows."""
     told(tmp_path, an_outage())

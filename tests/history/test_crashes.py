@@ -17,20 +17,20 @@ from trustfold.history.files import TEMPORARY, data_files
 from trustfold.history.recorder import Recorder
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.tail import Tail
+from trustfold.streams.embedded.store_tail import Tail
 
 KILLS = 10
 
 RECORD = """
 import sys
 from pathlib import Path
-from trustfold.history import tidying
+from trustfold.history import compaction
 from trustfold.history.recorder import Recorder
 
 root, source = Path(sys.argv[1]), sys.argv[2]
 per_file, grace, rounds = int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
-tidying.GRACE_S = tidying.tidy.__kwdefaults__["grace_s"] = grace
-tidying.ENOUGH = 3
+compaction.GRACE_S = compaction.tidy.__kwdefaults__["grace_s"] = grace
+compaction.ENOUGH = 3
 lines = open(source, "rb").read().splitlines() * rounds
 recorder = Recorder(root, max_rows=per_file)
 recorder.own("events", 0)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from trustfold.history import recorder as recorder_module
 from trustfold.history.errors import HistoryError, HistoryFull
 from trustfold.history.files import SOURCE, TEMPORARY, Workshop, counted, data_files
 from trustfold.history.parquet import RECORDED_TOPICS
+from trustfold.history.queries import stream
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.examples import EXAMPLES
 
@@ -321,3 +323,42 @@ def test_recorders_that_start_at_the_same_moment_keep_their_workshops(tmp_path: 
         for workshop in made:
             workshop.close()
     assert list((tmp_path / TEMPORARY).iterdir()) == []
+
+
+class MergedAway:
+    """A connection that finds files gone, so many times, at the first page or at a later one."""
+
+    description = (("n",),)
+
+    def __init__(self, times: int, page: int) -> None:
+        self.left, self.at, self.asked, self._page = times, page, 0, 0
+
+    def execute(self, *_: object) -> MergedAway:
+        """Ask."""
+        self.asked, self._page = self.asked + 1, 0
+        return self
+
+    def fetchmany(self, _size: int) -> list[tuple[int]]:
+        """Three pages of a row."""
+        self._page += 1
+        if self._page == self.at and self.left:
+            self.left -= 1
+            raise duckdb.IOException("No files found that match the pattern")
+        return [(self._page,)] if self._page <= 3 else []
+
+
+@pytest.mark.parametrize(("times", "page", "asked"), [(0, 1, 1), (1, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_a_stream_whose_files_were_merged_away_is_asked_for_again(times: int, page: int, asked: int) -> None:
+    """Once, and only while nothing of it was given: rows are neither doubled nor left out in silence."""
+    connection: Any = MergedAway(times, page)
+
+    def read() -> list[tuple[int]]:
+        columns, pages = stream(connection, "SELECT n FROM numbers")
+        assert columns == ["n"]
+        return [row for page in pages for row in page]
+
+    if not asked:
+        with pytest.raises(HistoryError):
+            read()
+    else:
+        assert (read(), connection.asked) == ([(1,), (2,), (3,)], asked)

@@ -18,20 +18,10 @@ from trustfold.config import load_rules
 from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
 from trustfold.history.whatif import grid as trying
-from trustfold.history.whatif.choose import (
-    LEAST,
-    Trial,
-    Weights,
-    best,
-    change,
-    paired_95,
-    recommended,
-    split,
-    weights,
-)
+from trustfold.history.whatif.choice import LEAST, Trial, Weights, best, change, paired_95, recommended, split, weights
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
-from trustfold.history.whatif.rules_file import toml_of
+from trustfold.history.whatif.rules_file import _changed, toml_of
 from trustfold.rules.rules import Ladder, Rules
 
 MINOR = "behaviour.repetitive_calls.minor"
@@ -148,7 +138,7 @@ def test_rules_of_trust_are_judged_by_the_calls_that_are_asked_about(tmp_path: P
 def asks_by_hand(threshold: int) -> list[str]:
     """Sessions of the calls of `troubled` that a guard would have asked about, by a fold of its own."""
     from trustfold.cli.checks import Checker, Verdict, check_of
-    from trustfold.projections.local import LocalTopology
+    from trustfold.projections.local_topology import LocalTopology
     from trustfold.rules.rules import EscalationPatch
 
     rules = Rules()
@@ -348,3 +338,8 @@ def test_balanced_weights_are_those_of_youden() -> None:
     assert weights(truth_from(SESSIONS, ["x", "y"], CALLS)) == Weights(1.0, 12.0, balanced=True)
     assert weights(TRUTH, miss=5) == Weights(1.0, 5.0)
     assert weights(TRUTH, false_alarm=0.5) == Weights(0.5, 1.0)
+
+
+def test_nothing_changes_by_minus_nothing() -> None:
+    """What is rounded to nothing has no sign that says otherwise."""
+    assert _changed(-0.0, (-0.0004, 0.0004)) == "change of the share +0.0 %, 95 %: +0.0 % to +0.0 %"

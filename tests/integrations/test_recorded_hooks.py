@@ -11,7 +11,7 @@ from hook_kit import Conversation, recorded
 from trustfold.integrations.hooks import DIALECTS, Answer
 from trustfold.integrations.hooks.dialect import CallBegan
 from trustfold.integrations.hooks.session import Verdict
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 
 AGENTS = sorted(DIALECTS)

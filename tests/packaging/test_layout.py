@@ -1,7 +1,10 @@
 """The guard rails of the flat root that can be read off the tree (docs/decisions/0001-flat-root.md)."""
 
 import ast
+import sys
 import tomllib
+from collections import Counter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -61,9 +64,9 @@ def test_tests_are_no_package() -> None:
 
 
 def test_pytest_imports_tests_by_path() -> None:
-    """Pytest leaves the import path alone, apart from the helpers of the tests and the measures of `make quality`."""
+    """Pytest leaves the import path alone, apart from the helpers of the tests."""
     assert "--import-mode=importlib" in PROJECT["tool"]["pytest"]["addopts"]
-    assert PROJECT["tool"]["pytest"]["pythonpath"] == ["tests/support", "tests/quality"]
+    assert PROJECT["tool"]["pytest"]["pythonpath"] == ["tests/support"]
 
 
 @pytest.mark.parametrize("path", package_modules(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -98,3 +101,14 @@ def test_a_circle_is_found() -> None:
     """Three modules in a circle are one group; a module beside them is none."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
     assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_helpers_of_the_tests_have_names_of_their_own() -> None:
+    """What tests import by its bare name is one file: no other helper, installed package or library of Python's."""
+    paths = [*PROJECT["tool"]["pytest"]["pythonpath"], "tests/streams/support", "ops/kafka"]
+    modules = [*(file for path in paths for file in (ROOT / path).glob("*.py"))]
+    packages = [file.parent for path in paths for file in (ROOT / path).glob("*/__init__.py")]
+    names = Counter(path.stem for path in [*modules, *packages] if path.stem != "__main__")
+    assert names
+    assert [name for name, count in names.items() if count > 1] == []
+    assert sorted(names.keys() & (sys.stdlib_module_names | packages_distributions().keys())) == []

@@ -23,13 +23,13 @@ def required() -> list[Requirement]:
     while waiting:
         requirement = Requirement(waiting.pop())
         if requirement.name == "trustfold":
-            waiting += [line for extra in requirement.extras for line in EXTRAS[extra]]
+            waiting += [line for extra in sorted(requirement.extras) for line in EXTRAS[extra]]
         else:
             found.append(requirement)
     return found
 
 
-@pytest.mark.parametrize("requirement", required(), ids=str)
+@pytest.mark.parametrize("requirement", sorted(required(), key=str), ids=str)
 def test_every_requirement_is_pinned_within_its_bounds(requirement: Requirement) -> None:
     """A requirement that was added or raised without `make lock` is named here."""
     versions = [pin["version"] for pin in PINS if pin["name"] == canonicalize_name(requirement.name)]

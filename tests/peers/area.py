@@ -1,11 +1,10 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
 An area says what its words mean by methods: `config_WORD` reads a setting, `op_WORD` does what an operation says,
-`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. Its tables CONFIG, OPS and VIEWS
-hold the short ones; a row names all words for one thing. A word without a method fails the case, and so does a field that
-an operation or event does not name with `reads`. Endings of an expectation's name
-ask for less than equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether
-there is one.
+`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. Its tables CONFIG,
+OPS and VIEWS hold the short ones; a row names all words for one thing. A word without a method fails the case, and so
+does a field that an operation or event does not name with `reads`. Endings of an expectation's name ask for less than
+equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether there is one.
 """
 
 from __future__ import annotations
@@ -36,16 +35,25 @@ def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
     return declare
 
 
+def nothing(*fields: str) -> Callable[[Any, dict[str, Any]], None]:
+    """An operation that changes nothing here: everything is decided without being asked."""
+    return reads(*fields)(lambda _self, _event: None)
+
+
 def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Any, Any], None]:
     """Reader of a setting that is kept as it is, or as `read` makes it, in an attribute."""
     return lambda self, value: setattr(self, attribute, read(value))
 
 
+def changes(part: str, field: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Area, Any], None]:
+    """Reader of a setting that is a field of one part of the rules, as it is or as `read` makes it."""
+    return lambda self, value: self.change(part, **{field: read(value)})
+
+
 def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
     """Refuse an event or a part of one that says more than is read.
 
-    Raises:
-        UnknownWord: naming the first field that is not known.
+    Raises UnknownWord: naming the first field that is not known.
     """
     unknown = sorted(event.keys() - set(known))
     if unknown:
@@ -128,8 +136,7 @@ class Area:
         else:
             raise UnknownWord(f"event {kind!r} in {self.case.area}")
 
-    def op_evaluate(self, event: dict[str, Any]) -> None:
-        """Somebody looks; everything here is decided without being asked."""
+    op_evaluate = nothing()
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

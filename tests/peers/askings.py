@@ -11,26 +11,24 @@ from trustfold.guard.result import ToolResult
 
 from .case import UnknownWord
 
-_CACHED = frozenset(
-    """cached cache hit cache_hit cached_result from_cache reused reuse replay replayed done deduplicated
-    deduped duplicate""".split()
-)
-_WAITING = frozenset(
-    """waiting wait waits waited joined join inflight in_flight pending inflight_marker in_flight_marker
-    shared""".split()
+_CACHED = """cached cache hit cache_hit cached_result from_cache reused reuse replay replayed done deduplicated deduped
+    duplicate"""
+_WAITING = (
+    """waiting wait waits waited joined join inflight in_flight pending inflight_marker in_flight_marker shared"""
 )
 _WORDS: dict[str, frozenset[str]] = {
-    "executed": frozenset(
-        """executed execute executes run ran runs started new miss claimed acquired owner proceed
-        executed_again reexecuted independent""".split()
-    ),
-    "cached": _CACHED,
-    "cached_error": _CACHED | {"cached_error", "failed", "cached_failure"},
-    "waiting": _WAITING,
-    "joined": _WAITING | _CACHED,
-    "in_flight": frozenset("in_flight inflight busy rejected fast_fail fail_fast 409 in_progress".split()),
-    "conflict": frozenset("conflict key_conflict mismatch rejected invalid_conflict".split()),
-    "cancelled": frozenset("cancelled canceled aborted".split()),
+    name: frozenset(words.split())
+    for name, words in {
+        "executed": """executed execute executes run ran runs started new miss claimed acquired owner proceed
+            executed_again reexecuted independent""",
+        "cached": _CACHED,
+        "cached_error": f"{_CACHED} cached_error failed cached_failure",
+        "waiting": _WAITING,
+        "joined": f"{_WAITING} {_CACHED}",
+        "in_flight": "in_flight inflight busy rejected fast_fail fail_fast 409 in_progress",
+        "conflict": "conflict key_conflict mismatch rejected invalid_conflict",
+        "cancelled": "cancelled canceled aborted",
+    }.items()
 }
 """What came of an asking → the words by which cases may call it."""
 
@@ -101,8 +99,7 @@ def place_of(event: dict[str, Any]) -> tuple[str, str, str]:
 def differs(name: str, wanted: Any, asking: Asking) -> str:
     """What has come of an asking, where a case calls it otherwise; empty where it calls it so.
 
-    Raises:
-        UnknownWord: nothing that may come of one is called so.
+    Raises UnknownWord: nothing that may come of one is called so.
     """
     word = str(wanted).lower().replace("-", "_")
     if all(word not in words for words in _WORDS.values()):

@@ -15,27 +15,23 @@ from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
 
-from .area import puts, reads
+from .area import changes, puts, reads
 from .calls import nth_word
-from .case import UnknownWord
+from .case import UnknownWord, times
 from .loops import Loops
 from .world import SEVERITIES, World
 
 _FIELDS = frozenset("type severity tool count times policy_id prerequisite_tool key".split())
 
 
-def sight(
-    world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, count: int = 1, tool: str = "tool",
-    required_tool: str = "",
-) -> None:  # fmt: skip
+def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, **seen: Any) -> None:
     """Report a pattern to the fold as its own detectors do, with the event that was folded last."""
-    state, emit = world.session_state(), world.processor("session")._emit
+    state, emit = world.session_state(), world.topology.processors["session"]._emit
     emit.outputs = []
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
-    seen = Sighting(
-        pattern, severity, digest(repeats.encode()), count, [tool], [emit.cause], required_tool=required_tool
-    )
-    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [seen]))
+    seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
+    found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
+    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
         world.topology._pass_on(output, world.outputs)
 
@@ -46,7 +42,6 @@ class Behaviour(Loops):
     def prepare(self) -> None:
         """Thresholds first, then what is said about nudges."""
         super().prepare()
-        self.others = 0
         self.seconds_are_calls = False
         self.ladder: Ladder | None = None
         self.emitted: list[int] = []
@@ -59,14 +54,12 @@ class Behaviour(Loops):
         self.change("nudges", cooldown_calls=max(1, round(value)))
 
     CONFIG = {
-        "level nudge_level": lambda self, value: self.change("nudges", level=NudgeLevel(value)),
-        "enabled nudge_enabled nudges_enabled": lambda self, value: self.change("nudges", enabled=value),
+        "level nudge_level": changes("nudges", "level", NudgeLevel),
+        "enabled nudge_enabled nudges_enabled": changes("nudges", "enabled"),
         "cooldown_seconds": config_cooldown_s,
-        "cooldown_calls": lambda self, value: self.change("nudges", cooldown_calls=value),  # calls between two nudges
-        "effective_window_calls effective_within_calls": lambda self, value: self.change(
-            "nudges", effective_within_calls=value
-        ),
-        "templates texts": lambda self, value: self.change("nudges", texts=value),  # own texts
+        "cooldown_calls": changes("nudges", "cooldown_calls"),  # calls between two nudges
+        "effective_window_calls effective_within_calls": changes("nudges", "effective_within_calls"),
+        "templates texts": changes("nudges", "texts"),  # own texts
         "bucket": puts("ladder", lambda value: Ladder(minor=value, moderate=2 * value, severe=3 * value)),
     }
 
@@ -76,7 +69,7 @@ class Behaviour(Loops):
     def event_pattern(self, event: dict[str, Any]) -> None:
         """A pattern has been detected, at some severity."""
         severity = SEVERITIES.index(event.get("severity", "minor"))
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self._see(str(event["type"]), severity, event)
 
     @reads("key tool count")
@@ -93,11 +86,12 @@ class Behaviour(Loops):
     def _see(self, name: str, severity: int, event: dict[str, Any]) -> None:
         if name not in set(Pattern):
             raise UnknownWord(f"pattern {name!r}")
-        self._other_call()
+        self.calls.unlike_others()
         tool = str(event.get("tool", "tool"))
         repeats = str(event.get("key", event.get("policy_id", tool)))
-        required = str(event.get("prerequisite_tool", ""))
-        sight(self.world, self.rules, Pattern(name), severity, repeats, int(event.get("count", 1)), tool, required)
+        more = {"repetitions": int(event.get("count", 1)), "tools": [tool]}
+        more["required_tool"] = str(event.get("prerequisite_tool", ""))
+        sight(self.world, self.rules, Pattern(name), severity, repeats, **more)
 
     @reads("seconds minutes hours")
     def event_advance_clock(self, event: dict[str, Any]) -> None:
@@ -105,13 +99,7 @@ class Behaviour(Loops):
         self.calls.take(event)
         if self.seconds_are_calls:
             for _ in range(int(event.get("seconds", 0))):
-                self._other_call()
-
-    def _other_call(self) -> None:
-        """A call that is no part of any pattern."""
-        self.others += 1
-        word = nth_word(self.others)
-        self.calls.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
+                self.calls.unlike_others()
 
     @reads("level value")
     def op_set_level(self, event: dict[str, Any]) -> None:
@@ -122,33 +110,30 @@ class Behaviour(Loops):
         """Somebody says that the last nudge helped: the model does other things, as trustfold sees for itself."""
         if not self.world.decisions("nudge.issued"):
             raise UnknownWord("the last nudge, where there was none")
-        self.others += 1
-        self.calls.call({"tool": "write_file", "args": {"path": f"/{nth_word(self.others)}"}, "ok": True})
+        self.calls.call({"tool": "write_file", "args": {"path": f"/{nth_word(self.calls.made)}"}, "ok": True})
         for _ in range(self.rules.nudges.effective_within_calls):
-            self._other_call()
+            self.calls.unlike_others()
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
-    def see_text(self) -> str | None:
-        """The latest text."""
-        told = self.world.decisions("nudge.issued")
-        return str(told[-1]["message"]) if told else None
+    def _nudges(self, field: str) -> list[Any]:
+        return [one[field] for one in self.world.decisions("nudge.issued")]
 
-    def see_effectiveness(self) -> float | None:
-        """Share that worked; null before any was judged."""
-        judged = self.world.decisions("nudge.judged")
-        return sum(one["effective"] for one in judged) / len(judged) if judged else None
+    def _helped(self) -> list[bool]:
+        """Of each nudge that was judged, whether it worked."""
+        return [one["effective"] for one in self.world.decisions("nudge.judged")]
 
     VIEWS = {
-        "message": see_text,
-        "texts": lambda self: [one["message"] for one in self.world.decisions("nudge.issued")],  # all texts
-        "severities": lambda self: [one["severity"] for one in self.world.decisions("nudge.issued")],
-        "lanes": lambda self: [one["lane"] for one in self.world.decisions("nudge.issued")],  # where each nudge belongs
-        "effective": lambda self: (
-            sum(one["effective"] for one in self.world.decisions("nudge.judged")) if self.see_nudges() else None
+        "text message": lambda self: next(reversed(self._nudges("message")), None),
+        "texts": lambda self: self._nudges("message"),
+        "severities": lambda self: self._nudges("severity"),
+        "lanes": lambda self: self._nudges("lane"),
+        "effective": lambda self: sum(self._helped()) if self.see_nudges() else None,
+        "acknowledged": lambda self: sum(self._helped()),
+        "ineffective": lambda self: self._helped().count(False),
+        # Share that worked; null before any was judged.
+        "effectiveness nudge_effectiveness": lambda self: (
+            sum(judged) / len(judged) if (judged := self._helped()) else None
         ),
-        "acknowledged": lambda self: sum(one["effective"] for one in self.world.decisions("nudge.judged")),
-        "ineffective": lambda self: sum(not one["effective"] for one in self.world.decisions("nudge.judged")),
-        "nudge_effectiveness": see_effectiveness,
         "emitted_at": lambda self: self.emitted,  # counts at which something was told
     }

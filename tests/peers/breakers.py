@@ -12,38 +12,51 @@ from typing import Any
 
 import msgspec
 from trustfold.guard.result import ToolResult
+from trustfold.projections.tool import breaker as fold
+from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
-from .area import puts, reads
-from .breaker_views import BreakerViews
-from .case import UnknownWord
-from .guarded import check_taken
+from .area import Area, nothing, reads
+from .case import UnknownWord, known, times
+from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 """Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
 
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
-_OUTCOME_FIELDS = frozenset(
-    """ok times scope http_status error_class error error_type exception status severity
-    duration_s duration_ms duration elapsed_s latency_s slow ignored""".split()
-)
+_OUTCOME_FIELDS = """ok times scope http_status error_class error error_type exception status severity
+    duration_s duration_ms duration elapsed_s latency_s slow ignored"""
 
 
 def _sets(field: str, factor: float = 1) -> Callable[[Breakers, Any], None]:
-    def read(self: Breakers, value: Any) -> None:
-        self.set[field] = value if factor == 1 or value is None else value * factor
+    return lambda self, value: self.set.update({field: value if factor == 1 or value is None else value * factor})
 
-    return read
+
+def _order(kind: str) -> Callable[[Breakers, dict[str, Any]], None]:
+    """An operator's order about a circuit."""
+    return reads("scope")(lambda self, event: self.world.command(kind, key=self._scope(event.get("scope"))))
+
+
+def _rule(field: str) -> Callable[[Breakers], Any]:
+    return lambda self: getattr(self.policy, field)
+
+
+def _counted(*verdicts: str) -> Callable[[Breakers], int]:
+    """Calls through the circuit that came out so, ever."""
+    return lambda self: sum(
+        one["verdict"] in verdicts or not verdicts
+        for one in self.world.outcomes()
+        if one["scope"] == self._only_scope()
+    )
 
 
 async def _works(**_: Any) -> str:
-    """A tool that is well."""
     return "answer"
 
 
-class Breakers(BreakerViews):
-    """Cases of `breaker`."""
+class Breakers(Area):
+    """Cases of `breaker` and `fallback`."""
 
     def prepare(self) -> None:
         """Start from the shipped policy; what a peer has no word for is off as soon as it sets a threshold."""
@@ -66,15 +79,10 @@ class Breakers(BreakerViews):
         if self.set:
             thresholds = {"consecutive_failures", "rate_threshold", "slow_rate_threshold"} & self.set.keys()
             silent = {"consecutive_failures": None, "rate_threshold": None} if thresholds else {}
-            defaults = {"close_after": 1, "backoff": 1.0}
-            fields = {**silent, **defaults, **self.set}
+            fields = {**silent, "close_after": 1, "backoff": 1.0, **self.set}
             self.policy = msgspec.convert(msgspec.to_builtins(self.policy) | fields, BreakerPolicy)
-        made = BreakerRules(tool=self.policy, recursive=self.policy, read_only=self.policy, mutating=self.policy)
-        self.change_breakers(made)
-
-    def change_breakers(self, made: BreakerRules) -> None:
-        """Use these breaker rules."""
-        self.rules = msgspec.structs.replace(self.rules, breakers=made)
+        kinds = ("tool", "recursive", "read_only", "mutating")
+        self.rules = msgspec.structs.replace(self.rules, breakers=BreakerRules(**dict.fromkeys(kinds, self.policy)))
 
     # --- config -------------------------------------------------------------------------------------------------------
 
@@ -103,15 +111,16 @@ class Breakers(BreakerViews):
         "rate_min_calls min_calls min_throughput minimum_calls": _sets("rate_min_calls"),
         "rate_window_calls window_calls sliding_window_calls": _sets("rate_window_calls"),
         "window_s sampling_s sampling_duration_s": _sets("window_s"),
-        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s": _sets("open_s"),
-        "cooldown_s break_s break_duration_s open_s": _sets("open_s"),
+        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s open_s": _sets("open_s"),
+        "cooldown_s break_s break_duration_s": _sets("open_s"),
         "close_after_successes success_threshold close_after": _sets("close_after"),
         "half_open_max_wait_s probe_timeout_s lease_s": _sets("lease_s"),
         "slow_call_s": _sets("slow_call_ms", 1000),
         "slow_rate slow_rate_threshold slow_call_rate": _sets("slow_rate_threshold"),
         "backoff backoff_factor": _sets("backoff"),
         "backoff_cap": _sets("backoff_cap"),
-        "ignore ignored excluded exclude ignore_exceptions": puts("ignored", list),
+        # Errors that say nothing: informational failures.
+        "ignore ignored excluded exclude ignore_exceptions": lambda self, value: self.ignored.extend(value),
         "preset class tool_class": config_policy,
     }
 
@@ -120,16 +129,14 @@ class Breakers(BreakerViews):
     @reads(_OUTCOME_FIELDS)
     def event_outcome(self, event: dict[str, Any]) -> None:
         """Results of calls through a breaker."""
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self._call(event)
 
     @reads("pattern scope")
     def event_outcome_sequence(self, event: dict[str, Any]) -> None:
         """Results by letters, S and F."""
         for letter in event["pattern"]:
-            if letter not in _LETTERS:
-                raise UnknownWord(f"{letter!r} in a sequence of outcomes")
-            self._call({"scope": event.get("scope"), **_LETTERS[letter]})
+            self._call({"scope": event.get("scope"), **known(letter, _LETTERS, "letter")})
 
     @reads("throughput failure_rate scope")
     def event_metrics(self, event: dict[str, Any]) -> None:
@@ -166,10 +173,8 @@ class Breakers(BreakerViews):
         ok = bool(event.get("ok"))
         made |= {"ok": ok, "http_status": event.get("http_status"), "error_class": None if ok else error_class}
         if not ok:
-            made["error"] = event.get("error") or "it failed"
-            made["status"] = event.get("status")
             judged = event.get("severity") or (None if error_class or event.get("http_status") else "server_error")
-            made["severity"] = judged
+            made |= {"error": event.get("error") or "it failed", "status": event.get("status"), "severity": judged}
         if error_class in self.ignored or event.get("error") in self.ignored or event.get("ignored"):
             made["expected_failure"] = True
         slow = (self.policy.slow_call_ms or 0) / 1000
@@ -181,7 +186,7 @@ class Breakers(BreakerViews):
     def op_admit(self, event: dict[str, Any]) -> None:
         """Somebody asks to make a call."""
         scope = self._scope(event.get("scope"))
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             if scope in self.unclaimed and self._state(scope) is BreakerState.HALF_OPEN:
                 self.unclaimed.remove(scope)
                 self.admissions.append(True)
@@ -190,30 +195,6 @@ class Breakers(BreakerViews):
             self.admissions.append(call_id is not None)
             if call_id is not None and self._state(scope) is not BreakerState.CLOSED:
                 self.leases.setdefault(scope, []).append(call_id)
-
-    @reads("scope")
-    def op_check_recovery(self, event: dict[str, Any]) -> None:
-        """Somebody looks whether the wait is over; the state follows from the time, whoever looks."""
-
-    @reads("scope")
-    def op_force_open(self, event: dict[str, Any]) -> None:
-        """An operator stops all traffic."""
-        self.world.command("breaker.force_open", key=self._scope(event.get("scope")))
-
-    @reads("scope")
-    def op_reset(self, event: dict[str, Any]) -> None:
-        """An operator closes the circuit."""
-        self.world.command("breaker.close", key=self._scope(event.get("scope")))
-
-    @reads("scope")
-    def op_disable(self, event: dict[str, Any]) -> None:
-        """An operator switches the circuit off."""
-        self.world.command("breaker.disable", key=self._scope(event.get("scope")))
-
-    @reads("scope")
-    def op_observe(self, event: dict[str, Any]) -> None:
-        """An operator lets it compute, and never block."""
-        self.world.command("breaker.observe", key=self._scope(event.get("scope")))
 
     @reads("scope state")
     def op_set_state(self, event: dict[str, Any]) -> None:
@@ -226,17 +207,12 @@ class Breakers(BreakerViews):
     def _bring(self, event: dict[str, Any]) -> str:
         """Bring the circuit of an event into its state, as it would get there; returns its scope."""
         scope, wanted = self._scope(event.get("scope")), str(event["state"]).replace("-", "_")
-        orders = {
-            "closed": self.op_reset,
-            **dict.fromkeys(("forced_open", "isolated"), self.op_force_open),
-            "disabled": self.op_disable,
-            **dict.fromkeys(("metrics_only", "observe"), self.op_observe),
-        }
+        orders = {"closed": "reset", "forced_open": "force_open", "isolated": "force_open"}
+        orders |= {"disabled": "disable", "metrics_only": "observe", "observe": "observe"}
         if wanted in orders:
-            orders[wanted](event)
+            getattr(self, f"op_{orders[wanted]}")(event)
         elif wanted in {"open", "half_open"}:
-            limit = max(self.policy.consecutive_failures or 0, self.policy.rate_min_calls)
-            for _ in range(limit):
+            for _ in range(max(self.policy.consecutive_failures or 0, self.policy.rate_min_calls)):
                 if self._state(scope) is BreakerState.CLOSED:
                     self._call({"ok": False, "scope": event.get("scope")})
             if wanted == "half_open":
@@ -249,8 +225,7 @@ class Breakers(BreakerViews):
     def op_release(self, event: dict[str, Any]) -> None:
         """A probe is given up without a result."""
         scope = self._scope(event.get("scope"))
-        given_up = self.leases.get(scope, [])[: int(event.get("times", 1))]
-        for call_id in given_up:
+        for call_id in self.leases.get(scope, [])[: len(times(event))]:
             self._claim(scope)
             self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=call_id)
 
@@ -260,7 +235,7 @@ class Breakers(BreakerViews):
         made = self._as_call(self._scope(event.get("scope")), {"ok": True})
         self.query = event.get("query")
         args = dict(event.get("args") or {} if self.query is None else {"query": self.query})
-        guard = self._guard()
+        guard = guard_over(self.world)
         guard.register(made["tool"], service=made.get("service"))
         options = {"recursion_depth": made.get("recursion_depth"), "model_tier": self.world.tier}
         session = self.world.session
@@ -269,10 +244,152 @@ class Breakers(BreakerViews):
 
     OPS = {
         "allow acquire try request": op_admit,
-        "schedule_recovery_test tick poll": op_check_recovery,
-        "isolate open trip": op_force_open,
-        "close": op_reset,
-        "metrics_only shadow": op_observe,
+        # The state follows from the time, whoever looks.
+        "check_recovery schedule_recovery_test tick poll": nothing("scope"),
+        "force_open isolate open trip": _order("breaker.force_open"),
+        "reset close": _order("breaker.close"),
+        "disable": _order("breaker.disable"),
+        "observe metrics_only shadow": _order("breaker.observe"),
         "cancel release_permission release_permit": op_release,
         "call_with_fallback": op_fallback,
     }
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def see_success_count(self) -> int:
+        """In a case about metrics, the calls that worked in all; else successful probes in a row."""
+        metrics = "metric" in self.case.capability or {"failure_count", "open_count"} & self.expected.keys()
+        return self.see_total_successes() if metrics else self.see_success_counter()
+
+    def see_last_failure_time(self) -> int | None:
+        """When a call through it last failed, milliseconds; the latest failure that it remembers."""
+        record = self._record()
+        return max([*record.consecutive, *(one >> 2 for one in record.results if one & 1)], default=None)
+
+    def see_failure_rate(self) -> float:
+        """Failed share of the measured calls, as last told: opening does not forget them."""
+        told = self.world.decisions("breaker.changed", to="open")
+        if told and self._record().state is BreakerState.OPEN:
+            return float(told[-1]["failure_rate"])
+        return fold.failure_rate(self._record())[0]
+
+    def see_metrics(self) -> dict[str, Any]:
+        """Figures of the circuit."""
+        names = "total_calls total_failures total_successes failure_count last_failure_time failure_rate open_count"
+        found = {name: getattr(self, f"see_{name}")() for name in [*names.split(), "measured"]}
+        state = self._state_word(self._only_scope(), self.expected["metrics"].get("state"))
+        return {**found, "success_count": self.see_total_successes(), "state": state}
+
+    def see_scopes(self) -> dict[str, dict[str, Any]]:
+        """Each circuit by its name."""
+        named = {name: self._scope(name) for name in self.expected["scopes"]}
+        asked = {name: self.expected["scopes"][name].get("state") for name in named}
+        return {
+            name: {"state": self._state_word(scope, asked[name]), "allow": self._allows(scope)}
+            for name, scope in named.items()
+        }
+
+    def see_fallback(self) -> dict[str, Any]:
+        """What the caller got in place of a result; the question is the one that it has asked the guard."""
+        if self.answer is None:
+            raise UnknownWord("an answer that nobody asked for")
+        refused, error = self.answer.refused, self.answer.error
+        reason, _, suggestion = (error.message if error is not None else "").partition("; ")
+        return {
+            "is_fallback": refused,
+            "original_query": self.query if refused else None,
+            "suggestion": suggestion,
+            "suggestions": [suggestion] if suggestion else [],
+            "message": error.message if error is not None else "",
+            "reason": reason,
+            "code": error.code if error is not None else None,
+            "status": str(self.answer.status),
+            "retriable": error.retriable if error is not None else None,
+            "breaker_state": str(error.breaker_state) if error is not None else None,
+        }
+
+    VIEWS = {
+        "state": lambda self: self._state_word(self._only_scope(), self.expected.get("state")),
+        "allow allowed": lambda self: self._allows(self._only_scope()),
+        "next_call_status": lambda self: "success" if self.see_allow() else "circuit_open",
+        "trips": lambda self: self._record().opened_total > 0,
+        "would_have_opened": lambda self: bool(
+            self.world.decisions("breaker.changed", breaker_key=self._only_scope(), to="open", mode="observe")
+        ),
+        "open_count": lambda self: self._record().opened_total,
+        "admitted": lambda self: sum(self.admissions),
+        "rejected denied refused": lambda self: self.admissions.count(False),
+        # Failures, and successful probes, in a row.
+        "failure_count consecutive_failures consecutive fail_counter": lambda self: len(self._record().consecutive),
+        "success_counter successes": lambda self: self._record().successes,
+        "measured throughput calls buffered_calls": lambda self: fold.failure_rate(self._record())[1],
+        "total_failures": _counted("failure"),
+        "total_successes": _counted("success"),
+        "total_calls": _counted(),
+        "metrics_reset": lambda self: self.see_measured() == 0 and self.see_failure_count() == 0,
+        "trigger reason": lambda self: self._record().trigger or None,
+        "open_remaining_s": lambda self: max(0.0, (self._record().open_until - self.world.now_ms) / 1000),
+        "transitions": lambda self: [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")],
+        "failure_threshold fail_max": _rule("consecutive_failures"),
+        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s cooldown_s": _rule("open_s"),
+        "success_threshold close_after_successes": _rule("close_after"),
+        "rate_threshold failure_ratio": _rule("rate_threshold"),
+        "rate_min_calls min_calls min_throughput": _rule("rate_min_calls"),
+        "rate_window_calls": _rule("rate_window_calls"),
+        "window_s": _rule("window_s"),
+    }
+
+    # --- the circuit --------------------------------------------------------------------------------------------------
+
+    def _scope(self, name: str | None) -> str:
+        name = name or self.only_name
+        if name is None:
+            scope = "tier:default" if self.recursive else "tool:guarded"
+        elif name.startswith(("tool:", "service:", "tier:")):
+            scope = name
+        elif name.startswith("mcp:"):
+            scope = f"service:{name[4:]}"
+        else:
+            scope = f"tier:{name}" if self.recursive else f"tool:{name}"
+        if scope not in self.scopes:
+            self.scopes.append(scope)
+        return scope
+
+    def _only_scope(self) -> str:
+        if len(self.scopes) > 1:
+            raise UnknownWord(f"one state of {len(self.scopes)} circuits; expect `scopes`")
+        return self.scopes[0] if self.scopes else self._scope(None)
+
+    def _record(self, scope: str = "") -> BreakerRecord:
+        """A circuit, or the only one, as of now: time's effect is derived, by the fold's own function, from a copy."""
+        scope = scope or self._only_scope()
+        state = self.world.tool_state(scope)
+        if state is None:
+            return BreakerRecord()
+        record = msgspec.msgpack.decode(msgspec.msgpack.encode(state.breaker), type=BreakerRecord)
+        policy = self.rules.breakers.policy_for(scope, record.tool_class)
+        while fold.move_by_time(record, policy, self.world.now_ms):
+            pass
+        return record
+
+    def _state(self, scope: str) -> BreakerState:
+        return self._record(scope).state
+
+    def _state_word(self, scope: str, asked: object) -> str:
+        """State of a circuit; of an observed one, what it has computed, or that it is observed where that is asked."""
+        record = self._record(scope)
+        if record.mode == "disabled":
+            return "disabled"
+        return "metrics_only" if record.mode == "observe" and asked == "metrics_only" else str(record.state)
+
+    def _allows(self, scope: str) -> bool:
+        """Whether a guard that comes by now would let a call through the circuit, or ask for the probe."""
+        circuit = guard_over(self.world).view.circuit(self.world.workspace, scope, self.world.now_ms)
+        return circuit is None or (circuit.state is BreakerState.HALF_OPEN and not circuit.holder)
+
+    def _ask(self, scope: str) -> str | None:
+        """Ask for the probe; the id of the call that may be made, or None."""
+        self.probes += 1
+        call_id = f"probe{self.probes}"
+        self.world.event("breaker.probe_requested", breaker_key=scope, guard_id=f"guard{self.probes}", call_id=call_id)
+        return call_id if self.world.decisions("breaker.probe_granted", call_id=call_id) else None

@@ -15,10 +15,9 @@ from uuid import UUID
 from trustfold.projections.calls import command_line
 from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.tool_class import class_by_args, class_by_name
-from trustfold.schemas import events
 from trustfold.schemas.vocabulary import ToolClass
 
-from .case import UnknownWord
+from .case import UnknownWord, times
 from .world import World
 
 CALL_FIELDS = frozenset(
@@ -52,6 +51,16 @@ ERROR_CLASSES = {
 }  # fmt: skip
 """Classes of errors by which a peer names what is one of our severities."""
 
+_RECORDS: dict[str, tuple[str, dict[str, str]]] = {
+    "user_message": ("user.message", {}),
+    "turn_start": ("turn.started", {"turn_index": "turn"}),
+    "turn_end": ("turn.ended", {"turn_index": "turn", "stalled": "stalled"}),
+    "session_end": ("session.ended", {"reason": "reason"}),
+}
+"""Events that are one record: its type, and its fields by the case's."""
+
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
+
 CALLS_APART = timedelta(milliseconds=1)
 """Calls follow each other in time; only those that one burst begins together do not."""
 
@@ -74,37 +83,29 @@ def varied(event: dict[str, Any], number: int, volatile_args: tuple[str, ...] = 
 
     `volatile` are the volatile arguments where the case names some, else the volatile parts of the result.
     """
-    parts = event.get("vary")
-    made = dict(event)
-    if parts is None:
-        return made
+    made, word, parts = dict(event), nth_word(number), event.get("vary") or []
+    args, result = dict(event.get("args") or {}), event.get("result")
     for part in [parts] if isinstance(parts, str) else parts:
         match part:
             case "args":
-                made["args"] = _other_args(event.get("args") or {}, number)
+                made["args"] = _other_args(args, number)
             case "result":
-                made["result"] = _other(event.get("result", "result"), number)
+                made["result"] = (
+                    {**result, "part": word} if isinstance(result, dict) else f"{event.get('result', 'result')} {word}"
+                )
             case "error":
-                made["error"] = f"{event.get('error') or 'error'} ({nth_word(number)})"
+                made["error"] = f"{event.get('error') or 'error'} ({word})"
             case "volatile" if volatile_args:
-                args = dict(event.get("args") or {})
-                args |= {name: _other_value(args.get(name, 0), number) for name in volatile_args}
-                made["args"] = args
+                made["args"] = args | {name: _other_value(args.get(name, 0), number) for name in volatile_args}
             case "volatile":
-                made["result"] = _volatile(event.get("result"), number)
+                made["result"] = _volatile(result, number)
             case "text":
-                made["text"] = f"{event.get('text', '')} {nth_word(number)}"
+                made["text"] = f"{event.get('text', '')} {word}"
             case "thought":
                 pass  # what the model thinks before a call is no part of the call
             case _:
                 raise UnknownWord(f"vary {part!r}")
     return made
-
-
-def _other(value: Any, number: int) -> Any:
-    if isinstance(value, dict):
-        return {**value, "part": nth_word(number)}
-    return f"{value} {nth_word(number)}"
 
 
 def _other_args(args: dict[str, Any], number: int) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def _other_args(args: dict[str, Any], number: int) -> dict[str, Any]:
     for name, value in args.items():
         if isinstance(value, str) and (name.endswith(("path", "file", "filename")) or value.startswith("/")):
             return {**args, name: f"{value}-{nth_word(number)}"}
-        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
             return {**args, name: _other_value(value, number)}
     return {**args, "variant": nth_word(number)}
 
@@ -126,17 +127,18 @@ def _other_value(value: Any, number: int) -> Any:
 
 def _volatile(result: Any, number: int) -> Any:
     """The same result, run again: another time, process, directory and id."""
-    noise = {
-        "duration_ms": 100 + 37 * number,
-        "pid": 4000 + 11 * number,
-        "cwd": f"/tmp/run-{nth_word(number)}",
-        "session_id": str(UUID(int=number + 1)),
-        "timestamp": f"2026-01-05T10:{number % 60:02d}:00Z",
-    }
+    time, cwd = f"2026-01-05T10:{number % 60:02d}:00Z", f"/tmp/run-{nth_word(number)}"
+    pid, took = 4000 + 11 * number, 100 + 37 * number
     if isinstance(result, dict):
+        noise = {
+            "duration_ms": took,
+            "pid": pid,
+            "cwd": cwd,
+            "session_id": str(UUID(int=number + 1)),
+            "timestamp": time,
+        }
         return {**result, **noise}
-    text = "" if result is None else str(result)
-    return f"{text} [pid {noise['pid']}] finished at {noise['timestamp']} in {noise['duration_ms']} ms, {noise['cwd']}"
+    return f"{'' if result is None else result} [pid {pid}] finished at {time} in {took} ms, {cwd}"
 
 
 class Calls:
@@ -163,6 +165,7 @@ class Calls:
         self._paired = _starts_with_finishes(given)
         self._streamed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
         self._replayed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
+        self._others = 0
         self._last_result: dict[str, dict[str, Any]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
@@ -171,7 +174,7 @@ class Calls:
         _check_fields(event)
         if self.texts and not (kind == "model_text" and event.get("chunk", self.streams)):
             self.say_streamed()
-        for number in range(int(event.get("times", 1))):
+        for number in times(event):
             self._one(kind, varied(event, number, self.volatile_args), event)
 
     def say_streamed(self) -> None:
@@ -183,19 +186,16 @@ class Calls:
     def _one(self, kind: str, event: dict[str, Any], original: dict[str, Any]) -> None:
         if kind not in {"tool_started", "stream_retry"}:
             self._streamed, self._replayed = [], []
-        if kind == "tool_started":
+        if kind in _RECORDS:
+            record, fields = _RECORDS[kind]
+            self.world.event(record, **{ours: event.get(theirs) for ours, theirs in fields.items()})
+        elif kind == "tool_started":
             self._bare_start(event, paired=id(original) in self._paired)
-        else:
+        elif kind != "nudge_injected":  # our own nudges are outputs: no platform publishes one as an event of its agent
             getattr(self, f"_{kind}")(event)
-
-    def _tool_call(self, event: dict[str, Any]) -> None:
-        self.call(event)
 
     def _stream_retry(self, _event: dict[str, Any]) -> None:
         self._replayed, self._streamed = self._streamed, []
-
-    def _user_message(self, _event: dict[str, Any]) -> None:
-        self.world.event("user.message")
 
     def _model_text(self, event: dict[str, Any]) -> None:
         text = str(event.get("text", ""))
@@ -207,29 +207,16 @@ class Calls:
     def _thought(self, event: dict[str, Any]) -> None:
         self.world.event("model.text", text=str(event.get("text", "")), thought=True)
 
-    def _turn_start(self, event: dict[str, Any]) -> None:
-        self.world.event("turn.started", turn_index=event.get("turn"))
-
-    def _turn_end(self, event: dict[str, Any]) -> None:
-        self.world.event("turn.ended", turn_index=event.get("turn"), stalled=event.get("stalled"))
-
     def _advance_clock(self, event: dict[str, Any]) -> None:
-        seconds = event.get("seconds", 0) + 60 * event.get("minutes", 0) + 3600 * event.get("hours", 0)
-        self.world.pass_time(seconds)
-
-    def _nudge_injected(self, _event: dict[str, Any]) -> None:
-        """Our own nudges are outputs: no platform publishes one as an event of its agent."""
+        self.world.pass_time(sum(size * event.get(unit, 0) for unit, size in _SECONDS.items()))
 
     def _session_start(self, event: dict[str, Any]) -> None:
         self.world.session = str(event.get("session", self.world.session))
         self.world.event("session.started", settings=event.get("settings"))
 
-    def _session_end(self, event: dict[str, Any]) -> None:
-        self.world.event("session.ended", reason=event.get("reason"))
-
     def _model_active(self, event: dict[str, Any]) -> None:
         self.world.model = str(event["model"])
-        if "available" in event and hasattr(events, "ModelsAvailable"):
+        if "available" in event:
             self.world.event("models.available", models=list(event["available"]))
 
     def _permission(self, event: dict[str, Any]) -> None:
@@ -242,11 +229,20 @@ class Calls:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    def _tool_call(self, event: dict[str, Any]) -> None:
+        self.call(event)
+
     def call(self, event: dict[str, Any], *, call_id: str | None = None) -> str:
         """A whole call; returns its id."""
         call_id = self._start(event, call_id=call_id)[0]
         self._end(call_id, event)
         return call_id
+
+    def unlike_others(self) -> None:
+        """A call that is no part of any pattern."""
+        self._others += 1
+        word = nth_word(self._others)
+        self.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
 
     def again(self, event: dict[str, Any]) -> None:
         """The call of a tool with these arguments, coming out as it did last; a new one as the tool's last call did."""
@@ -339,26 +335,23 @@ def _class_of(event: dict[str, Any]) -> ToolClass:
 
 def ending(event: dict[str, Any]) -> tuple[str, dict[str, Any] | None, Any]:
     """Status, error and result of a call, as our contract has them."""
-    result = event.get("result")
-    error_class = event.get("error_class")
-    error: dict[str, Any] | None = None
-    ok = event.get("ok", not event.get("error") and (event.get("http_status") or 0) < 400)
+    result, told, error_class = event.get("result"), event.get("error"), event.get("error_class")
     if event.get("denied") or (isinstance(result, dict) and _is_refusal(result)):
         return "cancelled", None, None
-    if not ok or event.get("error") is not None or error_class:
-        told = event.get("error")
+    ok = event.get("ok", not told and (event.get("http_status") or 0) < 400)
+    error: dict[str, Any] = {}
+    if not ok or told is not None or error_class:
+        parts = told if isinstance(told, dict) else {"message": told, "type": error_class}
         error = {
-            "message": told if isinstance(told, str) else (told or {}).get("message"),
-            "type": event.get("error_type") or (told.get("type") if isinstance(told, dict) else error_class),
+            "message": parts.get("message"),
+            "type": event.get("error_type") or parts.get("type"),
             "http_status": event.get("http_status"),
             "code": event.get("code"),
             "severity": event.get("severity") or ERROR_CLASSES.get(str(error_class)),
         }
         error = {name: value for name, value in error.items() if value is not None}
-    status = event.get("status")
-    if status is None:
-        status = "success" if ok else "timeout" if error_class == "timeout" else "error"
-    if error is None and result is None and status == "success":
+    status = event.get("status") or ("success" if ok else "timeout" if error_class == "timeout" else "error")
+    if told is None and not error_class and ok and result is None and status == "success":
         result = f"answer to {_signature(event)}"
     return _STATUS.get(str(status), str(status)), error or None, result
 

@@ -7,8 +7,11 @@ come of it here; `note` in `ours` is for people and checks nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+_Value = TypeVar("_Value")
 
 FIELDS = frozenset("""id peer source_file capability given config expect ours basis adopt checked why""".split())
 FORMAT = "abstract behavioural cases, v1"
@@ -18,8 +21,23 @@ class UnknownWord(Exception):
     """The case uses a word that the adapter does not know; it must not pass by being overlooked."""
 
 
-class NotThere(Exception):
-    """The case needs a part of trustfold that does not exist."""
+def times(event: dict[str, Any]) -> range:
+    """Numbers of an event's repetitions."""
+    return range(int(event.get("times", 1)))
+
+
+def known(value: Any, words: Mapping[Any, _Value], what: str) -> _Value:
+    """What a word stands for. Raises UnknownWord: it is none of these words."""
+    if value not in words:
+        raise UnknownWord(f"{what} {value!r}")
+    return words[value]
+
+
+def there(value: _Value | None, what: str) -> _Value:
+    """What a case is about. Raises UnknownWord: the case asks for what has not happened."""
+    if value is None:
+        raise UnknownWord(what)
+    return value
 
 
 class Case(NamedTuple):
@@ -51,11 +69,7 @@ class Case(NamedTuple):
 
 
 def read_cases(path: Path) -> list[dict[str, Any]]:
-    """Cases of a file, unread.
-
-    Raises:
-        ValueError: it is no file of cases.
-    """
+    """Cases of a file, unread. Raises ValueError: it is no file of cases."""
     document = json.loads(path.read_text(encoding="utf-8"))
     cases = document.get("cases") if isinstance(document, dict) else document
     if not isinstance(cases, list):
@@ -66,11 +80,7 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
 
 
 def read_case(document: dict[str, Any]) -> Case:
-    """One case.
-
-    Raises:
-        UnknownWord: it has a field or a verdict the format does not know.
-    """
+    """One case. Raises UnknownWord: it has a field or a verdict the format does not know."""
     unknown = sorted(document.keys() - FIELDS)
     if unknown:
         raise UnknownWord(f"field {unknown[0]!r} of the case")

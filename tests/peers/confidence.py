@@ -7,7 +7,7 @@ from typing import Any
 from trustfold.projections import confidence as ours
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
-from .area import Area, puts, reads
+from .area import Area, changes, puts, reads
 
 
 class Confidence(Area):
@@ -25,8 +25,8 @@ class Confidence(Area):
 
     CONFIG = {
         "strategy": puts("strategy", SynthesisStrategy),  # how results are combined
-        "low low_threshold low_confidence_threshold": lambda self, value: self.change("confidence", low=value),
-        "floor consensus_floor consensus_threshold": lambda self, value: self.change("confidence", consensus=value),
+        "low low_threshold low_confidence_threshold": changes("confidence", "low"),
+        "floor consensus_floor consensus_threshold": changes("confidence", "consensus"),
     }
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -37,15 +37,11 @@ class Confidence(Area):
         made = ours.Result(str(event["content"]), float(event["confidence"]), float(event.get("cost_usd", 0.0)))
         self.results += [made] * int(event.get("times", 1))
 
-    @reads("samples")
-    def op_self_consistency(self, event: dict[str, Any]) -> None:
-        """How far samples agree."""
-        self._estimate(lambda: ours.self_consistency(event["samples"]))
-
-    @reads("trace steps")
-    def op_coherence(self, event: dict[str, Any]) -> None:
-        """How a trace hangs together."""
-        self._estimate(lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or []))
+    @reads(ours.WEIGHTS, "signals")
+    def op_combine(self, event: dict[str, Any]) -> None:
+        """All signals together."""
+        signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
+        self._estimate(lambda: ours.combine(signals).value)
 
     @reads("results")
     def op_tool_success(self, event: dict[str, Any]) -> None:
@@ -53,21 +49,19 @@ class Confidence(Area):
         went = [_went_well(one) for one in event["results"]]
         self._estimate(lambda: ours.tool_success(sum(went), len(went)))
 
-    @reads("sources")
-    def op_sources(self, event: dict[str, Any]) -> None:
-        """How reliable sources are."""
-        self._estimate(lambda: ours.source_reliability(event["sources"]))
-
-    @reads(ours.WEIGHTS, "signals")
-    def op_combine(self, event: dict[str, Any]) -> None:
-        """All signals together."""
-        signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
-        self._estimate(lambda: ours.combine(signals).value)
-
     OPS = {
-        "trace_coherence": op_coherence,
         "tool_results": op_tool_success,
-        "source_reliability": op_sources,
+        "self_consistency": reads("samples")(
+            lambda self, event: self._estimate(lambda: ours.self_consistency(event["samples"]))
+        ),
+        "coherence trace_coherence": reads("trace steps")(
+            lambda self, event: self._estimate(
+                lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or [])
+            )
+        ),
+        "sources source_reliability": reads("sources")(
+            lambda self, event: self._estimate(lambda: ours.source_reliability(event["sources"]))
+        ),
     }
 
     def _estimate(self, make: Any) -> None:

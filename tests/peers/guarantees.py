@@ -14,7 +14,8 @@ from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
 from trustfold.guard.session import GuardSession
 from trustfold.rules.rules import GuaranteeRules
 
-from .area import Area, reads, refuse_fields
+from .area import Area, changes, nothing, reads, refuse_fields
+from .case import times
 from .guarded import check_taken, guard_over
 
 _LIMITS = {
@@ -54,7 +55,7 @@ class Guarantees(Area):
         "max_cost_usd": _limits("max_cost_usd"),
         "max_duration_s max_duration_seconds": _limits("max_duration_seconds"),
         "max_calls max_recursive_calls": _limits("max_recursive_calls"),
-        "warn_at": lambda self, value: self.change("guarantees", warn_at=value),  # share that warns
+        "warn_at": changes("guarantees", "warn_at"),  # share that warns
     }
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -79,19 +80,11 @@ class Guarantees(Area):
         self.session: GuardSession = self.guard.session(self.world.session, guarantees=ExecutionGuarantees(**limits))
         self.session.begin()
 
-    @reads("usd times")
-    def op_cost(self, event: dict[str, Any]) -> None:
-        """Money is spent, by an operation that nobody has asked about."""
-        for _ in range(int(event.get("times", 1))):
-            self.calls.call({"tool": "spend", "args": {}, "ok": True, "cost_usd": event["usd"]})
-            self.session.spend(cost_usd=event["usd"])
-
-    @reads("times")
-    def op_call(self, event: dict[str, Any]) -> None:
-        """Recursive calls are made that nobody has asked about."""
-        for _ in range(int(event.get("times", 1))):
-            self.calls.call({"tool": "recurse", "args": {}, "ok": True, "recursion_depth": 1})
-            self.session.spend(recursive=True)
+    def _spend(self, event: dict[str, Any], call: dict[str, Any], **spent: Any) -> None:
+        """Operations are made that nobody has asked about."""
+        for _ in times(event):
+            self.calls.call({"args": {}, "ok": True, **call})
+            self.session.spend(**spent)
 
     @reads("estimate usd override")
     def op_check(self, event: dict[str, Any]) -> None:
@@ -103,10 +96,6 @@ class Guarantees(Area):
     def _ask(self, cost_usd: float = 0.0) -> None:
         self.asked.append(self.session.check_limits(cost_usd=cost_usd, recursive=True))
         self.is_answered = True
-
-    @reads("partial")
-    def op_plan(self, _event: dict[str, Any]) -> None:
-        """Somebody asks how to end well, with what there is so far; the plan speaks of it as it finds it."""
 
     def op_reset(self, _event: dict[str, Any]) -> None:
         """The execution is over, and another begins."""
@@ -120,8 +109,13 @@ class Guarantees(Area):
         self.session.override_guarantees(confirmed_by=str(event.get("confirmed_by", "somebody")), **limits)
 
     OPS = {
-        "spend record_cost": op_cost,
-        "recursive_call record_call": op_call,
+        "cost spend record_cost": reads("usd times")(
+            lambda self, event: self._spend(event, {"tool": "spend", "cost_usd": event["usd"]}, cost_usd=event["usd"])
+        ),
+        "call recursive_call record_call": reads("times")(
+            lambda self, event: self._spend(event, {"tool": "recurse", "recursion_depth": 1}, recursive=True)
+        ),
+        "plan": nothing("partial"),  # the plan speaks of what there is so far as it finds it
         "new_execution": op_reset,
     }
 

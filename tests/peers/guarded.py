@@ -24,9 +24,9 @@ from .world import Refused, World
 TURNS = 60
 """Turns of the event loop in which everything has happened that waits for nobody."""
 
-OUTCOME_FIELDS = frozenset(
-    """ok http_status status_code error error_type error_class exception code message retriable retryable
-    retry_after_s retry_after_ms retry_after duration_s duration_ms result output terminal""".split()
+_CAUSES = frozenset("http_status status_code error error_type error_class exception code message terminal".split())
+OUTCOME_FIELDS = _CAUSES | frozenset(
+    """ok retriable retryable retry_after_s retry_after_ms retry_after duration_s duration_ms result output""".split()
 )
 """Fields by which a case says how one attempt ends."""
 
@@ -43,8 +43,6 @@ _TYPES = {
 
 _ERRNO = re.compile(r"\bE(?:AI_)?[A-Z]{4,}\b")
 """In the message of an error of Node's; there such an error carries it as its code, too."""
-
-_CAUSES = frozenset("http_status status_code error error_type error_class exception code message terminal".split())
 
 _STATUSES = {"rate_limit": 429, "rate_limited": 429, "throttled": 429, "unavailable": 503, "server": 500}
 
@@ -137,11 +135,7 @@ def guard_over(world: World, *, store: Any = None, jitter: float = 1.0, **settin
 
 
 def check_taken(guard: ToolGuard) -> None:
-    """Fail the case if trustfold has refused what the guard published.
-
-    Raises:
-        Refused: the first record that was.
-    """
+    """Fail the case if trustfold has refused what the guard published. Raises Refused: the first record that was."""
     refused = getattr(guard.backend, "refused", None)
     if refused is not None:
         raise refused
@@ -179,8 +173,7 @@ def failure_of(event: dict[str, Any]) -> Exception:
 def outcome_of(told: Any) -> dict[str, Any]:
     """How one attempt ends, in whatever form a case says it: a letter, a word, an HTTP status or an object.
 
-    Raises:
-        UnknownWord: it says nothing that is known here.
+    Raises UnknownWord: it says nothing that is known here.
     """
     if isinstance(told, dict):
         refuse_fields(told, OUTCOME_FIELDS, "an outcome")
@@ -189,10 +182,8 @@ def outcome_of(told: Any) -> dict[str, Any]:
         made = {"ok": not failed and status < 400, **told}
         # A failure of which nothing else is said is one that may pass.
         return made if made["ok"] or _CAUSES & made.keys() else {"retriable": True, **made}
-    if isinstance(told, bool):
-        return {"ok": told}
-    if isinstance(told, int):
-        return {"ok": told < 400, "http_status": told}
+    if isinstance(told, int):  # true and false among them
+        return {"ok": told} if isinstance(told, bool) else {"ok": told < 400, "http_status": told}
     word = str(told)
     if word in {"S", "ok", "success"}:
         return {"ok": True}

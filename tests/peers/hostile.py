@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_SPEAKS_OF = (
-    (re.compile(r"surrogate", re.IGNORECASE), "\ud83d"),
-    (re.compile(r"\bNaN\b|not a number", re.IGNORECASE), float("nan")),
-    (re.compile(r"\b-?inf(?:inity)?\b", re.IGNORECASE), float("inf")),
-    (
-        re.compile(
-            r"keys? that (?:are|is) (?:no|not)|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?"
-            r"|(?:int(?:eger)?|numeric)[- ]keys?",
-            re.IGNORECASE,
+_SPEAKS_OF = tuple(
+    (re.compile(words, re.IGNORECASE), value)
+    for words, value in (
+        (r"surrogate", "\ud83d"),
+        (r"\bNaN\b|not a number", float("nan")),
+        (r"\b-?inf(?:inity)?\b", float("inf")),
+        (
+            r"keys? that (?:are|is) not?|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?|(?:int|integer|numeric)[- ]keys?",
+            {1: "one", None: "none", (2, 3): "pair"},
         ),
-        {1: "one", None: "none", (2, 3): "pair"},
-    ),
+    )
 )
 
 
@@ -31,8 +30,5 @@ def made_hostile(value: Any) -> Any:
 
 def is_hostile(value: Any) -> bool:
     """Whether a value speaks of any."""
-    if isinstance(value, dict):
-        return any(map(is_hostile, value.values()))
-    if isinstance(value, list):
-        return any(map(is_hostile, value))
-    return isinstance(value, str) and any(words.search(value) for words, _ in _SPEAKS_OF)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(is_hostile, parts)) or (made_hostile(value) is not value and isinstance(value, str))

@@ -16,13 +16,13 @@ from trustfold.guard.idempotency.keys import computed_key
 from trustfold.guard.idempotency.memory import MAX_KEYS
 from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.request import Call
+from trustfold.guard.result import ToolResult
 from trustfold.schemas.tool_envelopes import DedupeMode
 
-from .area import puts, reads
-from .askings import Asking, WatchedStore, place_of
-from .case import Case, UnknownWord
+from .area import Area, puts, reads
+from .askings import Asking, WatchedStore, differs, place_of
+from .case import Case, UnknownWord, known, times
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
-from .idempotency_views import IdempotencyViews
 
 MODES = {
     **dict.fromkeys(("enforced", "enabled", "on", "strict", "true"), DedupeMode.ENFORCED),
@@ -37,16 +37,37 @@ _ASKED = frozenset("key session params args tool actor namespace mode dedupe tim
 _ENDED = frozenset("key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
 _CALLERS = ("callers", "count", "n", "times")
+_ORDER = ("first", "second", "third", "fourth", "fifth")
 
 
 def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
-    def read(self: Idempotency, value: Any) -> None:
-        self.policy[field] = round(value * factor)
-
-    return read
+    return lambda self, value: self.policy.update({field: round(value * factor)})
 
 
-class Idempotency(IdempotencyViews):
+def _shows(field: str) -> Callable[[Idempotency], float]:
+    return lambda self: float(getattr(self.guard.settings.dedupe, field)) / 1000
+
+
+def _count(*words: str) -> Callable[[Idempotency], int]:
+    """How many of those who asked it has come out so for."""
+    return lambda self: sum(asking.word in words for asking in self.asked)
+
+
+def _answer(read: Callable[[ToolResult], Any]) -> Callable[[Idempotency], Any]:
+    """Part of the answer in question: the last one, or that of the caller whose number is named in front."""
+    return lambda self: None if self.subject is None or self.subject.result is None else read(self.subject.result)
+
+
+def _part(name: str, field: str) -> Callable[[ToolResult], Any]:
+    """Field of a part of an answer (`cache`, `error`); None where it has no such part."""
+    return lambda result: getattr(getattr(result, name), field, None)
+
+
+def _mode(value: Any) -> DedupeMode:
+    return known(str(value).lower(), MODES, "dedupe")
+
+
+class Idempotency(Area):
     """Cases of `idempotency`."""
 
     def __init__(self, case: Case) -> None:
@@ -76,33 +97,18 @@ class Idempotency(IdempotencyViews):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_dedupe(self, value: Any) -> None:
-        """What becomes of a call whose twin runs."""
-        self.policy["mode"] = self._mode(value)
-
-    def config_conflict(self, value: str) -> None:
-        """Same key, other parameters."""
-        if value not in _CONFLICTS:
-            raise UnknownWord(f"conflict {value!r}")
-        self.policy["conflict"] = _CONFLICTS[value]
-
-    def config_derive_keys(self, value: bool) -> None:
-        """Whether a key is computed where none is given."""
-        self.policy["derive_keys"] = value
-
-    def config_volatile(self, value: list[str]) -> None:
-        """Parameters by which two calls of a tool do not differ."""
-        self.nature["volatile_params"] = tuple(value)
-
     def config_scope(self, value: str) -> None:
         """Keys are of their session."""
         if value != "session":
             raise UnknownWord(f"scope {value!r}: a key belongs to its session")
 
     CONFIG = {
-        "mode dedupe_mode": config_dedupe,
-        "on_conflict key_conflict": config_conflict,
-        "computed_keys derive": config_derive_keys,
+        "dedupe mode dedupe_mode": lambda self, value: self.policy.update(mode=_mode(value)),
+        "conflict on_conflict key_conflict": lambda self, value: self.policy.update(
+            conflict=known(value, _CONFLICTS, "conflict")
+        ),
+        # Whether a key is computed where none is given.
+        "derive_keys computed_keys derive": lambda self, value: self.policy.update(derive_keys=value),
         "ttl_s done_ttl_s success_ttl_s completed_ttl_s": _sets("done_ms", 1000),
         "ttl_ms done_ttl_ms done_ms": _sets("done_ms"),
         "failed_ttl_s error_ttl_s failure_ttl_s": _sets("failed_ms", 1000),
@@ -110,15 +116,9 @@ class Idempotency(IdempotencyViews):
         "lease_s inflight_ttl_s lock_ttl_s lock_s lease_ttl_s": _sets("lease_ms", 1000),
         "lease_ms inflight_ttl_ms": _sets("lease_ms"),
         "max_keys capacity max_entries": puts("max_keys"),  # room in the store
+        "volatile": lambda self, value: self.nature.update(volatile_params=tuple(value)),
         "read_only": puts("read_only"),  # whether the tools of the case only read
     }
-
-    @staticmethod
-    def _mode(value: Any) -> DedupeMode:
-        word = str(value).lower()
-        if word not in MODES:
-            raise UnknownWord(f"dedupe {value!r}")
-        return MODES[word]
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -142,36 +142,22 @@ class Idempotency(IdempotencyViews):
     @reads(_ASKED)
     def op_begin(self, event: dict[str, Any]) -> None:
         """Callers ask for a call."""
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.runner.run(self._ask(event))
 
     @reads(_ENDED)
     def op_finish(self, event: dict[str, Any]) -> None:
         """The call that runs under a key ends; who was answered from elsewhere has nothing to end."""
-        asking = self._holder(event)
-        if asking is not None:
-            self.running.remove(asking)
+        if (asking := self._holder(event, leaves=True)) is not None:
             self.runner.run(self._end(asking, event))
-
-    def op_fail(self, event: dict[str, Any]) -> None:
-        """It ends with a failure."""
-        self.op_finish({"ok": False, **event})
 
     @reads(_ENDED)
     def op_cancel(self, event: dict[str, Any]) -> None:
         """The caller who runs the call goes away."""
-        asking = self._holder(event)
+        asking = self._holder(event, leaves=True)
         if asking is not None and asking.task is not None:
-            self.running.remove(asking)
             asking.task.cancel()
             self.runner.run(settle())
-
-    @reads(_ENDED)
-    def op_crash(self, event: dict[str, Any]) -> None:
-        """The process that runs the call is gone: nothing more is heard of it."""
-        asking = self._holder(event)
-        if asking is not None:
-            self.running.remove(asking)
 
     @reads(_ENDED)
     def op_heartbeat(self, event: dict[str, Any]) -> None:
@@ -185,7 +171,7 @@ class Idempotency(IdempotencyViews):
         """Whole calls, one after the other."""
         asked = {name: value for name, value in event.items() if name in _ASKED and name != "times"}
         ended = {name: value for name, value in event.items() if name in _ENDED}
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self.op_begin(asked)
             if self.asked[-1] in self.running:
                 self.op_finish({"ok": True, **ended})
@@ -201,12 +187,6 @@ class Idempotency(IdempotencyViews):
             self.running.remove(asking)
             self.runner.run(self._end(asking, {"ok": True, **event}))
 
-    @reads("tool")
-    def op_clear(self, event: dict[str, Any]) -> None:
-        """An operator empties the store, or what it keeps of a tool."""
-        self.runner.run(self.store.clear(event.get("tool")))
-        self.runner.run(settle())
-
     @reads("tool params args session namespace actor")
     def op_derive_key(self, event: dict[str, Any]) -> None:
         """Which key a call has that brings none."""
@@ -219,11 +199,14 @@ class Idempotency(IdempotencyViews):
         "start claim acquire": op_begin,
         "complete end": op_finish,
         "abort": op_cancel,
-        "die holder_crash": op_crash,
+        # The process that runs the call is gone: nothing more is heard of it.
+        "crash die holder_crash": reads(_ENDED)(lambda self, event: self._holder(event, leaves=True)),
+        "fail": reads(_ENDED)(lambda self, event: self.op_finish({"ok": False, **event})),
         "extend renew": op_heartbeat,
         "execute run request": op_call,
         "concurrent_calls parallel": op_concurrent,
-        "flush": op_clear,
+        # An operator empties the store, or what it keeps of a tool.
+        "clear flush": reads("tool")(lambda self, event: self.runner.run(self._clear(event.get("tool")))),
         "key compute_key": op_derive_key,
     }
 
@@ -232,6 +215,10 @@ class Idempotency(IdempotencyViews):
         """A call in one piece."""
         named = {"idempotency_key": "key", "args": "params"}
         self.op_call({named.get(name, name): value for name, value in event.items()})
+
+    async def _clear(self, tool: str | None) -> None:
+        await self.store.clear(tool)
+        await settle()
 
     async def _ask(self, event: dict[str, Any]) -> None:
         asking = Asking(event)
@@ -250,7 +237,7 @@ class Idempotency(IdempotencyViews):
             "actor_id": event.get("actor"),
             "request_id": event.get("request_id"),
             "namespace": event.get("namespace"),
-            "dedupe_mode": None if mode is None else self._mode(mode),
+            "dedupe_mode": None if mode is None else _mode(mode),
             "max_attempts": 1,
         }
         args = dict(event.get("params", event.get("args")) or {})
@@ -268,14 +255,75 @@ class Idempotency(IdempotencyViews):
                 asking.ends.set_result(event.get("result", event.get("output", f"result {self.executions}")))
         await settle()
 
-    def _holder(self, event: dict[str, Any]) -> Asking | None:
-        """Who runs the call that an event is about: the caller it names, or the latest.
+    def _holder(self, event: dict[str, Any], *, leaves: bool = False) -> Asking | None:
+        """The caller who runs a call, as the event names it or the latest one; if it `leaves`, it runs it no longer.
 
-        Raises:
-            ValueError: nobody has ever asked for it.
+        Raises ValueError: nobody has ever asked for it.
         """
         place, caller = place_of(event), event.get("caller")
         if all(asking.place != place for asking in self.asked):
             raise ValueError(f"nobody began {place[2]!r} in session {place[0]!r}")
         mine = [one for one in self.running if one.place == place and caller in {None, one.caller}]
+        if mine and leaves:
+            self.running.remove(mine[-1])
         return mine[-1] if mine else None
+
+    # --- what has come of it ------------------------------------------------------------------------------------------
+
+    def _fault(self, name: str, wanted: Any) -> str:
+        if name in _ORDER or name == "last":
+            number = len(self.asked) - 1 if name == "last" else _ORDER.index(name)
+            if not 0 <= number < len(self.asked):
+                return f"nobody asked a {name} time"
+            return differs(name, wanted, self.asked[number])
+        order, _, rest = name.partition("_")
+        if rest and order in _ORDER[: len(self.asked)]:
+            self.subject = self.asked[_ORDER.index(order)]
+            return super()._fault(rest, wanted)
+        self.subject = self.asked[-1] if self.asked else None
+        if name in {"outcomes", "results"}:
+            if len(wanted) != len(self.asked):
+                return f"{len(self.asked)} asked, not {len(wanted)}"
+            pairs = enumerate(zip(wanted, self.asked, strict=True), 1)
+            return "; ".join(filter(None, (differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
+        return super()._fault(name, wanted)
+
+    def see_same_result(self) -> bool:
+        """Whether all who got something got the same."""
+        got = [result.output for asking in self.asked if (result := asking.result) is not None]
+        return bool(got) and all(one == got[0] for one in got)
+
+    def see_state(self) -> str | None:
+        """Where the key asked for last stands; None where it is free."""
+        record = self.records[-1] if self.records else None
+        return None if record is None or record.is_free else str(record.state)
+
+    def see_same_key(self) -> bool:
+        """Whether all calls have the same key."""
+        if len(self.keys) < 2:
+            raise UnknownWord("the same key of fewer than two calls")
+        return len(set(self.keys)) == 1
+
+    VIEWS = {
+        "executions executed runs calls": lambda self: self.executions,  # how often the tool has run
+        "cache_hits hits deduplicated duplicates": _count("cached", "cached_error", "joined"),
+        "joined": _count("joined"),  # who waited for another one's call and has its end
+        "waiting": _count("waiting"),
+        "conflicts": _count("conflict"),
+        "rejected": _count("conflict", "in_flight"),
+        "from_cache cached": lambda self: bool(_answer(lambda result: result.from_cache)(self)),
+        "matched_on": _answer(_part("cache", "matched_on")),  # whether that call was running or done
+        "age_s": _answer(lambda result: result.cache and result.cache.age_ms / 1000),
+        "status": _answer(lambda result: str(result.status)),
+        "error_code error code": _answer(_part("error", "code")),
+        "terminal": _answer(_part("error", "terminal")),
+        "result output": _answer(lambda result: result.output),
+        "record_state": see_state,
+        "records stored size": lambda self: self.size,  # keys in the store
+        "keys_equal": see_same_key,
+        "distinct_keys": lambda self: len(set(self.keys)),
+        "done_ttl_s ttl_s": _shows("done_ms"),
+        "failed_ttl_s error_ttl_s": _shows("failed_ms"),
+        "lease_s inflight_ttl_s": _shows("lease_ms"),
+        "max_keys": lambda self: self.max_keys,
+    }

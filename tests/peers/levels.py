@@ -11,13 +11,13 @@ import msgspec
 import orjson
 from msgspec import structs
 from trustfold.config import RuleFiles
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 
 from .area import Area, reads
-from .case import UnknownWord
+from .case import UnknownWord, there
 
 _SAVED = {Level.USER: "user:u1", Level.WORKSPACE: "workspace:w1"}
 OTHER_NAMES = {"nudges_enabled": "nudge_enabled"}
@@ -27,11 +27,7 @@ POLICY_FIELDS = "policy_id prerequisite_tool gated_tools lookback_turns severity
 
 
 def setting_named(name: str) -> str:
-    """Our name of a setting.
-
-    Raises:
-        UnknownWord: there is none of this name.
-    """
+    """Our name of a setting. Raises UnknownWord: there is none of this name."""
     ours = OTHER_NAMES.get(name, name)
     if ours not in SettingsOverrides.__struct_fields__:
         raise UnknownWord(f"setting {name!r}")
@@ -135,9 +131,7 @@ class Levels(Area):
 
     def see_restored(self) -> dict[str, Any] | None:
         """Settings of the session that was taken up again."""
-        restored = self.restored
-        if restored is None:
-            raise UnknownWord("a session that nobody has restored")
+        restored = there(self.restored, "a session that nobody has restored")
         return {name: restored[setting_named(name)] for name in (*self.expected["restored"], *SETTINGS)}
 
     VIEWS = {

@@ -7,6 +7,7 @@ where its alarm begins; how fast ours rises beyond it is told with each.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -20,17 +21,20 @@ from .levels import policy
 MAX_WINDOW = 100
 """Most steps that a session remembers."""
 
-DETECTORS = tuple(
-    name for name, value in ((name, getattr(BehaviourRules(), name)) for name in BehaviourRules.__struct_fields__)
-    if isinstance(value, Ladder)
-)  # fmt: skip
+DETECTORS = frozenset(
+    name for name in BehaviourRules.__struct_fields__ if isinstance(getattr(BehaviourRules(), name), Ladder)
+)
 _OF_THE_SEED = frozenset(
     {"repetitive_calls", "error_retry_loop", "introspection_loop", "read_only_loop", "announce_no_action"}
 )
 """Detectors of the older plugin and its peer: they are there whether a threshold is set or not."""
 
 _ALWAYS = frozenset({"prerequisite_violated"})
-MINOR, MODERATE, SEVERE = 1, 2, 3
+MINOR, MODERATE = 1, 2
+
+_EXACT = "repetitive_calls"
+_CYCLE = "alternating_loop"
+_POLL = "poll_no_progress"
 
 
 class LoopRules:
@@ -93,133 +97,13 @@ class LoopRules:
         self.scaled |= set(names)
 
 
-def _whole(name: str, value: Any, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number from {least} on, not {value!r}")
+_Reader = Callable[[LoopRules, Any], None]
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
     return value
-
-
-# --- each word --------------------------------------------------------------------------------------------------------
-
-
-def repetitive_call_threshold(to: LoopRules, value: int) -> None:
-    """The older plugin: minor from the threshold, then 4–5 and 6 and more, shifted with it."""
-    to.of_the_plugin = True
-    to.scale(("repetitive_calls",), value)
-
-
-def introspection_loop_threshold(to: LoopRules, value: int) -> None:
-    """The older plugin, scaled the same way."""
-    to.of_the_plugin = True
-    to.scale(("introspection_loop",), value)
-
-
-def max_reads_before_action(to: LoopRules, value: int) -> None:
-    """The older plugin counts all reads, with news or without: our cap, and our count of stale ones."""
-    to.of_the_plugin = True
-    to.scale(("read_only_loop", "read_only_cap"), value)
-
-
-def error_retry_threshold(to: LoopRules, value: int) -> None:
-    """The older plugin: a clear stall from the threshold on, severe from six."""
-    to.of_the_plugin = True
-    to.scale(("error_retry_loop",), value, 0, max(6 - value, 3))
-
-
-def error_retry_overrides(to: LoopRules, value: dict[str, int]) -> None:
-    """The same, for single tools."""
-    to.fields["error_retry_by_tool"] = {
-        tool: Ladder(minor=count, moderate=count, severe=max(6, count + 3)) for tool, count in value.items()
-    }
-
-
-def policies(to: LoopRules, value: list[dict[str, Any]]) -> None:
-    """Prerequisites: one tool before others, in the shape of a peer's file."""
-    to.policies += value
-
-
-def action_observation(to: LoopRules, value: int) -> None:
-    """The same call and observation so often: stuck at once."""
-    to.stuck_from = MODERATE
-    to.scale(("repetitive_calls",), value, 0, 2)
-
-
-def action_error(to: LoopRules, value: int) -> None:
-    """The same failing call so often is told to the model; one more, and it is stuck."""
-    to.stuck_from = MODERATE
-    to.scale(("error_retry_loop",), value)
-
-
-def monologue(to: LoopRules, value: int) -> None:
-    """Messages in a row: stuck at once."""
-    to.stuck_from = MODERATE
-    to.scale(("monologue",), value, 0, 2)
-
-
-def alternating_pattern(to: LoopRules, value: int) -> None:
-    """So many calls to and fro are half as many laps: stuck at once."""
-    to.stuck_from = MODERATE
-    laps = _whole("alternating_pattern", value) // 2
-    to.scale(("alternating_loop",), laps, 0, 2)
-
-
-def threshold(to: LoopRules, value: int) -> None:
-    """A cycle of one or several calls, so many laps."""
-    to.scale(("repetitive_calls", "alternating_loop", "poll_no_progress"), value)
-
-
-def max_cycle(_to: LoopRules, value: int) -> None:
-    """Ours sees cycles of up to six calls."""
-    if not 1 <= _whole("max_cycle", value) <= 6:
-        raise UnknownWord(f"max_cycle {value}: cycles of two to six calls are seen")
-
-
-def repeats(to: LoopRules, value: int) -> None:
-    """The same call so often, in a row or not."""
-    to.scale(("repetitive_calls",), value)
-
-
-def read_threshold(to: LoopRules, value: int) -> None:
-    """Reads since the last action, whatever they bring: our cap."""
-    to.scale(("read_only_cap",), value)
-
-
-def cold_start_exempt(to: LoopRules, value: bool) -> None:
-    """Reads before the first action are exploration."""
-    to.fields["cold_start_exempt"] = value
-
-
-def no_detector_of_names(to: LoopRules, value: int) -> None:
-    """The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector."""
-    to.same_name = _whole("threshold", value)
-
-
-def window(to: LoopRules, value: int) -> None:
-    """How many calls the peer looks back."""
-    to.window = _whole("window", value)
-
-
-def window_events(to: LoopRules, value: int) -> None:
-    """How many events it looks back; a call and its result are two."""
-    to.window = _whole("window_events", value) // 2
-
-
-def read_window(_to: LoopRules, value: int) -> None:
-    """How many reads it looks back, or characters: ours count without a window."""
-    _whole("window", value)
-
-
-def stateful(to: LoopRules, value: list[str]) -> None:
-    """Tools that read what changes by itself; another answer is progress here, whatever the tool."""
-    to.tool_fields["classes"] = dict.fromkeys(_names("stateful", value), ToolClass.READ)
-
-
-def volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> None:
-    """Arguments by which two calls do not differ, of all tools of the case or by tool."""
-    by_tool = value if isinstance(value, dict) else dict.fromkeys(to.tools, _names("volatile_args", value))
-    named = {tool: frozenset(_names("volatile_args", names)) for tool, names in by_tool.items()}
-    to.tool_fields["volatile_args"] = named
-    to.volatile_args = tuple(sorted(frozenset().union(*named.values())))
 
 
 def _names(word: str, value: Any) -> list[str]:
@@ -228,195 +112,205 @@ def _names(word: str, value: Any) -> list[str]:
     return value
 
 
-def thresholds(to: LoopRules, value: list[int]) -> None:
-    """Three steps of the same call."""
-    to.ladder(("repetitive_calls",), *value)
+# --- ladders ----------------------------------------------------------------------------------------------------------
 
 
-def soft(to: LoopRules, value: int) -> None:
-    """The same call so often: a word to the model."""
-    to.ladders["repetitive_calls"] = _with(to, "repetitive_calls", minor=value)
+def _from(*names: str, rise: tuple[int, int] = (1, 3), of_plugin: bool = False, stuck: bool = False) -> _Reader:
+    """Detectors that begin at the peer's threshold, and are moderate and severe so far above it.
+
+    `of_plugin`: one of the older plugin's, whose detectors are all there. `stuck`: the peer calls a session stuck
+    from moderate on.
+    """
+
+    def read(to: LoopRules, value: int) -> None:
+        to.of_the_plugin |= of_plugin
+        to.stuck_from = MODERATE if stuck else to.stuck_from
+        to.scale(names, value, *rise)
+
+    return read
 
 
-def hard(to: LoopRules, value: int) -> None:
-    """The same call so often: stop."""
-    to.ladders["repetitive_calls"] = _with(to, "repetitive_calls", severe=value)
+def _error_retry(to: LoopRules, value: int) -> None:
+    """The older plugin: a clear stall from the threshold on, severe from six."""
+    to.of_the_plugin = True
+    to.scale(("error_retry_loop",), value, 0, max(6 - value, 3))
 
 
-def _with(to: LoopRules, name: str, minor: int | None = None, severe: int | None = None) -> Ladder:
-    known = to.ladders.get(name)
-    low = minor or (known.minor if known else severe or 1)
-    high = severe or (known.severe if known else low)
-    return Ladder(minor=min(low, high), moderate=max(low, high), severe=max(low, high))
+def _error_retry_by_tool(to: LoopRules, value: dict[str, int]) -> None:
+    to.fields["error_retry_by_tool"] = {
+        tool: Ladder(minor=count, moderate=count, severe=max(6, count + 3)) for tool, count in value.items()
+    }
 
 
-def limit(to: LoopRules, value: int) -> None:
+def _alternating_pattern(to: LoopRules, value: int) -> None:
+    """So many calls to and fro are half as many laps: stuck at once."""
+    _from(_CYCLE, rise=(0, 2), stuck=True)(to, _whole("alternating_pattern", value) // 2)
+
+
+def _limit(to: LoopRules, value: int) -> None:
     """So many calls may be the same; the next is one too many. Nothing or less: as many as it likes."""
     if value <= 0:
-        to.ladders["repetitive_calls"] = Ladder(minor=1, moderate=1, severe=1, enabled=False)
-        return
-    to.ladder(("repetitive_calls",), value + 1, value + 1, value + 1)
+        to.ladders[_EXACT] = Ladder(minor=1, moderate=1, severe=1, enabled=False)
+    else:
+        to.ladder((_EXACT,), value + 1, value + 1, value + 1)
 
 
-def warn(to: LoopRules, value: int) -> None:
-    """So many earlier calls like this one are worth a warning; to and fro, both sides count."""
-    count = value + to.counts_before
-    for name, least in (("repetitive_calls", count), ("poll_no_progress", count), ("alternating_loop", value // 2)):
-        to.ladders[name] = _with(to, name, minor=least)
+def _set_step(to: LoopRules, name: str, **step: int) -> None:
+    """Set where a detector begins (`minor`) or ends (`severe`), and let the other end follow."""
+    known = to.ladders.get(name)
+    low = step.get("minor") or (known.minor if known else step.get("severe") or 1)
+    high = step.get("severe") or (known.severe if known else low)
+    to.ladders[name] = Ladder(minor=min(low, high), moderate=max(low, high), severe=max(low, high))
 
 
-def critical(to: LoopRules, value: int) -> None:
-    """So many are a loop."""
-    count = value + to.counts_before
-    for name, most in (("repetitive_calls", count), ("poll_no_progress", count), ("alternating_loop", value // 2)):
-        to.ladders[name] = _with(to, name, severe=most)
+def _step(step: str) -> _Reader:
+    """One step of the same call."""
+    return lambda to, value: _set_step(to, _EXACT, **{step: value})
 
 
-def unknown_tool(to: LoopRules, value: int) -> None:
+def _earlier(step: str) -> _Reader:
+    """So many earlier calls like this one; to and fro, both sides count."""
+
+    def read(to: LoopRules, value: int) -> None:
+        count = value + to.counts_before
+        for name, least in ((_EXACT, count), (_POLL, count), (_CYCLE, value // 2)):
+            _set_step(to, name, **{step: least})
+
+    return read
+
+
+def _unknown_tool(to: LoopRules, value: int) -> None:
     """So many calls of a tool that does not exist are a loop, whatever the arguments."""
     count = value + to.counts_before
     to.ladders["unknown_tool"] = Ladder(minor=count, moderate=count, severe=count)
 
 
-def global_limit(_to: LoopRules, value: int) -> None:
+def _pair(name: str) -> _Reader:
+    """Notice and end."""
+
+    def read(to: LoopRules, value: list[int]) -> None:
+        notice, end = value
+        to.ladder((name,), notice, max(notice, end - 1), end)
+
+    return read
+
+
+def _no_progress(to: LoopRules, value: list[int]) -> None:
+    """Notice and end, for the same call with the same result; cycles by the shipped ladder, pollers apart."""
+    _pair(_EXACT)(to, value)
+    for name in (_CYCLE, _POLL):
+        to.ladders.setdefault(name, getattr(BehaviourRules(), name))
+
+
+# --- other settings ---------------------------------------------------------------------------------------------------
+
+
+def _max_cycle(_to: LoopRules, value: int) -> None:
+    if not 1 <= _whole("max_cycle", value) <= 6:
+        raise UnknownWord(f"max_cycle {value}: cycles of two to six calls are seen")
+
+
+def _same_name(to: LoopRules, value: int) -> None:
+    """The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector."""
+    to.same_name = _whole("threshold", value)
+
+
+def _window(to: LoopRules, value: int) -> None:
+    """How many calls the peer looks back."""
+    to.window = _whole("window", value)
+
+
+def _window_events(to: LoopRules, value: int) -> None:
+    """How many events it looks back; a call and its result are two."""
+    to.window = _whole("window_events", value) // 2
+
+
+def _read_window(_to: LoopRules, value: int) -> None:
+    """How many reads it looks back, or characters: ours count without a window."""
+    _whole("window", value)
+
+
+def _stateful(to: LoopRules, value: list[str]) -> None:
+    """Tools that read what changes by itself; another answer is progress here, whatever the tool."""
+    to.tool_fields["classes"] = dict.fromkeys(_names("stateful", value), ToolClass.READ)
+
+
+def _volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> None:
+    """Arguments by which two calls do not differ, of all tools of the case or by tool."""
+    by_tool = value if isinstance(value, dict) else dict.fromkeys(to.tools, _names("volatile_args", value))
+    named = {tool: frozenset(_names("volatile_args", names)) for tool, names in by_tool.items()}
+    to.tool_fields["volatile_args"] = named
+    to.volatile_args = tuple(sorted(frozenset().union(*named.values())))
+
+
+def _global(_to: LoopRules, value: int) -> None:
     """A last limit over the others: beyond severe there is nothing here."""
     _whole("global", value)
 
 
-def exact_failure(to: LoopRules, value: list[int]) -> None:
-    """Notice and end, for the same call failing the same way."""
-    _pair(to, ("error_retry_loop",), value)
-
-
-def same_tool_failure(to: LoopRules, value: list[int]) -> None:
-    """Notice and end, for one tool failing with other arguments."""
-    _pair(to, ("same_error_loop",), value)
-
-
-def no_progress(to: LoopRules, value: list[int]) -> None:
-    """Notice and end, for the same call with the same result; cycles by the shipped ladder, pollers apart."""
-    _pair(to, ("repetitive_calls",), value)
-    to.ladders.setdefault("alternating_loop", BehaviourRules().alternating_loop)
-    to.ladders.setdefault("poll_no_progress", BehaviourRules().poll_no_progress)
-
-
-def _pair(to: LoopRules, names: tuple[str, ...], value: list[int]) -> None:
-    notice, end = value
-    to.ladder(names, notice, max(notice, end - 1), end)
-
-
-def hard_stop(to: LoopRules, value: bool) -> None:
-    """Whether a loop ends the run."""
-    to.hard_stop = value
-
-
-def repeat(to: LoopRules, value: int) -> None:
-    """The same text block so often."""
-    to.scale(("text_loop",), value)
-
-
-def laps(to: LoopRules, value: int) -> None:
-    """A cycle, so many laps."""
-    to.scale(("alternating_loop",), value)
-
-
-def calls_in_a_turn(to: LoopRules, value: int) -> None:
-    """So many calls in one turn."""
-    to.ladder(("call_budget",), value, 2 * value, 4 * value)
-
-
-def same_error(to: LoopRules, value: int) -> None:
-    """One tool failing so often with other arguments."""
-    to.scale(("same_error_loop",), value)
-
-
-def planning(to: LoopRules, value: int) -> None:
-    """Planning calls in a row."""
-    to.scale(("planning_loop",), value)
-
-
-def announcements(to: LoopRules, value: int) -> None:
-    """Announcements without a call."""
-    to.scale(("announce_no_action",), value, 1, 2)
-
-
-def exempt_pollers(_to: LoopRules, value: bool | list[str]) -> None:
+def _pollers_exempt(_to: LoopRules, value: bool | list[str]) -> None:
     """Pollers have a ladder of their own, whatever a peer says."""
     if value is False:
         raise UnknownWord("pollers that are not exempt")
 
 
-WORDS = {
-    "repetitive_call_threshold": repetitive_call_threshold,
-    "introspection_loop_threshold": introspection_loop_threshold,
-    "max_reads_before_action": max_reads_before_action,
-    "error_retry_threshold": error_retry_threshold,
-    "error_retry_overrides": error_retry_overrides,
-    "policies": policies,
-    "prerequisite_policies": policies,
-    "action_observation": action_observation,
-    "action_error": action_error,
-    "monologue": monologue,
-    "alternating_pattern": alternating_pattern,
-    "threshold": threshold,
-    "max_cycle": max_cycle,
-    "max_repeats": repeats,
-    "global_duplicate": repeats,
-    "consecutive_identical": repeats,
-    "identical": repeats,
-    "read_threshold": read_threshold,
-    "shell_inspection": read_threshold,
-    "cold_start_exempt": cold_start_exempt,
-    "same_name_threshold": no_detector_of_names,
-    "action_stagnation_threshold": no_detector_of_names,
-    "action_stagnation": no_detector_of_names,
-    "window_events": window_events,
-    "window_calls": window,
-    "window": window,
-    "read_window": read_window,
-    "history": window,
-    "chunk": read_window,
-    "stateful": stateful,
-    "volatile_args": volatile_args,
-    "thresholds": thresholds,
-    "soft": soft,
-    "hard": hard,
-    "limit": limit,
-    "warn": warn,
-    "critical": critical,
-    "global": global_limit,
-    "unknown_tool": unknown_tool,
-    "exact_failure": exact_failure,
-    "same_tool_failure": same_tool_failure,
-    "no_progress": no_progress,
-    "hard_stop": hard_stop,
-    "repeat": repeat,
-    "repeats": repeats,
-    "max_identical": repeats,
-    "max_consecutive_identical": repeats,
-    "alternating": laps,
-    "alternating_threshold": laps,
-    "cycle_laps": laps,
-    "laps": laps,
-    "abab": laps,
-    "thoughts": repeat,
-    "repetitive_thoughts": repeat,
-    "thought_repeat": repeat,
-    "warning": warn,
-    "block": critical,
-    "soft_threshold": soft,
-    "hard_threshold": hard,
-    "calls_per_turn": calls_in_a_turn,
-    "turn_cap": calls_in_a_turn,
-    "max_calls_per_turn": calls_in_a_turn,
-    "tool_call_cap": calls_in_a_turn,
-    "same_error": same_error,
-    "same_error_threshold": same_error,
-    "planning_loop_threshold": planning,
-    "announce_threshold": announcements,
-    "pollers_exempt": exempt_pollers,
-}
-"""Every threshold by its peer's name."""
+def _by_word(table: dict[str, _Reader]) -> dict[str, _Reader]:
+    return {word: reader for words, reader in table.items() for word in words.split()}
 
-WINDOWS = frozenset(name for name, word in WORDS.items() if word in {window, window_events, read_window})
+
+WINDOWS = _by_word(
+    {
+        "window_events": _window_events,
+        "window_calls window history": _window,
+        "read_window chunk": _read_window,
+    }
+)
 """Those that say how far a peer looks back, and not when it tells."""
+
+WORDS = WINDOWS | _by_word(
+    {
+        "repetitive_call_threshold": _from(_EXACT, of_plugin=True),
+        "introspection_loop_threshold": _from("introspection_loop", of_plugin=True),
+        # All reads, with news or without: our cap, and our count of stale ones.
+        "max_reads_before_action": _from("read_only_loop", "read_only_cap", of_plugin=True),
+        "error_retry_threshold": _error_retry,
+        "error_retry_overrides": _error_retry_by_tool,
+        "policies prerequisite_policies": lambda to, value: to.policies.extend(value),
+        "action_observation": _from(_EXACT, rise=(0, 2), stuck=True),
+        "action_error": _from("error_retry_loop", stuck=True),
+        "monologue": _from("monologue", rise=(0, 2), stuck=True),
+        "alternating_pattern": _alternating_pattern,
+        "threshold": _from(_EXACT, _CYCLE, _POLL),
+        "max_cycle": _max_cycle,
+        "max_repeats global_duplicate consecutive_identical identical": _from(_EXACT),
+        "repeats max_identical max_consecutive_identical": _from(_EXACT),
+        "read_threshold shell_inspection": _from("read_only_cap"),
+        # Reads before the first action are exploration.
+        "cold_start_exempt": lambda to, value: to.fields.update(cold_start_exempt=value),
+        "same_name_threshold action_stagnation_threshold action_stagnation": _same_name,
+        "stateful": _stateful,
+        "volatile_args": _volatile_args,
+        "thresholds": lambda to, value: to.ladder((_EXACT,), *value),
+        "soft soft_threshold": _step("minor"),
+        "hard hard_threshold": _step("severe"),
+        "limit": _limit,
+        "warn warning": _earlier("minor"),
+        "critical block": _earlier("severe"),
+        "global": _global,
+        "unknown_tool": _unknown_tool,
+        "exact_failure": _pair("error_retry_loop"),  # the same call failing the same way
+        "same_tool_failure": _pair("same_error_loop"),  # one tool failing with other arguments
+        "no_progress": _no_progress,
+        "hard_stop": lambda to, value: setattr(to, "hard_stop", value),
+        "repeat thoughts repetitive_thoughts thought_repeat": _from("text_loop"),
+        "alternating alternating_threshold cycle_laps laps abab": _from(_CYCLE),
+        "calls_per_turn turn_cap max_calls_per_turn tool_call_cap": lambda to, value: to.ladder(
+            ("call_budget",), value, 2 * value, 4 * value
+        ),
+        "same_error same_error_threshold": _from("same_error_loop"),
+        "planning_loop_threshold": _from("planning_loop"),
+        "announce_threshold": _from("announce_no_action", rise=(1, 2)),
+        "pollers_exempt": _pollers_exempt,
+    }
+)
+"""Every threshold by its peer's name."""

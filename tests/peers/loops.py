@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
-from trustfold.projections.session.records import ActivePattern
 from trustfold.rules.levels import Level
 from trustfold.schemas.decisions import NudgeIssued
 
 from . import loop_rules
-from .area import reads, refuse_fields
-from .case import UnknownWord
+from .area import nothing, reads, refuse_fields
+from .case import UnknownWord, there, times
 from .guarded import check_taken, guard_over
 from .hostile import is_hostile, made_hostile
 from .levels import Levels
@@ -74,11 +74,7 @@ _VERDICTS = ("ok", "soft", "soft", "hard")
 
 
 def patterns_of(name: str) -> frozenset[str]:
-    """Patterns behind a name, a peer's or ours.
-
-    Raises:
-        UnknownWord: nobody calls one of ours that.
-    """
+    """Patterns behind a name, a peer's or ours. Raises UnknownWord: nobody calls one of ours that."""
     plain = name.lower()
     for word in (plain, *(plain.removesuffix(ending) for ending in _ENDINGS)):
         if word in DETECTORS:
@@ -86,7 +82,7 @@ def patterns_of(name: str) -> frozenset[str]:
         if word in loop_rules.DETECTORS:
             return frozenset({word})
         if word in _ANY_LOOP:
-            return frozenset(loop_rules.DETECTORS)
+            return loop_rules.DETECTORS
     raise UnknownWord(f"detector {name!r}")
 
 
@@ -172,7 +168,7 @@ class Loops(Levels):
             return result
 
         self.world.session = session
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             made = args if isinstance(args, dict) and all(isinstance(name, str) for name in args) else {"value": args}
             answer = asyncio.run(guard.call(str(event["tool"]), tool, made, session_id=session))
             check_taken(guard)
@@ -215,7 +211,7 @@ class Loops(Levels):
     @reads("tool args run times")
     def op_evaluate(self, event: dict[str, Any]) -> None:
         """Somebody asks about a call that is about to be made: it is made, and comes out as it did last."""
-        for _ in range(int(event.get("times", 1)) if "tool" in event else 0):
+        for _ in times(event) if "tool" in event else ():
             self.calls.again({name: value for name, value in event.items() if name not in {"name", "times"}})
 
     @reads("tool args run")
@@ -235,10 +231,6 @@ class Loops(Levels):
         worst = max((known[one] for one in gone_on & known.keys()), default=0)
         self.answers.append((worst, frozenset(one[0] for one in gone_on & known.keys() if known[one] == worst)))
 
-    def op_disable_session(self, _event: dict[str, Any]) -> None:
-        """Loop detection is off for this session from here on."""
-        self._set_detection(on=False)
-
     def _set_detection(self, *, on: bool) -> None:
         self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
 
@@ -249,41 +241,28 @@ class Loops(Levels):
             self.calls.take({"ev": "user_message", "text": ""})
             self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
 
-    @reads("platform")
-    def op_defaults(self, event: dict[str, Any]) -> None:
-        """Somebody asks for the defaults of a platform."""
-        self.platforms.add(str(event["platform"]))
-
-    @reads("tool args times")
-    def op_planned_calls(self, event: dict[str, Any]) -> None:
-        """Calls that were only planned; nobody publishes those."""
-
-    def op_clear_detection(self, event: dict[str, Any]) -> None:
-        """The peer forgets its alarm and lets the run go on; what is told from here on is new."""
-        self.cleared_at = len(self.world.outputs)
-
     @reads("tool a b")
     def op_same_signature(self, event: dict[str, Any]) -> None:
         """Whether two sets of arguments are the same call."""
         one, other = (call_fingerprint(event["tool"], canonical(event[name])) for name in ("a", "b"))
         self.same = one == other
 
-    def op_reset(self, event: dict[str, Any]) -> None:
-        """A new prompt."""
-        self.calls.take({"ev": "user_message", "text": ""})
-
     OPS = {
-        "disable_for_session": op_disable_session,
-        "clear": op_clear_detection,
+        "disable_session disable_for_session": lambda self, _event: self._set_detection(on=False),
+        # The defaults of a platform are asked for.
+        "defaults": reads("platform")(lambda self, event: self.platforms.add(str(event["platform"]))),
+        "planned_calls": nothing("tool args times"),  # nobody publishes calls that were only planned
+        # The peer forgets its alarm and lets the run go on; what is told from here on is new.
+        "clear_detection clear": lambda self, _event: setattr(self, "cleared_at", len(self.world.outputs)),
+        "reset": lambda self, _event: self.calls.take({"ev": "user_message", "text": ""}),
     }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
     def check_config_error(self, wanted: bool) -> str:
         """Whether the rules refuse the config."""
-        if bool(self.refused) is wanted:
-            return ""
-        return f"the rules refuse it: {self.refused}" if self.refused else "the rules take it"
+        told = f"the rules refuse it: {self.refused}" if self.refused else "the rules take it"
+        return "" if bool(self.refused) is wanted else told
 
     def check_patterns(self, wanted: list[list[Any]]) -> str:
         """Patterns as reported, once per severity; a pattern that is not asked about is beside the point."""
@@ -291,23 +270,17 @@ class Loops(Levels):
         expected = _once_per_severity(wanted)
         for name, *_ in expected:
             patterns_of(name)
-        asked = {name for name, *_ in expected} or self._named()
+        asked = {name for name, *_ in expected} or loop_rules.DETECTORS - {"prerequisite_violated"}
         told = [one for one in found if one[0] in asked]
         if _by_name(told) == _by_name(expected):
             return ""
-        if self.case.own and expected and _by_name(self._open(asked)) == _by_name(expected):
-            return ""
-        return f"patterns are {told!r}, not {expected!r}"
-
-    def _open(self, asked: Collection[str]) -> list[list[Any]]:
-        """The same pattern as it stands at the end, for those who tell one open pattern whose severity rises."""
-        return [
+        # For those who tell one open pattern whose severity rises: the same pattern as it stands at the end.
+        now = [
             [one.pattern, SEVERITIES[one.severity], one.count] for one in self.world.active() if one.pattern in asked
         ]
-
-    def _named(self) -> frozenset[str]:
-        """Patterns a case can speak about."""
-        return frozenset(loop_rules.DETECTORS) - {"prerequisite_violated"}
+        if self.case.own and expected and _by_name(now) == _by_name(expected):
+            return ""
+        return f"patterns are {told!r}, not {expected!r}"
 
     def _policy_of(self, fingerprint: str) -> str:
         from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
@@ -325,21 +298,27 @@ class Loops(Levels):
         beyond = found - frozenset().union(*expected)
         return f"loops are {sorted(found)}, not {wanted}" if missed or beyond else ""
 
+    def _differs(self, what: str, wanted: str | None, names: Collection[str]) -> str:
+        """Where none of the patterns goes by the peer's name, or there are some and none is wanted."""
+        fits = not names if wanted is None else bool(patterns_of(wanted) & set(names))
+        return "" if fits else f"{what} is {sorted(names)}, not {wanted!r}"
+
     def check_detector(self, wanted: str | None) -> str:
         """What goes on now, by the peer's name."""
-        names = {active.pattern for active in self.world.active()}
-        if wanted is None:
-            return f"detector is {sorted(names)}, not none" if names else ""
-        return "" if patterns_of(wanted) & names else f"detector is {sorted(names)}, not {wanted!r}"
+        return self._differs("detector", wanted, {active.pattern for active in self.world.active()})
 
     def check_code(self, wanted: str | None) -> str:
         """The detector behind the last answer, by the peer's name; without one, behind what goes on now."""
-        if not self.answers:
-            return self.check_detector(wanted)
-        names = self._answer()[1]
-        if wanted is None:
-            return f"code is {sorted(names)}, not none" if names else ""
-        return "" if patterns_of(wanted) & names else f"code is {sorted(names)}, not {wanted!r}"
+        return self._differs("code", wanted, self._answer()[1]) if self.answers else self.check_detector(wanted)
+
+    def check_notice(self, wanted: str | None) -> str:
+        """What has been told, by the peer's name."""
+        return self._differs("notice", wanted, self._names())
+
+    def check_abort(self, wanted: str | None) -> str:
+        """Why the run is ended: the loops that have become severe, by the peer's name."""
+        severe = {one["pattern"] for one in self._detected() if one["severity"] == "severe"}
+        return self._differs("abort", wanted, severe if self.thresholds.hard_stop else ())
 
     def see_action(self) -> str:
         """Answer to the last `admit`; a peer that stops nobody only tells."""
@@ -347,17 +326,7 @@ class Loops(Levels):
         return _ACTIONS[severity if self.thresholds.hard_stop else min(severity, 2)]
 
     def _answer(self) -> tuple[int, frozenset[str]]:
-        if not self.answers:
-            raise UnknownWord("an answer that nobody asked for")
-        return self.answers[-1]
-
-    def check_abort(self, wanted: str | None) -> str:
-        """Why the run is ended: the loops that have become severe, by the peer's name."""
-        names = {one["pattern"] for one in self._detected() if one["severity"] == "severe"}
-        names = names if self.thresholds.hard_stop else set()
-        if wanted is None:
-            return f"abort is {sorted(names)}, not none" if names else ""
-        return "" if patterns_of(wanted) & names else f"abort is {sorted(names)}, not {wanted!r}"
+        return there(self.answers[-1] if self.answers else None, "an answer that nobody asked for")
 
     def see_hard_stop(self) -> dict[str, bool]:
         """Whether a severe loop ends the run: it asks for a pause, which goes on where nobody is there to end it."""
@@ -382,39 +351,18 @@ class Loops(Levels):
             raise UnknownWord("the signature of no call")
         return len(calls) == 1
 
-    def check_notice(self, wanted: str | None) -> str:
-        """What has been told, by the peer's name."""
-        names = set(self._names())
-        if wanted is None:
-            return f"notices are {sorted(names)}" if names else ""
-        return "" if patterns_of(wanted) & names else f"notices are {sorted(names)}, not {wanted!r}"
-
     def see_count(self) -> int | None:
         """Calls in the worst of what goes on now; of a cycle, those of all laps."""
-        worst = self._worst()
+        worst = max(self.world.active(), key=lambda active: (active.severity, active.count), default=None)
         if worst is None:
             return None
-        if worst.pattern == _CYCLE:
-            return worst.count * (self.see_period() or 1)
-        return worst.count - self.thresholds.counts_before
-
-    def see_laps(self) -> int | None:
-        """Laps of the cycle."""
-        told = self._detected(_CYCLE)
-        return int(told[-1]["repetitions"]) if told else None
+        cycles = worst.pattern == _CYCLE
+        return worst.count * (self.see_period() or 1) if cycles else worst.count - self.thresholds.counts_before
 
     def see_period(self) -> int | None:
         """Calls in one lap of the cycle that is going on."""
         runs = self.world.session_state().steps.cycle_runs
         return next((period for period in range(2, len(runs) + 1) if runs[period - 1] >= period), None)
-
-    def see_verdicts(self) -> list[str]:
-        """What was said at each call; once per severity."""
-        known, verdicts = 0, []
-        for severity in self.by_call:
-            verdicts.append(_VERDICTS[severity] if severity > known else "ok")
-            known = severity
-        return verdicts
 
     def see_evidence(self) -> list[str]:
         """Signs that are no alarm by themselves: calls of one tool in a turn, whatever the arguments, are counted."""
@@ -423,6 +371,11 @@ class Loops(Levels):
         return ["same_name_streak"] if least is not None and max(counted, default=0) >= least else []
 
     VIEWS = {
+        "laps": lambda self: max((one["repetitions"] for one in self._detected(_CYCLE)[-1:]), default=None),
+        # What was said at each call; once per severity.
+        "verdicts": lambda self: [
+            _VERDICTS[severity] if severity > known else "ok" for known, severity in pairwise((0, *self.by_call))
+        ],
         "policy_patterns": lambda self: [
             [self._policy_of(one["fingerprint"]), one["severity"]] for one in self._detected("prerequisite_violated")
         ],
@@ -459,9 +412,6 @@ class Loops(Levels):
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(one["pattern"] for one in self._detected()))
-
-    def _worst(self) -> ActivePattern | None:
-        return max(self.world.active(), key=lambda active: (active.severity, active.count), default=None)
 
 
 def _by_name(patterns: list[list[Any]]) -> list[list[Any]]:

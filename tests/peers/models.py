@@ -7,9 +7,8 @@ from typing import Any
 from trustfold.schemas.vocabulary import ModelSwitchStrategy, Pattern
 
 from . import loop_rules
-from .area import Area, reads
+from .area import Area, changes, reads
 from .behaviour import sight
-from .calls import nth_word
 from .case import UnknownWord
 from .loop_rules import LoopRules
 
@@ -39,20 +38,19 @@ class Models(Area):
             raise UnknownWord(f"min_attempts {value!r}")
 
     CONFIG = {
-        "strategy model_switch_strategy": lambda self, value: self.change(
-            "models", strategy=ModelSwitchStrategy(value)
-        ),
-        "failure_threshold": lambda self, value: self.change("models", min_failures=value),
-        "min_success_rate_diff": lambda self, value: self.change("models", min_difference=value),
-        "preferred_models": lambda self, value: self.change("models", preferred_models=tuple(value)),
+        "strategy model_switch_strategy": changes("models", "strategy", ModelSwitchStrategy),
+        "failure_threshold": changes("models", "min_failures"),
+        "min_success_rate_diff": changes("models", "min_difference"),
+        "preferred_models": changes("models", "preferred_models", tuple),
     }
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    @reads("model key")
-    def op_profile(self, event: dict[str, Any]) -> None:
-        """Somebody asks for the profile of a model on a key."""
-        self.asked = str(event["model"]), str(event["key"])
+    OPS = {
+        "profile": reads("model key")(
+            lambda self, event: setattr(self, "asked", (str(event["model"]), str(event["key"])))
+        )
+    }
 
     @reads("turns stalled nudges effective")
     def op_behaviour(self, event: dict[str, Any]) -> None:
@@ -63,37 +61,20 @@ class Models(Area):
             self.calls.take({"ev": "turn_end", "stalled": turn < event.get("stalled", 0)})
         for number in range(int(event.get("nudges", 0))):
             self.calls.take({"ev": "user_message"})
-            self._other_call()
+            self.calls.unlike_others()
             for again in range(1 if number < event.get("effective", 0) else 2):
-                sight(self.world, self.rules, Pattern.REPETITIVE_CALLS, 1, f"loop {number}", 3 + again)
+                sight(self.world, self.rules, Pattern.REPETITIVE_CALLS, 1, f"loop {number}", repetitions=3 + again)
             for _ in range(self.rules.nudges.effective_within_calls):
-                self._other_call()
-
-    def _other_call(self) -> None:
-        """A call that is no part of any pattern."""
-        word = nth_word(self.calls.made)
-        self.calls.call({"tool": f"other_{word}", "args": {"about": word}, "ok": True, "result": f"something {word}"})
+                self.calls.unlike_others()
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
     def see_profile(self) -> dict[str, Any] | None:
         """What is known of a model on a key, as published."""
         wanted = self.expected.get("profile") or {}
-        model, key = self.asked or (wanted.get("model"), wanted.get("key"))
-        for told in self.world.published().values():
-            if told.get("kind") == "model" and told.get("model") == model and told.get("key") == key:
-                return {"failures": 0, "attempts": 0, "success_rate": None, **told}
-        return None
-
-    def see_success_rate(self) -> float | None:
-        """Its success rate; null where nothing is known."""
-        profile = self.see_profile()
-        return profile["success_rate"] if profile else None
-
-    def see_attempts(self) -> int:
-        """Its calls."""
-        profile = self.see_profile()
-        return profile["attempts"] if profile else 0
+        asked = self.asked or (wanted.get("model"), wanted.get("key"))
+        found = [one for one in self.world.told("model") if (one.get("model"), one.get("key")) == asked]
+        return {"failures": 0, "attempts": 0, "success_rate": None, **found[0]} if found else None
 
     def see_suggestion(self) -> dict[str, Any] | None:
         """The switch that is suggested."""
@@ -102,12 +83,10 @@ class Models(Area):
             return None
         return {"from": told[-1]["current_model"], "to": told[-1]["suggested_model"], "key": told[-1]["failure_key"]}
 
-    def see_stall_rate(self) -> float:
-        """Stalled turns by turns."""
-        told = self._behaviour()
-        return told.get("stall_rate") or 0.0
-
     VIEWS = {
+        "success_rate": lambda self: (self.see_profile() or {"success_rate": None})["success_rate"],
+        "attempts": lambda self: (self.see_profile() or {"attempts": 0})["attempts"],
+        "stall_rate": lambda self: self._behaviour().get("stall_rate") or 0.0,
         "suggestions suggestions_total": lambda self: len(self.world.decisions("model_switch.suggested")),
         "switched": lambda self: bool(self.world.decisions("model_switch.suggested", strategy="auto")),
         "stalled_turns": lambda self: self._behaviour().get("stalled_turns") or 0,  # stalled turns
@@ -119,9 +98,6 @@ class Models(Area):
     def _behaviour(self) -> dict[str, Any]:
         """How the model behaves, as published; its turn is over by now."""
         self.world.event("turn.ended")
-        found = [
-            told
-            for told in self.world.published().values()
-            if told.get("kind") == "model" and (told.get("turns") is not None or told.get("pattern_counts"))
-        ]
+        models = self.world.told("model")
+        found = [one for one in models if one.get("turns") is not None or one.get("pattern_counts")]
         return found[-1] if found else {}

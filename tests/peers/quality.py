@@ -7,15 +7,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 from trustfold.guard.resilient import ResilientResult
-from trustfold.projections.ranking import rank_tools
+from trustfold.projections.ranking import Candidate, rank_tools
 from trustfold.rules.rules import RegisteredTool
-from trustfold.schemas.public_state import StateUpdated
+from trustfold.schemas.public_state import public_state
 
 from .area import Area, puts, reads
 from .calls import CALL_FIELDS
-from .case import UnknownWord
+from .case import there, times
 from .guarded import check_taken, guard_over
 
 _MARK = "tool severity scenario error times"
@@ -57,21 +56,12 @@ class Quality(Area):
     # --- what happens -------------------------------------------------------------------------------------------------
 
     @reads(_MARK)
-    def event_tool_marked_failed(self, event: dict[str, Any]) -> None:
-        """Somebody marks a tool as failed."""
-        for _ in range(int(event.get("times", 1))):
-            self.world.command(
-                "quality.mark",
-                tool=str(event["tool"]),
-                severity=event.get("severity"),
-                scenario=event.get("scenario"),
-                error_message=event.get("error"),
-            )
-
-    @reads(_MARK)
     def op_mark_failure(self, event: dict[str, Any]) -> None:
-        """The same."""
-        self.event_tool_marked_failed({"tool": self._tool(), **event})
+        """Somebody marks a tool as failed."""
+        told = {name: event.get(name) for name in ("severity", "scenario")}
+        for _ in times(event):
+            tool = str(event.get("tool", self._tool()))
+            self.world.command("quality.mark", tool=tool, error_message=event.get("error"), **told)
 
     @reads(CALL_FIELDS - {"ev"})
     def event_tool_succeeded(self, event: dict[str, Any]) -> None:
@@ -79,17 +69,13 @@ class Quality(Area):
         told = {name: value for name, value in event.items() if name != "name"}
         self.calls.take({"tool": self._tool(), "args": {}, "ok": True, **told, "ev": "tool_call"})
 
-    @reads("tool quality score")
-    def op_restore(self, event: dict[str, Any]) -> None:
-        """Somebody gives it its score back."""
-        score = event.get("quality", event.get("score"))
-        self.world.command("quality.restore", tool=str(event.get("tool", self._tool())), score=score)
+    event_tool_marked_failed = op_mark_failure
 
     @reads("scenario similarity failure_similarity age_days quality similar_failures")
     def op_rank(self, event: dict[str, Any]) -> None:
         """Rank for a scenario of a given similarity: as published, or with this score and these failures."""
         tool, to_tool = self._tool(), float(event.get("similarity", 1.0))
-        told = [one for one in self.world.published().values() if one["kind"] == "quality"]
+        told = self.world.told("quality")
         alike = {tool: to_tool}
         if "quality" in event or "similar_failures" in event:
             alike |= {f"failure {number}": float(one) for number, one in enumerate(event.get("similar_failures", ()))}
@@ -98,8 +84,10 @@ class Quality(Area):
             told = [{**_PUBLISHED, **made, "time": self.world.now.isoformat(), "failed_scenarios": failed}]
         at = self.world.now + timedelta(days=float(event.get("age_days", 0)))
         fits = _Fits(alike, others=float(event.get("failure_similarity", to_tool)))
-        states = [msgspec.convert(one, StateUpdated) for one in told]
-        ranked = rank_tools(str(event.get("scenario", "scenario")), {tool: tool}, states, at, self.rules.quality, fits)
+        states = [public_state(one) for one in told]
+        ranked = rank_tools(
+            str(event.get("scenario", "scenario")), [Candidate(tool, tool)], states, at, self.rules.quality, fits
+        )
         self.ranked = ranked[0].rank
 
     @reads("candidates max_attempts scenario args tags")
@@ -125,6 +113,14 @@ class Quality(Area):
 
     OPS = {
         "success mark_success": event_tool_succeeded,
+        # Somebody gives a tool its score back.
+        "restore": reads("tool quality score")(
+            lambda self, event: self.world.command(
+                "quality.restore",
+                tool=str(event.get("tool", self._tool())),
+                score=event.get("quality", event.get("score")),
+            )
+        ),
     }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
@@ -135,11 +131,6 @@ class Quality(Area):
         if state is None or state.quality is None:
             return self.rules.quality.tools[self._tool()].score
         return state.quality.score
-
-    def see_tags_added(self) -> list[str]:
-        """Tags that say what it does not serve for."""
-        told = [one for one in self.world.published().values() if one.get("kind") == "quality"]
-        return list(told[-1].get("tags", ())) if told else []
 
     def see_marked(self) -> list[list[str]]:
         """What each failed call has cost its tool, in the words of a mark."""
@@ -154,14 +145,13 @@ class Quality(Area):
         return found
 
     def _made(self) -> ResilientResult:
-        if self.resilient is None:
-            raise UnknownWord("a resilient call that nobody has made")
-        return self.resilient
+        return there(self.resilient, "a resilient call that nobody has made")
 
     VIEWS = {
         "score": lambda self: self.see_quality() if self.ranked is None else self.ranked,
         "quality_rises": lambda self: self.see_quality() > min(self.scores, default=1.0),
-        "tags": see_tags_added,
+        # Tags that say what it does not serve for.
+        "tags_added tags": lambda self: list(next(reversed(self.world.told("quality")), {}).get("tags", ())),
         "success ok": lambda self: self._made().success,  # whether some tool did it
         "tool used winner tool_used tool_id": lambda self: self._made().tool_id or None,  # the tool that did it
         "tried order": lambda self: [one.tool_id for one in self._made().attempts],

@@ -19,7 +19,7 @@ from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
 from .area import puts, reads, refuse_fields, same
 from .breakers import Breakers
-from .case import Case, UnknownWord
+from .case import Case, UnknownWord, known, there, times
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
 
 _ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
@@ -32,14 +32,15 @@ _SCRIPTS = ("outcomes", "script", "results", "responses", "attempts")
 
 
 def _sets(field: str, factor: float = 1, *, more: int = 0) -> Callable[[Retries, Any], None]:
-    def read(self: Retries, value: Any) -> None:
-        self.policy_fields[field] = value * factor + more
-
-    return read
+    return lambda self, value: self.policy_fields.update({field: value * factor + more})
 
 
 def _shows(field: str, factor: float = 1) -> Callable[[Retries], float]:
     return lambda self: getattr(self.retry, field) / factor
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
 
 
 def _part(event: dict[str, Any]) -> dict[str, Any]:
@@ -120,20 +121,17 @@ class Retries(Breakers):
     @reads(OUTCOME_FIELDS, "times")
     def event_outcome(self, event: dict[str, Any]) -> None:
         """How attempts end."""
-        self.waiting += [outcome_of(_part(event))] * int(event.get("times", 1))
+        self.waiting += [outcome_of(_part(event))] * len(times(event))
 
     @reads("pattern")
     def event_outcome_sequence(self, event: dict[str, Any]) -> None:
         """The same, by letters."""
-        unknown = sorted(set(event["pattern"]) - set(_LETTERS))
-        if unknown:
-            raise UnknownWord(f"{unknown[0]!r} in a sequence of outcomes")
-        self.waiting += [_LETTERS[letter] for letter in event["pattern"]]
+        self.waiting += [known(letter, _LETTERS, "letter") for letter in event["pattern"]]
 
     @reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS), "times")
     def event_tool_call(self, event: dict[str, Any]) -> None:
         """Runs of a tool; those of one call follow each other."""
-        self.waiting += [outcome_of(_part(event))] * int(event.get("times", 1))
+        self.waiting += [outcome_of(_part(event))] * len(times(event))
 
     @reads(OUTCOME_FIELDS, _CALL_FIELDS, "times")
     def op_call(self, event: dict[str, Any]) -> None:
@@ -145,35 +143,31 @@ class Retries(Breakers):
             refuse_fields(event, {"ev", "name", "times", *_CALL_FIELDS}, "a call whose attempts are told one by one")
         if isinstance(script, str):
             script = list(script)
-        for _ in range(int(event.get("times", 1))):
+        for _ in times(event):
             self._call_tool([outcome_of(one) for one in script], event)
 
-    @reads("scope state")
-    def op_breaker(self, event: dict[str, Any]) -> None:
-        """The circuit of the tool is in this state before the call; half-open, its probe is free."""
-        self._bring(event)
-
-    @reads(OUTCOME_FIELDS)
-    def op_classify(self, event: dict[str, Any]) -> None:
-        """Whether a failure is worth another attempt."""
-        told = _part(event)
-        self.failure = of_exception(failure_of(told), now_ms=self.world.now_ms)
-
-    @reads("retry attempt")
-    def op_delay(self, event: dict[str, Any]) -> None:
-        """How long a retry waits: `retry` counts from 0, `attempt` is the one that failed, from 1."""
-        retry = int(event["retry"]) if "retry" in event else int(event.get("attempt", 1)) - 1
-        self.delay = delay_ms(self.retry, retry, lambda low, high: low + self.jitter * (high - low))
-
-    @reads("attempt")
-    def op_delay_upper_bound(self, event: dict[str, Any]) -> None:
-        """The largest delay before a retry, counted from 0."""
-        self.upper_ms.append(delay_ms(self.retry, int(event["attempt"]), lambda _low, high: high))
+    def _delay(self, retry: int, jitter: float) -> float:
+        """Milliseconds before a retry, counted from 0."""
+        return delay_ms(self.retry, retry, lambda low, high: low + jitter * (high - low))
 
     OPS = {
         "execute run request invoke": op_call,
-        "is_retriable is_retryable": op_classify,
-        "backoff next_delay compute_delay": op_delay,
+        # The circuit of the tool is in this state before the call; half-open, its probe is free.
+        "breaker": reads("scope state")(lambda self, event: self._bring(event)),
+        "classify is_retriable is_retryable": reads(OUTCOME_FIELDS)(
+            lambda self, event: setattr(
+                self, "failure", of_exception(failure_of(_part(event)), now_ms=self.world.now_ms)
+            )
+        ),
+        # `retry` counts from 0, `attempt` is the one that failed, from 1; of a bound, it is a retry from 0.
+        "delay backoff next_delay compute_delay": reads("retry attempt")(
+            lambda self, event: setattr(
+                self, "delay", self._delay(int(event.get("retry", int(event.get("attempt", 1)) - 1)), self.jitter)
+            )
+        ),
+        "delay_upper_bound": reads("attempt")(
+            lambda self, event: self.upper_ms.append(self._delay(int(event["attempt"]), 1.0))
+        ),
     }
 
     def _call_waiting(self) -> None:
@@ -202,13 +196,12 @@ class Retries(Breakers):
         self.guard.register(tool, **nature)
         safe, critical = event.get("retry_safe"), event.get("safety_critical")
         hints = None if safe is critical is None else CallHints(expected_retry_safe=safe, safety_critical=critical)
-        deadline = event.get("deadline_ms", 1000 * event["deadline_s"] if "deadline_s" in event else None)
-        elapsed = event.get("max_elapsed_ms", 1000 * event["max_elapsed_s"] if "max_elapsed_s" in event else None)
+        spans = {name: event.get(f"{name}_ms", _ms(event.get(f"{name}_s"))) for name in ("deadline", "max_elapsed")}
         options = {
             "idempotency_key": event.get("key"),
             "max_attempts": event.get("max_attempts"),
-            "max_elapsed_ms": elapsed,
-            "deadline_ms": deadline,
+            "max_elapsed_ms": spans["max_elapsed"],
+            "deadline_ms": spans["deadline"],
             "hints": hints,
         }
         session = str(event.get("session", self.world.session))
@@ -218,9 +211,7 @@ class Retries(Breakers):
     # --- what has come of it ------------------------------------------------------------------------------------------
 
     def _last(self) -> ToolResult:
-        if not self.results:
-            raise UnknownWord("a call that nobody has made")
-        return self.results[-1]
+        return there(self.results[-1] if self.results else None, "a call that nobody has made")
 
     def _shortest(self) -> Retries:
         """The same, with the shortest delays."""
@@ -233,45 +224,30 @@ class Retries(Breakers):
         delays = self.see_delays_ms() if self.delay is None else [self.delay]
         return delays[-1] if delays else None
 
-    def see_delay_s(self) -> float | None:
-        """The same in seconds."""
-        delay = self.see_delay_ms()
-        return None if delay is None else delay / 1000
+    def _below(self, least: float | None, wanted: float) -> str:
+        return "" if least is not None and least >= wanted else f"the delay may be {least!r} ms, below {wanted!r}"
 
     def check_delay_ms_min(self, wanted: float) -> str:
         """At least so long, however the dice fall."""
-        least = self._shortest().see_delay_ms()
-        return "" if least is not None and least >= wanted else f"the delay may be {least!r} ms, below {wanted!r}"
-
-    check_delay_ms_at_least = check_delay_ms_min
+        return self._below(self._shortest().see_delay_ms(), wanted)
 
     def check_delay_s_min(self, wanted: float) -> str:
         """The same in seconds."""
         return self.check_delay_ms_min(wanted * 1000)
 
-    check_delay_s_at_least = check_delay_s_min
-
     def check_total_delay_ms_min(self, wanted: float) -> str:
         """All of them together."""
-        least = self._shortest().see_total_delay_ms()
-        return "" if least >= wanted else f"the delays may be {least!r} ms, below {wanted!r}"
+        return self._below(self._shortest().see_total_delay_ms(), wanted)
 
+    check_delay_ms_at_least, check_delay_s_at_least = check_delay_ms_min, check_delay_s_min
     check_total_delay_ms_at_least = check_total_delay_ms_min
 
-    def see_retriable(self) -> bool | None:
+    def _retriable(self) -> bool | None:
         """Whether the failure was worth another attempt."""
-        if self.failure is not None:
-            return self.failure.retriable
-        error = self._last().error
-        return None if error is None else error.retriable
+        failed = self.failure or self._last().error
+        return None if failed is None else failed.retriable
 
-    def see_terminal(self) -> bool | None:
-        """Whether the same call would fail again."""
-        retriable = self.see_retriable()
-        return None if retriable is None else not retriable
-
-    def see_error_code(self) -> str | None:
-        """Why it failed."""
+    def _error_code(self) -> str | None:
         error = self._last().error
         return None if error is None else error.code
 
@@ -309,10 +285,11 @@ class Retries(Breakers):
             list(pair) for pair in zip(self.see_delays_min_ms(), self.see_delays_ms(), strict=True)
         ],
         "max_delay_seen_ms": see_delay_ms,
-        "delay": see_delay_s,
-        "total_delay_ms": lambda self: sum(self.see_delays_ms()),  # all waits of the last call
-        "retryable retry should_retry": see_retriable,
-        "error code": see_error_code,
+        "delay_s delay": lambda self: None if (delay := self.see_delay_ms()) is None else delay / 1000,
+        "total_delay_ms": lambda self: sum(self.see_delays_ms()),
+        "retriable retryable retry should_retry": _retriable,
+        "terminal": lambda self: None if (worth := self._retriable()) is None else not worth,
+        "error_code error code": _error_code,
         "reasons reason_codes": lambda self: [one.reason_code for one in self._last().retried_by],
         "output": lambda self: self._last().output,  # what the tool returned
         "jitter": lambda self: "full",  # from 0 to the bound, whatever the policy

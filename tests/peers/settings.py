@@ -8,7 +8,7 @@ import msgspec
 from trustfold.rules.levels import SETTINGS, Level, set_by, table
 
 from .area import reads
-from .case import UnknownWord
+from .case import UnknownWord, known
 from .levels import OTHER_NAMES, Levels, setting_named
 
 _LEVELS = {"env": Level.ENVIRONMENT, "project": Level.WORKSPACE, "global": Level.USER}
@@ -88,10 +88,7 @@ class Settings(Levels):
         super().op_load_config(event)
         self.looked_up = _only_path(event.get("data"))
 
-    OPS = {
-        "unset": op_clear,
-        "set_env": op_env,
-    }
+    OPS = {"unset": op_clear, "set_env": op_env}
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
@@ -102,9 +99,8 @@ class Settings(Levels):
         source = self.world.topology.source
         session = getattr(self.world.session_state(), "overrides", "")
         levels = source.levels(self.world.workspace, "u1", session)
-        found = next((row for row in table(source.base, levels) if row.name == name), None)
-        if found is None:
-            raise UnknownWord(f"setting {name!r}")
+        rows = {row.name: row for row in table(source.base, levels)}
+        found = known(name, rows, "setting")
         return [found.value, str(found.level)]
 
     def check_effective_key(self, wanted: str) -> str:
@@ -116,8 +112,12 @@ class Settings(Levels):
         if not self.looked_up:
             raise UnknownWord("a value of no file")
         name = self.looked_up[-1].removesuffix("_threshold")
-        ladders = {"repetitive_call": "repetitive_calls", "error_retry": "error_retry_loop"}
-        ladders |= {"introspection_loop": "introspection_loop", "max_reads_before_action": "read_only_loop"}
+        ladders = {
+            "repetitive_call": "repetitive_calls",
+            "error_retry": "error_retry_loop",
+            "introspection_loop": "introspection_loop",
+            "max_reads_before_action": "read_only_loop",
+        }
         if name in ladders:
             return getattr(self.loaded.behaviour, ladders[name]).minor
         rule = self.loaded.trust.default_rule
@@ -126,9 +126,7 @@ class Settings(Levels):
             raise UnknownWord(f"value of {'.'.join(self.looked_up)}")
         return found
 
-    VIEWS = {
-        "stored": lambda self: [told["key"] for told in self.world.published().values() if told.get("kind") == "trust"],
-    }
+    VIEWS = {"stored": lambda self: [told["key"] for told in self.world.told("trust")]}
 
 
 def _only_path(data: Any) -> tuple[str, ...]:

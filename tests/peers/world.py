@@ -5,15 +5,13 @@ Nothing here decides anything. Records go in, outputs come out, and the state of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
-from trustfold.projections.processor import StageProcessor
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.session.records import ActivePattern
 from trustfold.projections.session.state import SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
@@ -23,8 +21,6 @@ from trustfold.schemas.vocabulary import TrustState
 
 START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
 SEVERITIES = (None, "minor", "moderate", "severe")
-
-Watcher = Callable[["World"], None]
 
 
 class Refused(Exception):
@@ -100,10 +96,6 @@ class World:
         """The time, in milliseconds."""
         return round(self.now.timestamp() * 1000)
 
-    def processor(self, stage: str) -> StageProcessor:
-        """Processor of a stage."""
-        return self.topology.processors[stage]
-
     def decisions(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         """Decisions of a type whose fields are as given, oldest first."""
         found = [orjson.loads(output.value) for output in self.outputs if output.type == kind and output.value]
@@ -117,6 +109,10 @@ class World:
             if output.topic == "outcomes" and output.type == "call.outcome" and output.value
         ]
 
+    def outcome(self) -> dict[str, Any]:
+        """The last of them; empty where there is none."""
+        return next(reversed(self.outcomes()), {})
+
     def published(self) -> dict[str, dict[str, Any]]:
         """What stands on the compacted `state` topic, by key."""
         standing: dict[str, dict[str, Any]] = {}
@@ -127,9 +123,13 @@ class World:
                     standing[output.key] = orjson.loads(output.value)
         return standing
 
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """What stands there of one kind."""
+        return [one for one in self.published().values() if one.get("kind") == kind]
+
     def session_state(self) -> SessionState:
         """State of the session, empty if it was never heard of."""
-        found = self.processor("session").state(self.session)
+        found = self.topology.processors["session"].state(self.session)
         return found if isinstance(found, SessionState) else SessionState()
 
     def active(self) -> list[ActivePattern]:
@@ -138,7 +138,7 @@ class World:
 
     def tool_state(self, scope: str) -> ToolState | None:
         """State of a scope (`tool:NAME`, `service:NAME`, `tier:NAME`), None if it was never heard of."""
-        found = self.processor("tool").state(f"{self.workspace}{US}{scope}")
+        found = self.topology.processors["tool"].state(f"{self.workspace}{US}{scope}")
         return found if isinstance(found, ToolState) else None
 
     def trust_records(self) -> dict[str, TrustRecord]:

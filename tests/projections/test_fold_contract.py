@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, ORDERS, event_lines, events_and_orders
 from trustfold.errors import StateIncompatible
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.tool.state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGES

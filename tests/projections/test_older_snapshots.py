@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pytest
 from story import Story
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import rules_in_force
 from trustfold.projections.snapshot import SnapshotCodec, codec_of
 from trustfold.projections.topology import STAGES

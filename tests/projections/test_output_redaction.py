@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import KINDS
 from trustfold.projections import output_redaction
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact_text

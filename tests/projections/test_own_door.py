@@ -13,8 +13,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology, LogRecord
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.topology import STAGES, make_processor
 from trustfold.rules.rules import BehaviourRules, BreakerRules, EscalationPatch, GuaranteeRules, Rules, TrustRules
 from trustfold.schemas.codec import EARLIEST, LATEST, decode_command, decode_decision, decode_event

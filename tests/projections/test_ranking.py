@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
-from trustfold.projections.ranking import EmbeddingSimilarity, LexicalSimilarity, rank_tools
+from trustfold.projections.ranking import Candidate, EmbeddingSimilarity, LexicalSimilarity, Ranked, rank_tools
 from trustfold.rules.rules import QualityRules, RegisteredTool
 from trustfold.schemas.codec import rfc3339
-from trustfold.schemas.decisions import StateUpdated
+from trustfold.schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated, public_state
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WISH = "translate english to french"
@@ -27,13 +28,13 @@ TOOLS = {
 
 def state(
     tool: str, score: float = 0.9, *, failed: dict[str, float] | None = None, tags: dict[str, float] | None = None
-) -> StateUpdated:
+) -> QualityUpdated:
     """A public quality state; scenarios by days since they failed, tags by days until they expire."""
-    return StateUpdated(
+    return QualityUpdated(
         schema_version="1.0",
         id="1",
         time=rfc3339(0),
-        kind="quality",  # type: ignore[arg-type]
+        kind="quality",
         key=tool,
         score=score,
         failed_scenarios={text: (NOW - timedelta(days=days)).isoformat() for text, days in (failed or {}).items()},
@@ -42,9 +43,17 @@ def state(
     )
 
 
+def rank(scenario: str, tools: dict[str, str], states: Sequence[StateUpdated], **options: Any) -> list[Ranked]:
+    """Tools, by name and what they are for, in the order in which they serve."""
+    services = options.pop("services", {})
+    candidates = [Candidate(name, about, services.get(name, "")) for name, about in tools.items()]
+    rules, now = options.pop("rules", QualityRules()), options.pop("now", NOW)
+    return rank_tools(scenario, candidates, states, now, rules, **options)
+
+
 def order(*states: StateUpdated, scenario: str = WISH, rules: QualityRules | None = None) -> list[str]:
     """Tools with a rank, best first."""
-    return [one.tool for one in rank_tools(scenario, TOOLS, states, NOW, rules or QualityRules()) if one.rank]
+    return [one.tool for one in rank(scenario, TOOLS, states, rules=rules or QualityRules()) if one.rank]
 
 
 def test_what_a_tool_is_for_decides_first() -> None:
@@ -55,7 +64,7 @@ def test_what_a_tool_is_for_decides_first() -> None:
 def test_the_rank_is_similarity_less_demotion_times_quality() -> None:
     """The formula, with every part reported."""
     tools = {"offline_translator": WISH}
-    [one] = rank_tools(WISH, tools, [state("offline_translator", 0.8, failed={WISH: 0})], NOW, QualityRules())
+    [one] = rank(WISH, tools, [state("offline_translator", 0.8, failed={WISH: 0})])
     assert (one.similarity, one.demotion, one.quality, one.failed_at) == (1.0, 0.3, 0.8, WISH)
     assert one.rank == pytest.approx(0.56)
 
@@ -70,7 +79,7 @@ def test_a_tool_that_failed_here_comes_after_one_that_did_not() -> None:
 @pytest.mark.parametrize(("days", "demotion"), [(0, 0.3), (30, 0.15), (60, 0.075), (-5, 0.3)])
 def test_a_failure_weighs_half_as_much_every_thirty_days(days: float, demotion: float) -> None:
     """Old failures fade; one from the future counts as fresh."""
-    [one] = rank_tools(WISH, {"t": WISH}, [state("t", failed={WISH: days})], NOW, QualityRules())
+    [one] = rank(WISH, {"t": WISH}, [state("t", failed={WISH: days})])
     assert one.demotion == pytest.approx(demotion)
 
 
@@ -85,14 +94,14 @@ def test_a_failure_weighs_half_as_much_every_thirty_days(days: float, demotion: 
 )
 def test_only_similar_failures_count(failed: str, counts: bool) -> None:
     """Similar from 0.75 on; another language is another scenario."""
-    [one] = rank_tools(WISH, {"t": WISH}, [state("t", failed={failed: 0})], NOW, QualityRules())
+    [one] = rank(WISH, {"t": WISH}, [state("t", failed={failed: 0})])
     assert (one.demotion > 0) is counts
 
 
 def test_a_demotion_never_makes_a_rank_negative() -> None:
     """A weak match that failed before is worth nothing, not less."""
     tools = {"t": "french cooking recipes for beginners"}
-    [one] = rank_tools(WISH, tools, [state("t", failed={WISH: 0})], NOW, QualityRules())
+    [one] = rank(WISH, tools, [state("t", failed={WISH: 0})])
     assert 0 < one.similarity < 0.3
     assert one.rank == 0.0
 
@@ -103,7 +112,7 @@ def test_a_demotion_never_makes_a_rank_negative() -> None:
 )
 def test_a_tagged_tool_ranks_behind_while_the_tag_lasts(tags: dict[str, float], behind: bool) -> None:
     """A tool that a tag speaks against comes after those that none speaks against, and says why."""
-    ranked = rank_tools(WISH, TOOLS, [state("offline_translator", 1.0, tags=tags)], NOW, QualityRules())
+    ranked = rank(WISH, TOOLS, [state("offline_translator", 1.0, tags=tags)])
     fitting = [one for one in ranked if one.similarity]
     [one] = [one for one in ranked if one.tool == "offline_translator"]
     assert (fitting[-1] is one) is behind
@@ -117,16 +126,16 @@ def test_tags_and_demotions_leave_a_candidate() -> None:
         state("a", 0.5, tags={"not-for-french": 5}, failed={WISH: 0}),
         state("b", 0.9, tags={"not-for-french": 5}, failed={WISH: 0}),
     ]
-    ranked = rank_tools(WISH, tools, states, NOW, QualityRules())
+    ranked = rank(WISH, tools, states)
     assert [one.tool for one in ranked if one.similarity] == ["a", "b"]
     assert ranked[0].rank > 0
 
 
-def circuit(key: str, standing: str = "open", minutes: float = 5, mode: str = "enforce") -> StateUpdated:
+def circuit(key: str, standing: str = "open", minutes: float = 5, mode: str = "enforce") -> BreakerUpdated:
     """A public state of a circuit, open for so many minutes from now."""
     until = (NOW + timedelta(minutes=minutes)).isoformat()
     fields: dict[str, Any] = {"kind": "breaker", "key": key, "state": standing, "open_until": until, "mode": mode}
-    return StateUpdated(schema_version="1.0", id="1", time=rfc3339(0), **fields)
+    return BreakerUpdated(schema_version="1.0", id="1", time=rfc3339(0), **fields)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_a_tool_that_is_down_ranks_behind_one_that_works(down: StateUpdated, beh
     """Even behind one with a tag or a worse score; and it stays a candidate."""
     tools = {"a": WISH, "b": WISH}
     other = state("b", 0.1, tags={"not-for-french": 5} if behind else None)
-    ranked = rank_tools(WISH, tools, [down, other], NOW, QualityRules(), services={"a": "crm"})
+    ranked = rank(WISH, tools, [down, other], services={"a": "crm"})
     assert [(one.tool, one.available) for one in ranked] == ([("b", True), ("a", False)] if behind else [
         ("a", True), ("b", True),
     ])  # fmt: skip
@@ -158,30 +167,24 @@ def test_a_tool_without_a_state_has_its_registered_score() -> None:
     """0.90 unless the rules say otherwise; zero is a score, not an absence of one."""
     rules = QualityRules(tools={"b": RegisteredTool(score=0.5)})
     tools = dict.fromkeys(("a", "b", "c"), WISH)
-    ranked = rank_tools(WISH, tools, [state("c", 0.0)], NOW, rules)
+    ranked = rank(WISH, tools, [state("c", 0.0)], rules=rules)
     assert [(one.tool, one.quality, one.rank) for one in ranked] == [("a", 0.9, 0.9), ("b", 0.5, 0.5), ("c", 0.0, 0.0)]
 
 
 def test_a_tool_without_a_description_is_known_by_its_name() -> None:
     """The words of a name say something too."""
-    ranked = rank_tools("parse csv", {"csv_parser": "", "http_request": ""}, [], NOW, QualityRules())
+    ranked = rank("parse csv", {"csv_parser": "", "http_request": ""}, [])
     assert [one.tool for one in ranked if one.rank] == ["csv_parser"]
 
 
-def test_what_the_fold_publishes_can_be_ranked() -> None:
+def test_what_the_fold_publishes_can_be_rank() -> None:
     """From a story's marks, through the state topic, to an order of tools."""
     story = Story()
     story.quality_command("quality.mark", "nmt_translator", scenario=WISH, error_message="API key missing")
     published = story.state_of("quality", "nmt_translator")
     assert published is not None
-    published.pop("type")
-    learned = rank_tools(
-        WISH,
-        {"nmt_translator": WISH, "offline_translator": WISH},
-        [StateUpdated(**published)],
-        story.now,
-        QualityRules(),
-    )
+    tools = {"nmt_translator": WISH, "offline_translator": WISH}
+    learned = rank(WISH, tools, [public_state(published)], now=story.now)
     assert [one.tool for one in learned] == ["offline_translator", "nmt_translator"]
     assert learned[1].rank == pytest.approx((1 - 0.3) * 0.85)
 
@@ -207,7 +210,7 @@ def test_lexical_similarity_is_symmetric_and_bounded(text: str, others: list[str
 @given(_texts, _texts, st.floats(0, 1), st.floats(0, 2000))
 def test_a_rank_is_between_nothing_and_the_quality(wish: str, failed: str, score: float, days: float) -> None:
     """Whatever the scenario, the failures and the score."""
-    [one] = rank_tools(wish, {"t": "translate csv"}, [state("t", score, failed={failed: days})], NOW, QualityRules())
+    [one] = rank(wish, {"t": "translate csv"}, [state("t", score, failed={failed: days})])
     assert 0 <= one.rank <= score
     assert 0 <= one.demotion <= 0.3
 
@@ -232,5 +235,5 @@ def test_a_similarity_of_ones_own_is_used_throughout() -> None:
             return [1.0 for _ in others]
 
     states = [state("calculator", 1.0, failed={"anything": 0})]
-    ranked = rank_tools(WISH, TOOLS, states, NOW, QualityRules(), Everything())
+    ranked = rank(WISH, TOOLS, states, similarity=Everything())
     assert {one.tool: one.demotion for one in ranked if one.demotion} == {"calculator": 0.3}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import event_lines
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, RuleSource
 from trustfold.projections.topology import STAGES
 from trustfold.rules.older_shapes import Misfit

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from quality_sessions import Source
 from trustfold.cli.checks import CHECKS, Check, Checker, Verdict, check_of
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import DEFAULT_WORKSPACE
 

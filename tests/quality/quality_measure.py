@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from quality_sessions import Ending, Source
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 
 

@@ -20,7 +20,7 @@ from trustfold.cli.checks import Check, Checker, Verdict
 from trustfold.guard.breaker import standing_in
 from trustfold.guard.permission import is_refused
 from trustfold.guard.state_cache import Trust
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import ToolCallStarted, epoch_ms

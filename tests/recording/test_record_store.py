@@ -14,9 +14,9 @@ from trustfold.errors import ConfigError
 from trustfold.history.recorder import Recorder
 from trustfold.recording.store import POSITIONS, StoreRecording
 from trustfold.rules.rules import Rules
-from trustfold.streams.embedded import tail
+from trustfold.streams.embedded import store_tail
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.tail import Tail
+from trustfold.streams.embedded.store_tail import Tail
 
 
 def ingest(store: Path, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
@@ -99,7 +99,7 @@ def test_a_page_of_long_records_is_short(tmp_path: Path, monkeypatch: pytest.Mon
     """Two thousand records of a mebibyte would not fit into memory."""
     store = tmp_path / "store.sqlite"
     ingest(store, range(100))
-    monkeypatch.setattr(tail, "PAGE_BYTES", 1000)
+    monkeypatch.setattr(store_tail, "PAGE_BYTES", 1000)
     reader = Tail.open(store)
     page = reader.log(0, 2000)
     assert 1 < len(page) < 20

@@ -8,6 +8,7 @@ from trustfold.errors import EventRejected, RejectReason
 from trustfold.schemas import commands, decisions
 from trustfold.schemas.codec import decode_command, decode_decision, decode_settings, encode
 from trustfold.schemas.examples import EXAMPLES
+from trustfold.schemas.public_state import STATE_KINDS, public_state
 from trustfold.schemas.vocabulary import NudgeLevel, QualitySeverity
 
 RESET = EXAMPLES["trust.reset"]
@@ -99,8 +100,31 @@ def test_decisions_can_be_read_back() -> None:
     for kind in get_args(decisions.Decision):
         example = EXAMPLES[kind.__struct_config__.tag]
         decision = decode_decision(wire(example, new={"a": 1}))
-        assert type(decision) is kind
+        assert isinstance(decision, kind)
         assert json.loads(encode(decision)) == example
+
+
+_STATES = {"trust": {"state": "blocked"}, "breaker": {"state": "open"}, "quality": {}, "model": {}}
+
+
+def public(kind: str, **fields: Any) -> dict[str, Any]:
+    """The least record of the `state` topic."""
+    return EXAMPLES["state.updated"] | {"kind": kind} | _STATES[kind] | fields
+
+
+@pytest.mark.parametrize("kind", _STATES)
+def test_a_public_state_is_read_as_its_kind(kind: str) -> None:
+    """From bytes and from plain JSON alike."""
+    decision = decode_decision(wire(public(kind)))
+    assert type(decision) is STATE_KINDS[kind]
+    assert public_state(public(kind)) == decision
+
+
+def test_a_state_of_another_kind_is_refused() -> None:
+    """A circuit can be open, trust cannot."""
+    with pytest.raises(EventRejected) as caught:
+        decode_decision(wire(public("trust", state="open")))
+    assert (caught.value.reason, caught.value.path) == (RejectReason.BAD_VALUE, "$.state")
 
 
 def test_a_newer_decision_is_refused_by_name() -> None:

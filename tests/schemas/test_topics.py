@@ -44,7 +44,8 @@ def test_only_operators_command() -> None:
         "settings",
         "dead-letters",
     }
-    assert TOPICS["commands"].writers == TOPICS["settings"].writers == {Role.OPERATOR}
+    assert TOPICS["settings"].writers == {Role.OPERATOR}
+    assert TOPICS["commands"].writers == {Role.OPERATOR, Role.DASHBOARD}
 
 
 def test_a_platform_needs_few_rights() -> None:

@@ -22,7 +22,7 @@ from import_graph import circles, import_graph, module_files  # noqa: E402 - the
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from story import Story  # noqa: E402
-from trustfold.projections.local import LocalTopology  # noqa: E402
+from trustfold.projections.local_topology import LocalTopology  # noqa: E402
 from trustfold.projections.session.state import SessionState  # noqa: E402
 from trustfold.projections.topology import STAGES  # noqa: E402
 from trustfold.rules.parser import Document  # noqa: E402
@@ -133,7 +133,7 @@ def hops_of_a_rule() -> list[str]:
     with Trace() as folding:
         for topic, value in _repeated_calls(2):
             topology.feed(topic, (value,))
-    detecting = [stack for name, stack in folding.stacks.items() if "session/detectors/" in name]
+    detecting = [stack for name, stack in folding.stacks.items() if name.endswith("RepetitiveCalls.on_finish")]
     made = [stack for name, stack in loading.stacks.items() if name.endswith("overlaid")]
     return [*max(made, key=len, default=[]), *max(detecting, key=len, default=[])]
 

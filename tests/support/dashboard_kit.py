@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
+from command_line import Up
 from starlette.testclient import TestClient
-from trustfold.streams.embedded.access import NOBODY
 from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.roles import NOBODY
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.routes import more_routes
@@ -52,3 +55,20 @@ def failures(tool: str, times: int = 3, session: str = "s1", **fields: Any) -> b
         )
         for number in range(times)
     )
+
+
+def now_page(web: Up) -> str:
+    """The Now page."""
+    status, body = web.request("GET", "/")
+    assert status == 200, body
+    return body.decode()
+
+
+def order(web: Up, word: str, key: str) -> tuple[int, str]:
+    """Give an order as the form on the Now page does."""
+    token = re.search(r'name="form_token" value="(\w+)"', now_page(web))
+    assert token is not None
+    fields = {"form_token": token[1], "number": "n1", "order": word, "key": key, "workspace": ""}
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    status, body = web.request("POST", "/orders", urlencode(fields).encode(), kind)
+    return status, body.decode()

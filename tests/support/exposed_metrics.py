@@ -12,9 +12,9 @@ import pytest
 import yaml
 from trustfold.guard.metrics import FAMILIES
 from trustfold.history.recorder import Recorder
-from trustfold.recording.health import STATES as RECORDING_STATES
-from trustfold.recording.health import RecordingStatus
 from trustfold.recording.metrics import RecordingCollector
+from trustfold.recording.status import STATES as RECORDING_STATES
+from trustfold.recording.status import RecordingStatus
 from trustfold.schemas.tool_envelopes import ResultStatus
 from trustfold.schemas.vocabulary import BreakerState
 from trustfold.streams.kafka.engine import Engine

@@ -7,19 +7,8 @@ import json
 import sys
 from typing import Any
 
+from guard_kit import fails, works
 from trustfold.guard import ToolGuard
-
-BEHAVIOURS = ("works", "fails", "hangs")
-
-
-async def works() -> str:
-    """A tool in good health."""
-    return "ok"
-
-
-async def fails() -> None:
-    """A tool that is down."""
-    raise ConnectionResetError("down")
 
 
 async def hangs() -> None:
@@ -33,8 +22,8 @@ async def obey(guard: ToolGuard, order: dict[str, Any]) -> dict[str, Any]:
     match order["do"]:
         case "call":
             began = guard.clock.monotonic_ms()
-            function = {"works": works, "fails": fails, "hangs": hangs}[order["tool_is"]]
-            result = await guard.call(order["tool"], function, {}, session_id=order["session"], dedupe_mode="disabled")
+            tool = {"works": works, "fails": fails, "hangs": hangs}[order["tool_is"]]
+            result = await guard.call(order["tool"], tool, {}, session_id=order["session"], dedupe_mode="disabled")
             return {"status": str(result.status), "attempts": result.attempts, "ms": guard.clock.monotonic_ms() - began}
         case "check":
             return {"code": guard.check(order["tool"]).code, "connected": guard.connected}

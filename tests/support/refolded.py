@@ -18,7 +18,7 @@ from trustfold.history.whatif.compare import Compared, compare, decisions_of
 from trustfold.history.whatif.decision_filters import passing
 from trustfold.history.whatif.grid import alarm_of, patterns_of
 from trustfold.history.whatif.labels import Truth
-from trustfold.history.whatif.replay import Present, recorded_rules
+from trustfold.history.whatif.replay import Material, Present, recorded_rules
 from trustfold.history.whatif.search import Found, Judged, Wanted, judged, search
 from trustfold.rules.rules import EscalationPatch, Ladder, Rules
 
@@ -39,15 +39,8 @@ def compared(
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         recorded = tuple(recorded_rules(connection)) if present is None else ()
-        return compare(
-            connection,
-            inputs,
-            Present(present or Rules(), recorded),
-            other,
-            passing=passing(connection, filters),
-            decided=decisions_of(filtered),
-            guard=Checker,
-        )
+        material = Material(connection, inputs, passing(connection, filters), guard=Checker)
+        return compare(material, Present(present or Rules(), recorded), other, decided=decisions_of(filtered))
 
 
 def searched(
@@ -67,15 +60,8 @@ def searched(
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         known = Judged(truth, 0) if truth else judged(filtered, inputs, labels, alarm_of(asked), patterns_of(asked))
-        return search(
-            connection,
-            inputs,
-            present or Rules(),
-            Wanted(asked, **wanted),
-            known,
-            passing=passing(connection, filters),
-            guard=Checker,
-        )
+        material = Material(connection, inputs, passing(connection, filters), guard=Checker)
+        return search(material, present or Rules(), Wanted(asked, **wanted), known)
 
 
 def lenient() -> Rules:

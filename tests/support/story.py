@@ -14,8 +14,8 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import RuleSource
 from trustfold.rules.rules import Rules
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.tail import Tail
+from trustfold.streams.embedded.store_tail import Tail
 from trustfold.web.routes import more_routes
 
 TOOL = "deploy"

@@ -11,7 +11,7 @@ import orjson
 
 from ...errors import TrustfoldError
 from ...history.sessions.ranking import SessionSummary, Stuck
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.session.state import SessionState
 from ...rules.rules import Rules
 from ...schemas.codec import encode
@@ -19,10 +19,10 @@ from ...schemas.commands import Command
 from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from ...streams.embedded.engine import Request
-from ...streams.embedded.lookups import StoredDecision, StoredEvent
 from ...streams.embedded.server import Service
-from ...streams.embedded.views import DEAD_LETTERS, StoredOutput, session_of
-from .board import MAX_FEED, Board, Change, Record
+from ...streams.embedded.store_lookups import StoredDecision, StoredEvent
+from ...streams.embedded.store_views import DEAD_LETTERS, StoredOutput, session_of
+from .current_state import MAX_FEED, Board, Change, Record
 from .source import Freshness, Placed
 
 _COMMANDS = TOPICS["commands"].types

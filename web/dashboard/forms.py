@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from ...streams.embedded.bodies import read_body
+from ...streams.embedded.request_bodies import read_body
 from ...streams.embedded.sign_in import SignIns, cookie_name
 
 MAX_FORM_BYTES = 16 * 1024

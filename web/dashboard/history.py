@@ -22,9 +22,9 @@ from ...history.findings import finding
 from ...history.page import figure, table
 from ...history.plots import Window
 from ...history.queries import plain
-from ...history.reports import BY_NAME, Answer, Question, against_before
-from .archive import Archive, Found, Unanswered
-from .narrowing import NAMES, PRESETS, Narrowing
+from ...history.reports import BY_NAME, Answer, Question, against_before, filters_for
+from .history_answers import Archive, Found, Unanswered
+from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link, segment
 
 ROWS = 50
@@ -97,10 +97,8 @@ class Shown(NamedTuple):
 
 def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
     """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
-    if name == "now":  # what was blocked before the shown time still needs somebody
-        return BY_NAME[name], narrowing.filters._replace(since=None)
     if narrowing.before is None or name not in {"worse", "new"}:
-        return BY_NAME[name], narrowing.filters
+        return BY_NAME[name], filters_for(BY_NAME[name], narrowing.filters)
     worse, new = against_before(narrowing.length)
     return worse if name == "worse" else new, narrowing.filters._replace(since=narrowing.before.since)
 

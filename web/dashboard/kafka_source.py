@@ -27,15 +27,15 @@ from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from ...streams.kafka.access import LACKING, lacking
 from ...streams.kafka.feed import ALL, Feed, Followed
+from ...streams.kafka.lag import Standing, standing_of
 from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
-from ...streams.kafka.standing import Standing, standing_of
-from .board import Board, Change, Record
+from .current_state import Board, Change, Record
 from .source import Freshness, Placed
 
 if TYPE_CHECKING:
-    from .recorded import Recorded
+    from .recorded_events import Recorded
 
 log = logging.getLogger(__name__)
 
@@ -351,7 +351,7 @@ def _last(values: Sequence[str | None]) -> str:
 
 
 def _recorded(history: Path) -> Recorded:
-    from .recorded import Recorded  # noqa: PLC0415 - an extra
+    from .recorded_events import Recorded  # noqa: PLC0415 - an extra
 
     return Recorded(history)
 

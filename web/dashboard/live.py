@@ -18,7 +18,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from .board import Board
+from .current_state import Board
 
 PACE_S = 0.5
 """Seconds between two messages of a stream."""

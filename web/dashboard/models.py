@@ -18,7 +18,7 @@ from ...history.reports import BY_NAME, Answer, Question
 from ...history.summary import Z_95
 from ...projections.tool.models import wilson_bounds
 from .history import shown_figure, unanswered
-from .narrowing import NAMES, PRESETS, Narrowing
+from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link
 
 SORTS = ("calls", "failures", "stuck", "patterns", "nudges", "model")

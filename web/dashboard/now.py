@@ -26,8 +26,8 @@ from ...schemas.decision_text import (
     recovery_words,
     times,
 )
-from .board import Board
-from .order_words import orders_for
+from .current_state import Board
+from .order_labels import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranking
 from .render import Site, segment
 
@@ -258,9 +258,12 @@ Words = tuple[str, str, str, str]
 def _trust(record: State, word: str, now: datetime) -> Words:
     onward = recovery_words(record, now)
     reason = str(record.get("reason") or "")
-    if word == "escalated" and record.get("recovery_pending"):
-        reason, word = "has earned its trust back and waits for an operator", "recovering"
-    return _sentence(reason), failures_words(record), onward, plain(str(record["state"]))
+    del word
+    if record.get("recovery_pending"):
+        reason, onward = "has earned its trust back and waits for an operator", ""
+    # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
+    value = "" if record["state"] == "blocked" else failures_words(record)
+    return _sentence(reason), value, onward, plain(str(record["state"]))
 
 
 def _breaker(record: State, word: str, now: datetime) -> Words:

@@ -33,7 +33,7 @@ from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
 from ...streams.embedded.sign_in import Role
 from .forms import own_path, read_form
-from .order_words import ORDERS
+from .order_labels import ORDERS
 from .render import Site
 
 State = Mapping[str, Any]

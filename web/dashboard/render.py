@@ -26,9 +26,9 @@ from ...history.page import style
 from ...schemas.decision_text import counted, plain
 from ...security.untrusted import visible
 from ...streams.embedded.sign_in import Role, SignIns, cookie_name
-from .archive import Archive
+from .history_answers import Archive
 from .live import Hub
-from .order_words import ORDERS
+from .order_labels import ORDERS
 from .source import Source
 
 CSP = (

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, request_response
 
 from ...errors import ConfigError, TrustfoldError
+from ...streams.embedded.roles import API
 from . import decision, history, models, now, orders, session, sessions, sign_in, tool
 from .live import live
-from .render import Guarded, Site, static_file
+from .render import HEADERS, Guarded, Site, static_file
 
 Answer = Callable[[Request], Awaitable[Response]]
+ErrorPage = Callable[[Request, HTTPException], Response | None]
 
 
 def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
     """Routes for a Starlette application, to be added behind all others.
 
-    `Access` (streams/embedded/access.py) must stand in front: it leaves in `request.state.role` who asks.
+    `Access` (streams/embedded/roles.py) must stand in front: it leaves in `request.state.role` who asks.
     """
     pages: list[Route] = [
         *now.now_routes(site),
@@ -55,6 +58,28 @@ def _told(answer: Answer, site: Site) -> Answer:
             status, text = 400, str(wrong)
         except TrustfoldError as fault:
             status, text = 503, str(fault)
+        if request.url.path.startswith(API):
+            return Response(orjson.dumps({"error": text}), status, media_type="application/json")
         return site.render(request, "message.html", status=status, title="This cannot be shown", text=text, back="/")
 
     return told
+
+
+def error_page(site: Site) -> ErrorPage:
+    """Answers of the server to what it cannot do, as pages for browsers; None for programs, which get JSON."""
+
+    def page(request: Request, error: HTTPException) -> Response | None:
+        path = request.url.path
+        if request.method not in {"GET", "HEAD"} or path.startswith(API):
+            return None
+        if "text/html" not in request.headers.get("accept", ""):
+            return None
+        request.state.mark = site.hub.mark
+        text = f"There is no page {path}." if error.status_code == 404 else error.detail
+        answer = site.render(
+            request, "message.html", status=error.status_code, title="This cannot be shown", text=text, back="/"
+        )
+        answer.headers.update(HEADERS)
+        return answer
+
+    return page

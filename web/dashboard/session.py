@@ -33,7 +33,7 @@ from ...history.sessions.timeline import (
 )
 from ...rules.rules import Rules
 from ...schemas.decision_text import Line, line_of
-from .archive import limited
+from .history_answers import limited
 from .render import Site, segment
 from .source import Placed, Source
 

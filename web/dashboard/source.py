@@ -10,7 +10,7 @@ from ...history.sessions.ranking import SessionSummary
 from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import Event
-from .board import Board
+from .current_state import Board
 
 Record = dict[str, Any]
 """An event or a decision as it stands on the wire, parsed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -19,27 +19,34 @@ from ...history.findings import counted, ratio
 from ...history.page import figure, table
 from ...history.plots import FEW, Rate, Window, rates, share_text
 from ...history.reports import Answer, Plot, Question
-from ...history.summary import Share
+from ...history.summary import Z_95, Share
 from ...projections.calls.keys import tool_of_key
-from .archive import Archive
-from .board import Board
+from ...projections.tool.models import wilson_bounds
+from .current_state import Board
 from .history import shown_figure, unanswered, window_of
-from .narrowing import NAMES, PRESETS, Narrowing, bucket_of
+from .history_answers import Archive
+from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
 from .ranking import RANK, TROUBLE
 from .render import Site, link, segment
 
 PAGE_ROWS = 50
 MOST_TOOLS = 2_000
+MOST_SIGNATURES = 10_000
 SHOWN = 15
 """Rows of a table of this page; its question has them all."""
+
+ESCALATING = 0.3
+"""Share of the failures of a signature in the last tenth of the time above which it escalates."""
 
 SORTS = ("worst", "calls", "rate", "p95")
 
 _JUDGED = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS rate,
        wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
-_QUANTILES = "approx_quantile(duration_ms, 0.5) AS p50_ms, approx_quantile(duration_ms, 0.95) AS p95_ms"
+_QUANTILES = (
+    "approx_quantile(duration_ms, [0.5, 0.95])[1] AS p50_ms, approx_quantile(duration_ms, [0.5, 0.95])[2] AS p95_ms"
+)
 
 _TOOLS = Question(
     "every-tool",
@@ -173,6 +180,15 @@ class Subject(NamedTuple):
             f"FROM failures WHERE expected IS NOT TRUE AND {self.calls} GROUP BY signature ORDER BY failures DESC, signature LIMIT $limit",
         )
 
+    def earlier(self) -> Question:
+        """The failures that it has had at all; filters say until when."""
+        return Question(
+            "failures-before",
+            "Which failures were there before?",
+            "SELECT DISTINCT signature FROM failures WHERE expected IS NOT TRUE "  # noqa: S608 - no values
+            f"AND {self.calls} ORDER BY signature LIMIT $limit",
+        )
+
     def spans(self) -> Question:
         """States of its keys and circuits."""
         return Question(
@@ -198,7 +214,9 @@ class Signature(NamedTuple):
     """A failure of a tool, the same across sessions.
 
     Attributes:
-        state: `new` (first seen within the last tenth of the time), or empty.
+        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but it was
+            there before the shown time), `escalating` (in the last tenth surely more than three times as often as else),
+            or empty.
         trend: points of a small picture, x from 0 to 100, y from 0 (most) to 24.
         most: failures of the worst step of the trend.
         url: page of the last session with it, at that event.
@@ -217,8 +235,10 @@ class Signature(NamedTuple):
     url: str
 
 
-def signatures(answer: Answer, window: Window | None, step: timedelta) -> list[Signature]:
-    """Failures by signature with their trend over the shown time."""
+def signatures(
+    answer: Answer, window: Window | None, step: timedelta, before: Collection[str | None] = ()
+) -> list[Signature]:
+    """Failures by signature with their trend over the shown time; `before` are those that were there before it."""
     found = []
     for row in objects(answer):
         counts: Mapping[datetime, int] = row["trend"] or {}
@@ -230,16 +250,27 @@ def signatures(answer: Answer, window: Window | None, step: timedelta) -> list[S
             first -= int((first - window.begin) / step) * step
             values = [counts.get(first + number * step, 0) for number in range(steps + 1)]
             trend = tuple((100 * place / steps, 23 - 21 * value / most) for place, value in enumerate(values))
-        new = window is not None and row["first_seen"] > window.end - (window.end - window.begin) / 10
         error = " ".join(str(one) for one in (row["error_type"], row["http_status"]) if one)
         found.append(
             Signature(
                 row["signature"] or "without a message", row["severity"] or "", row["failures"], row["sessions"], row["first_seen"],
-                row["last_seen"], error, "new" if new else "", trend, most,
+                row["last_seen"], error, _state(row, window, before), trend, most,
                 f"/sessions/{segment(row['session_id'])}#e-{segment(row['event'] or '')}",
             )
         )  # fmt: skip
     return found
+
+
+def _state(row: Mapping[str, Any], window: Window | None, before: Collection[str | None]) -> str:
+    """How a failure has changed of late."""
+    if window is None:
+        return ""
+    late = window.end - (window.end - window.begin) / 10
+    if row["first_seen"] > late:
+        return "back" if row["signature"] in before else "new"
+    lately = sum(count for at, count in (row["trend"] or {}).items() if at >= late)
+    surely, _ = wilson_bounds(lately, row["failures"], Z_95)
+    return "escalating" if surely > ESCALATING and lately >= FEW else ""
 
 
 class Four(NamedTuple):
@@ -365,6 +396,16 @@ async def _ever(archive: Archive, subject: Subject) -> bool:
     return bool(numbers.answer.rows[0][0] or spans.answer.rows)
 
 
+async def _before(archive: Archive, subject: Subject, narrowing: Narrowing) -> frozenset[str | None]:
+    """Signatures of its failures before the shown time."""
+    begin = narrowing.filters.since
+    if begin is None:
+        return frozenset()
+    earlier = narrowing.filters._replace(since=None, until=begin)
+    found = await archive.ask(subject.earlier(), earlier, MOST_SIGNATURES, name=subject.name)
+    return frozenset(row[0] for row in found.answer.rows)
+
+
 async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> dict[str, Any]:
     """Pictures and tables of the page."""
     window = await window_of(archive, narrowing)
@@ -379,6 +420,7 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         archive.ask(subject.by("agent_id", "Which agents does it fail?"), filters, SHOWN, name=name),
         archive.ask(subject.by("session_id", "Which sessions does it fail?"), filters, SHOWN, name=name),
     )
+    before = await _before(archive, subject, narrowing)
     points = [
         Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"])
         for row in objects(over.answer)
@@ -396,7 +438,7 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
             figure(rates(points, step, window), "Failure rate over time", caption, table(columns, rows, title="Failures and latency over time"))
         ),
         "state_figure": shown_figure(spans.answer, narrowing, window),
-        "signatures": signatures(failed.answer, window, step),
+        "signatures": signatures(failed.answer, window, step, before),
         "signatures_left": failed.answer.left_out,
         "step": _span(step),
         "by": [

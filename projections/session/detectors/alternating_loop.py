@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..records import ActivePattern
 from ..steps import MAX_CYCLE, Done, Steps

@@ -8,7 +8,7 @@ for the other detectors. Phrases (announcing.py) only make it surer: a message w
 from __future__ import annotations
 
 from ....schemas.vocabulary import Pattern, ToolClass
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..announcing import hands_over
 from ..context import Context, Sighting
 from ..records import ActivePattern, OpenCall

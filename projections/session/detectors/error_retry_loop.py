@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ....schemas.vocabulary import Pattern
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from .detector import Detector, Finished
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ....rules.rules import BehaviourRules, Ladder
 from ....schemas.vocabulary import Pattern, ToolClass
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..records import ActivePattern
 from .detector import Detector, Finished

@@ -14,7 +14,7 @@ import msgspec
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...calls.fingerprints import canonical, digest
 from ...calls.keys import is_shell
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..calls import Args, telling
 from ..context import Context, Sighting
 from ..records import ActivePattern, OpenCall

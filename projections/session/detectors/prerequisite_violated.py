@@ -15,7 +15,7 @@ from ....rules.behaviour import filled
 from ....rules.rules import Policy, Rules
 from ....schemas.vocabulary import Pattern, PatternSeverity
 from ...calls.fingerprints import digest
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..calls import Args
 from ..context import Context, Sighting
 from ..records import ActivePattern, OpenCall, SessionRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....rules.rules import BehaviourRules
 from ....schemas.vocabulary import Pattern, ToolClass
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..records import ActivePattern
 from .detector import Detector, Finished

@@ -29,9 +29,10 @@ from .unknown_tool import UnknownTool
 class Detectors(msgspec.Struct):
     """The detectors of one agent, and those of its session, with all that they have counted.
 
-    One nudge at a time: where one event raises several patterns, the first of these is nudged. X that does not exist name the one thing to do; the same error with other arguments is the weaker form of the
-    same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing about why, so
-    they come last.
+    One nudge at a time: where one event raises several patterns, the first of these is nudged. A missing prerequisite
+    and a tool that does not exist name the one thing to do; the same error with other arguments is the weaker form of
+    the same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing about
+    why, so they come last.
 
     Each field is named for the pattern. A snapshot holds them by name, so their order may change.
     """

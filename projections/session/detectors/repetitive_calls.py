@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....schemas.vocabulary import Pattern, ToolClass
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..steps import Done
 from .detector import Detector, Finished

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from ....schemas.events import ModelText
 from ....schemas.vocabulary import Pattern
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..records import ActivePattern
 from .detector import Detector, Finished, Message

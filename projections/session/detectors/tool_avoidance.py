@@ -14,7 +14,7 @@ import msgspec
 
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..records import ActivePattern, OpenCall, SessionRecord
 from .detector import Detector, Message

@@ -9,7 +9,7 @@ from ....schemas.events import ToolCallFinished, json_of
 from ....schemas.vocabulary import Pattern
 from ...calls.classify import failure_in_result
 from ...calls.unknown_tools import is_unknown_tool
-from ...emit import MAX_CAUSES
+from ...emitter import MAX_CAUSES
 from ..context import Context, Sighting
 from ..records import ActivePattern
 from .detector import Detector, Finished

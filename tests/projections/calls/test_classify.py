@@ -238,6 +238,36 @@ def test_an_exit_code_of_any_length_is_read() -> None:
     assert classify(Failure(type="exit_code_" + "1" * 5000), status="error", dangerous=False) == "server_error"
 
 
+@pytest.mark.parametrize(("told", "status"), [(399, None), (400, 400), (599, 599), (600, None)])
+def test_a_number_in_an_error_is_an_http_status_where_http_has_such_errors(told: int, status: int | None) -> None:
+    """Servers of other protocols number their errors, too."""
+    failure = failure_in_result({"error": {"message": "no", "status": told}})
+    assert failure is not None
+    assert failure.http_status == status
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["said code 429", "got http 429", "with status 429", "an error 429", "<h1>429</h1>", "429 too many", "x: 429"],
+)
+def test_a_message_names_an_http_status(message: str) -> None:
+    """In the ways in which clients and servers write it."""
+    assert classify(Failure(message=message), status="error", dangerous=False) == "transient"
+
+
+@pytest.mark.parametrize(("length", "reason"), [(256, "cancelled"), (257, "")])
+def test_the_longest_error_type(length: int, reason: str) -> None:
+    """Anything longer is text, in which nothing is read."""
+    assert neutral_reason("my." + "n" * (length - 14) + ".AbortError") == reason
+
+
+@pytest.mark.parametrize(("lines", "severity"), [(2, "permission"), (3, "validation")])
+def test_a_commands_last_lines_say_why_it_failed(lines: int, severity: str) -> None:
+    """What stands above the last three lines was said on the way."""
+    failure = Failure(type="exit_code_1", message="open: permission denied" + "\nmore" * lines)
+    assert classify(failure, status="error", dangerous=False, runs="shell", command="make") == severity
+
+
 @pytest.mark.parametrize("line", ["a" * 1990 + "(){" + "a" * 1990, "(" * 1990 + "(){" + "(" * 1990, "a(){" * 1000])
 def test_a_command_line_is_read_in_time_that_grows_with_its_length(line: str) -> None:
     """The look for fork bombs goes back and forth within a name and a short body only."""

@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 from story import Story
-from trustfold.projections.fleet.profile import count, is_worth_telling, most_common_pattern, nudge_effectiveness
+from trustfold.projections.fleet.profile import (
+    count,
+    is_worth_telling,
+    most_common_pattern,
+    note_published,
+    nudge_effectiveness,
+)
 from trustfold.projections.fleet.state import ModelProfile
 from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.standings import ModelBehaved
@@ -126,7 +132,9 @@ def test_publications_grow_with_the_logarithm(turns: int, records: int) -> None:
     published = 0
     for _ in range(turns):
         count(found, ModelBehaved(id="x", time_ms=0, model=MODEL, turns=1))
-        published += is_worth_telling(found)
+        if is_worth_telling(found):
+            note_published(found)
+            published += 1
         assert found.turns - found.told_turns <= found.turns * 0.05
     assert published == records
 

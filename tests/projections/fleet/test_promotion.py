@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from story import Story
-from trustfold.projections.fleet.promotion import STATES, TRANSITIONS, Move, hear, judge, mean_rate, move
+from trustfold.projections.fleet.promotion import STATES, TRANSITIONS, Move, hear, mean_rate, move, promote_or_demote
 from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
 from trustfold.rules.rules import FleetRules, Rules
 from trustfold.schemas.standings import ToolStanding
@@ -205,13 +205,13 @@ def test_the_bounds_are_exact() -> None:
     record = UserTrust("ada", "deploy")
     for workspace, failures in (("w1", 3), ("w2", 5), ("w3", 7)):
         hear(record, standing(workspace, 10, failures), 1)
-    assert judge(record, RULES, 1) is None
+    assert promote_or_demote(record, RULES, 1) is None
     hear(record, standing("w3", 10, 8), 2)
-    assert judge(record, RULES, 2) is not None
+    assert promote_or_demote(record, RULES, 2) is not None
     for workspace, failures in (("w1", 3), ("w2", 4), ("w3", 5)):
         hear(record, standing(workspace, 10, failures), 3)
     assert mean_rate(record.places.values()) < 0.4, "by rounding"
-    assert judge(record, RULES, 3) is None
+    assert promote_or_demote(record, RULES, 3) is None
 
 
 def test_workspaces_are_bounded_and_the_longest_unheard_goes_first() -> None:

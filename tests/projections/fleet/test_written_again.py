@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import NERVOUS, events_and_orders
-from trustfold.projections.emit import Output
+from trustfold.projections.emitter import Output
 from trustfold.projections.fleet.stage import FleetStage
 from trustfold.projections.fleet.state import FleetState
-from trustfold.projections.local import LocalTopology, LogRecord
+from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.topology import make_processor
 from trustfold.schemas.standings import decode_standing
 

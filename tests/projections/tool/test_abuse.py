@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from trustfold.guard.state_cache import StateView
-from trustfold.projections.emit import Output
+from trustfold.projections.emitter import Output
 from trustfold.rules.calls import ToolRules
 from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
 from trustfold.schemas.vocabulary import TrustState

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from story import Story
 from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
-from trustfold.rules.trust import Layers
 
 RM, GIT, LS, MAKE = ({"command": f"{word} x"} for word in ("rm", "git", "ls", "make"))
 API = {"url": "https://api.example.com/v1/users"}
@@ -180,7 +179,7 @@ def test_rules_judge_their_own_scope() -> None:
     )
 
     def of(scope: str) -> tuple[Any, ...]:
-        rule = rules.rule_for(Layers(scope, tool="t", service="jira", plugin="p"))
+        rule = rules.rules_for("t", service="jira", plugin="p").of(scope)
         return (
             rule.cooldown_seconds, rule.rate_min_calls, rule.window_seconds, rule.escalation_duration_seconds,
             rule.block_after,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.processor import CLOCK_TOLERANCE_MS
 from trustfold.schemas.events import epoch_ms
-from trustfold.streams.embedded.arrivals import LOOKED_AHEAD, UNKNOWN, Arrivals, Line
+from trustfold.streams.embedded.recorded_lines import LOOKED_AHEAD, UNKNOWN, Arrivals, Line
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 FAR = datetime(2099, 1, 1, tzinfo=UTC)

@@ -16,8 +16,8 @@ from scenarios import ALL, cli_command_failures
 from story import Story
 from streams_of_events import event_lines
 from trustfold.errors import ConfigError
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules, TrustRules
 from trustfold.streams.embedded import engine as engine_module
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine, Request

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from streams_of_events import START, event_lines
-from trustfold.projections.emit import Output
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.emitter import Output
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import IdleRules, Rules
 from trustfold.streams.embedded.engine import INTERNAL_TOPICS, EmbeddedEngine
 

@@ -16,9 +16,9 @@ import orjson
 import pytest
 from command_line import Up, up
 from scenarios import announce_without_action, cli_command_failures, mcp_server_dies
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
-from trustfold.streams.embedded.views import Views
+from trustfold.streams.embedded.store_views import Views
 from waiting import wait_until
 
 BLOCKED = [value for _, value in cli_command_failures().records]

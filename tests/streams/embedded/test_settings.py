@@ -14,7 +14,7 @@ from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request, source_in_force
 from trustfold.streams.embedded.errors import StoreError
-from trustfold.streams.embedded.views import Views
+from trustfold.streams.embedded.store_views import Views
 
 
 def settings_of(story: Story) -> list[Request]:

@@ -14,7 +14,7 @@ from trustfold.errors import StateIncompatible
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.errors import StoreError, StoreLocked
-from trustfold.streams.embedded.views import Views
+from trustfold.streams.embedded.store_views import Views
 
 HOLD = """
 import sys

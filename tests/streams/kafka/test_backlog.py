@@ -21,7 +21,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from broker_kit import Broker
 from kafka_run import consumer, settings_for, start_worker, stop_worker
 from prometheus_client.parser import text_string_to_metric_families
-from trustfold.projections.local import LocalTopology
+from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.lag import lag_of
 from trustfold.streams.kafka.settings import KafkaSettings

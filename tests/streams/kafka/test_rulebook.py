@@ -7,7 +7,7 @@ import orjson
 from faust.types import TP
 from msgspec import structs
 from refolded import lenient
-from trustfold.projections.emit import Output
+from trustfold.projections.emitter import Output
 from trustfold.projections.rule_source import RuleSource
 from trustfold.projections.topology import STAGES, make_processor
 from trustfold.rules.rules import Rules

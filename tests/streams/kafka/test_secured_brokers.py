@@ -12,7 +12,8 @@ import orjson
 import pytest
 from busy_agents import busy_agents
 from click.testing import CliRunner, Result
-from command_line import environment
+from command_line import environment, serving
+from dashboard_kit import now_page, order
 from local_kafka_jars import Installation
 from secured_kafka import SecuredKafka, secured_kafka
 from trustfold.cli.main import main
@@ -22,7 +23,13 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.durable_broker
 
-ROLES = {"agents": "platform", "operators": "operator", "trustfold": "worker", "recorders": "recorder"}
+ROLES = {
+    "agents": "platform",
+    "operators": "operator",
+    "trustfold": "worker",
+    "recorders": "recorder",
+    "dashboards": "dashboard",
+}
 REAUTHENTICATION_MS = "3000"
 """Brokers end a connection of that age, since aiokafka does not authenticate again; a worker must survive it."""
 
@@ -64,7 +71,7 @@ def events(tmp_path: Path) -> Path:
 
 
 def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: Path, tmp_path: Path) -> None:
-    """Publisher, worker, operator and recorder do their work, and `doctor` finds nothing to mend for any of them.
+    """Everybody does their work, and `doctor` finds nothing to mend for any of them.
 
     Connections that the broker ends for their age are made again, without a word in the log.
     """
@@ -85,6 +92,12 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
             assert recorded.exit_code == 0, recorded.output
             assert command(kafka, "operators", "reset", "bash", *ONE, "--yes").exit_code == 0
             assert command(kafka, "operators", "dead-letters", "list").exit_code == 0
+            pages = ("web", "--port", "0", "--allow-local-orders")
+            with serving(*pages, cwd=tmp_path, env=kafka.environ("dashboards")) as web:
+                wait_until(lambda: "Newest data" in now_page(web), timeout=60, what=lambda: now_page(web), every=0.5)
+                assert "behind" not in now_page(web).partition('id="freshness"')[2].partition("</span>")[0]
+                assert order(web, "reset", "bash")[0] == 200
+                assert web.stop() == 0
         finally:
             process.terminate()
     assert process.returncode == 0, log.read_text()

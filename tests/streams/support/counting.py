@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import orjson
-from trustfold.projections.emit import Output
+from trustfold.projections.emitter import Output
 from trustfold.streams.kafka.protocols import Topology
 
 

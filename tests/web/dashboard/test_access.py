@@ -11,8 +11,18 @@ import pytest
 from dashboard_kit import dashboard, failures
 from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
-from trustfold.streams.embedded.sign_in import SIGNED_IN_S, Role, Roles, SignIns
+from trustfold.streams.embedded.sign_in import (
+    FORGOTTEN_S,
+    FREE_TRIES,
+    LONGEST_WAIT_S,
+    MAX_ADDRESSES,
+    SIGNED_IN_S,
+    Role,
+    Roles,
+    SignIns,
+)
 from trustfold.web.dashboard.render import CSP, segment
+from trustfold.web.dashboard.session import Shelf
 
 BOTH = Roles("reads", "orders")
 PATHS = ("/", "/sessions", "/sessions/s1", "/tools", "/tools/tool:bash", "/models", "/history", "/sign-in")
@@ -178,3 +188,70 @@ def test_a_page_that_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.
     assert answer.status_code == 503
     assert "<h1>This cannot be shown</h1>" in answer.text
     assert "free some space" in answer.text
+
+
+def test_tries_to_guess_a_token_are_slowed_for_their_address_alone() -> None:
+    """Five wrong tokens are free; then one counts per wait, which doubles up to its limit, and is over in the end."""
+    time = [1000.0]
+    ours = SignIns(BOTH, lambda: time[0])
+    for _ in range(FREE_TRIES):
+        assert ours.wait_s("10.0.0.1") == 0
+        ours.missed("10.0.0.1")
+    waits = []
+    for _ in range(6):
+        waits.append(ours.wait_s("10.0.0.1"))
+        time[0] += waits[-1]
+        assert ours.wait_s("10.0.0.1") == 0
+        ours.missed("10.0.0.1")
+    assert waits == [1, 2, 4, 8, LONGEST_WAIT_S, LONGEST_WAIT_S]
+    assert ours.wait_s("10.0.0.2") == 0
+    time[0] += FORGOTTEN_S
+    assert ours.wait_s("10.0.0.1") == 0
+
+
+def test_addresses_that_guess_are_remembered_within_bounds() -> None:
+    """Somebody with many addresses takes no memory from the server."""
+    ours = SignIns(BOTH, lambda: 1000.0)
+    for number in range(MAX_ADDRESSES + 5):
+        ours.missed(f"10.0.{number >> 8}.{number & 255}")
+    assert len(ours._missed) == MAX_ADDRESSES
+
+
+def test_after_wrong_tokens_the_page_says_how_long_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the right one waits: else an answer would tell a guess that was right."""
+    with dashboard(tmp_path, BOTH) as client:
+        carried = form_token(client)
+        for _ in range(FREE_TRIES):
+            assert client.post("/sign-in", data={"token": "nope", "form_token": carried}).status_code == 403
+        answer = client.post("/sign-in", data={"token": "orders", "form_token": carried})
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert "try again in 1 second" in answer.text
+        monkeypatch.setattr(SignIns, "wait_s", lambda *_: 0.0)
+        sign_in(client, "orders")
+
+
+def test_an_unknown_address_is_a_page_to_a_browser_and_json_to_a_program(tmp_path: Path) -> None:
+    """The page has the frame of all pages and their guarding headers."""
+    with dashboard(tmp_path) as client:
+        page = client.get("/nothing/here", headers={"accept": "text/html,*/*"})
+        assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "There is no page /nothing/here" in page.text
+        assert 'href="/sessions"' in page.text
+        assert page.headers["content-security-policy"] == CSP
+        for path, accept in (("/nothing/here", "*/*"), ("/v1/nothing", "text/html")):
+            answer = client.get(path, headers={"accept": accept})
+            assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
+        assert client.get("/v1/events", headers={"accept": "text/html"}).status_code == 405
+
+
+def test_a_document_that_cannot_be_read_says_so_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers are programs."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise TrustfoldError("the store is busy")
+
+    with dashboard(tmp_path) as client:
+        monkeypatch.setattr(Shelf, "timeline", fail)
+        answer = client.get("/v1/sessions/s1", headers={"accept": "text/html"})
+        assert (answer.status_code, answer.json()) == (503, {"error": "the store is busy"})
+        assert client.get("/sessions/s1").headers["content-type"].startswith("text/html")

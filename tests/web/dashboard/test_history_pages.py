@@ -27,10 +27,10 @@ from trustfold.history.page import style
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
-from trustfold.web.dashboard.archive import Archive, Found, Unanswered
 from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
+from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered
+from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
 from trustfold.web.dashboard.models import measured
-from trustfold.web.dashboard.narrowing import Narrowing, bucket_of
 from trustfold.web.dashboard.render import static_files
 from trustfold.web.dashboard.tool import Subject, four_numbers
 from trustfold.web.routes import more_routes
@@ -411,3 +411,25 @@ async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -
         assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == first.rows[0][0] + 100
     finally:
         archive.close()
+
+
+def test_a_failure_is_new_back_or_escalating(tmp_path: Path) -> None:
+    """New was never there before; what was there before the shown time is back; one that grows escalates."""
+    story = Story(model="m")
+    story.fails("deploy", message="disk is full", times=2)
+    story.after(minutes=60 * 48)
+    began = story.now
+    for hour in range(90):
+        story.moved(session=f"s{hour}").fails("deploy", {"n": hour}, message="quota is exceeded").after(minutes=56)
+        if hour % 10 == 0:
+            story.fails("deploy", {"n": hour}, message="host is away")
+    for _ in range(6):
+        story.fails("deploy", message="disk is full", times=2).fails("deploy", message="lease is lost", times=2)
+        story.fails("deploy", message="host is away", times=6).after(minutes=30)
+    record(tmp_path / "h", story.records, decisions=False)
+    with client_of(tmp_path, tmp_path / "h") as client:
+        page = client.get(f"/tools/deploy?since={began:%Y-%m-%dT%H:%M:%S}&until={story.now:%Y-%m-%dT%H:%M:%S}").text
+    rows = [re.sub(r"<[^>]+>", " ", row) for row in re.findall(r"<tr data-row>(.*?)</tr>", page, re.DOTALL)]
+    found = {name: next(row for row in rows if name in row) for name in ("disk", "lease", "host", "quota")}
+    states = {name: re.findall(r"\b(new|back|escalating)\b", row) for name, row in found.items()}
+    assert states == {"disk": ["back"], "lease": ["new"], "host": ["escalating"], "quota": []}

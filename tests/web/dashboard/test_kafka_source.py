@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ import pytest
 from trustfold.history.reports import BY_NAME
 from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
+from trustfold.streams.kafka.lag import Standing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.standing import Standing
-from trustfold.web.dashboard import kafka_source
-from trustfold.web.dashboard.archive import Archive, Unanswered
+from trustfold.web.dashboard import kafka_source, recorded_events
+from trustfold.web.dashboard.history_answers import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
-from trustfold.web.dashboard.recorded import FRESH_S, Recorded
+from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
 
 NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
@@ -185,7 +186,7 @@ def test_requests_for_the_list_of_sessions_share_one_look_into_the_history(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A page asks again with every change; questions of seconds would wait for each other for minutes."""
-    recorded = Recorded(tmp_path)
+    made = Recorded(tmp_path)
     asked = 0
 
     def rows(_question: str, _values: object) -> list[Any]:
@@ -193,17 +194,42 @@ def test_requests_for_the_list_of_sessions_share_one_look_into_the_history(
         asked += 1
         return [(f"s{asked}", None, None, None, 3, 1, 0, 5)]
 
-    monkeypatch.setattr(recorded, "_rows", rows)
+    monkeypatch.setattr(made, "_rows", rows)
 
     async def list_them() -> None:
-        first = await asyncio.gather(*[recorded.sessions() for _ in range(20)])
+        first = await asyncio.gather(*[made.sessions() for _ in range(20)])
         assert {one[0].session_id for one in first} == {"s1"}
-        recorded._listed_at -= FRESH_S
-        assert (await recorded.sessions())[0].session_id == "s1"  # at once, while it is made anew
-        assert recorded._listing is not None
-        await recorded._listing
-        assert (await recorded.sessions())[0].session_id == "s2"
+        made._listed_at -= FRESH_S
+        assert (await made.sessions())[0].session_id == "s1"  # at once, while it is made anew
+        assert made._listing is not None
+        await made._listing
+        assert (await made.sessions())[0].session_id == "s2"
 
     asyncio.run(list_them())
-    recorded.close()
+    made.close()
     assert asked == 2
+
+
+def test_no_page_waits_long_for_the_sessions_of_a_young_history(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Hundreds of small files take seconds the first time; the list is there for whoever asks afterwards."""
+    made = Recorded(tmp_path)
+    opened = threading.Event()
+
+    def rows(_question: str, _values: object) -> list[Any]:
+        opened.wait(30)
+        return [("s1", None, None, None, 3, 1, 0, 5)]
+
+    monkeypatch.setattr(made, "_rows", rows)
+    monkeypatch.setattr(recorded_events, "WAIT_S", 0.01)
+
+    async def list_them() -> None:
+        assert await made.sessions() == []
+        opened.set()
+        assert made._listing is not None
+        await made._listing
+        assert [one.session_id for one in await made.sessions()] == ["s1"]
+
+    asyncio.run(list_them())
+    made.close()

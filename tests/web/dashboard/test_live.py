@@ -12,7 +12,7 @@ import orjson
 import pytest
 from dashboard_kit import dashboard, failures
 from trustfold.web.dashboard import live
-from trustfold.web.dashboard.board import Board
+from trustfold.web.dashboard.current_state import Board
 from trustfold.web.dashboard.live import MAX_RING, MAX_STREAMS_OF_ONE, Hub
 
 

@@ -13,7 +13,7 @@ from dashboard_kit import dashboard, failures
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.dashboard.board import Board, Change
+from trustfold.web.dashboard.current_state import Board, Change
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import WORDS, Ranking, place_of
@@ -203,3 +203,20 @@ def test_any_query_is_answered(tmp_path: Path) -> None:
     with dashboard(tmp_path) as client:
         for query in ("page=999999", "page=x", "state=%00", "workspace=%F0%9F%98%80&q=%22%3E"):
             assert client.get(f"/?{query}").status_code == 200
+
+
+def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> None:
+    """A blocked key is past its threshold; what waits for an operator says so without a command line."""
+    common = {"failures": 1, "threshold": 3, "reason": "10 more failures without a success while escalated"}
+    shown = {}
+    for word, more in (("escalated", {}), ("blocked", {}), ("recovering", {"recovery_pending": True})):
+        board = Board()
+        board.apply([state("trust", "deploy", word, **common, **more)])
+        (row,) = now_page(board, Asked(), NOW).rows
+        shown[word] = row.value, row.onward
+        assert "trustfold" not in row.reason
+    assert shown == {
+        "escalated": ("1/3", "the next success starts recovery"),
+        "blocked": ("", "manual reset required"),
+        "recovering": ("1/3", ""),
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 import subprocess
 import time
@@ -13,12 +12,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
 import pytest
 from broker_kit import Broker
-from command_line import COMMAND, Up, environment, serving, trustfold
-from dashboard_kit import failures
+from command_line import COMMAND, environment, serving, trustfold
+from dashboard_kit import failures, now_page, order
 from local_kafka import LocalKafka
 from trustfold.errors import TrustfoldError
 from trustfold.schemas.commands import TrustReset
@@ -58,23 +56,6 @@ def worker(kafka: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[byt
             yield process
         finally:
             process.kill()
-
-
-def now_page(web: Up) -> str:
-    """The Now page."""
-    status, body = web.request("GET", "/")
-    assert status == 200, body
-    return body.decode()
-
-
-def order(web: Up, word: str, key: str) -> tuple[int, str]:
-    """Give an order as the form on the Now page does."""
-    token = re.search(r'name="form_token" value="(\w+)"', now_page(web))
-    assert token is not None
-    fields = {"form_token": token[1], "number": "n1", "order": word, "key": key, "workspace": ""}
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    status, body = web.request("POST", "/orders", urlencode(fields).encode(), kind)
-    return status, body.decode()
 
 
 def distrusted(kafka: dict[str, str], folder: Path) -> set[str]:

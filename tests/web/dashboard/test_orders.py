@@ -13,7 +13,7 @@ from dashboard_kit import before, dashboard, failures
 from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.dashboard.order_words import ORDERS, orders_for
+from trustfold.web.dashboard.order_labels import ORDERS, orders_for
 from trustfold.web.dashboard.orders import Given, records_for
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)

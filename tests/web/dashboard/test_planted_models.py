@@ -17,7 +17,7 @@ from trustfold.history.errors import HistoryError
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME
-from trustfold.web.dashboard.archive import Archive
+from trustfold.web.dashboard.history_answers import Archive
 from trustfold.web.dashboard.models import _MODELS
 
 

@@ -10,9 +10,11 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from dashboard_kit import dashboard
+from recorded import told
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.rules.rules import Rules
+from trustfold.web.dashboard.recorded_events import Recorded
 from trustfold.web.dashboard.session import Shelf
 from trustfold.web.dashboard.source import Placed
 
@@ -223,3 +225,19 @@ async def test_a_session_that_takes_long_to_find_holds_up_no_other() -> None:
     assert not slow.done()
     source.found.set()
     assert (await slow).session_id == "slow"
+
+
+async def test_a_look_into_the_recorded_history_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    """The page goes without, and the next look finds what is there."""
+    story = Story().works("bash", times=3)
+    told(tmp_path, story)
+    (tmp_path / ".source").write_text("kafka cluster")
+    recorded = Recorded(tmp_path, limit_s=0.5)
+    endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
+    try:
+        assert await recorded._ask(endless, []) == []
+        await recorded.events("s1", None, 1)
+        recorded._limit_s = 60
+        assert len(await recorded.events("s1", None, 10)) == 6
+    finally:
+        recorded.close()

@@ -1,11 +1,11 @@
 """Answers out of the recorded history for pages: found in threads, never on the event loop.
 
-Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that questions
-need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is too long for
-it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is older than the
-recorder's own delay it is found anew in the background, and the page says as of when it is. Queries run two at a time,
-one that takes too long is cancelled, and pages that ask for the same wait for one query. Each thread has its catalogues;
-filters stand in their lowest views, which are made anew for others.
+Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that
+questions need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is
+too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is
+older than the recorder's own delay it is found anew in the background, and the page says as of when it is. Queries run
+two at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each thread has
+its catalogues; filters stand in their lowest views, which are made anew for others.
 """
 
 from __future__ import annotations
@@ -214,9 +214,7 @@ class Archive:
     def _query(self, key: _Key) -> Answer:
         """Ask in a thread."""
         try:
-            import duckdb  # noqa: PLC0415 - the history is an extra
-
-            from ...history.queries import ask  # noqa: PLC0415
+            from ...history.queries import ask  # noqa: PLC0415 - the history is an extra
         except ImportError as missing:
             raise Unanswered(
                 f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False
@@ -274,9 +272,8 @@ class Archive:
                 if memory is not None:
                     made = memory.connection(filters)
                 else:
-                    made = connect(self.root, filters=filters, threads=2)
+                    made = connect(self.root, filters=filters, threads=2, keep_metadata=True)
                     made.execute(f"SET memory_limit = '{MEMORY}'")
-                    made.execute("SET parquet_metadata_cache = true")  # files are never written again
                 own = _Catalogue(made, filters, topics)
                 self._made.append(made)
                 if memory is None:

@@ -20,7 +20,7 @@ from ...history.catalogue import connect
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...projections.topology import DECISION_TOPICS
-from .archive import Unanswered, limited
+from .history_answers import Unanswered, limited
 from .source import Placed
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,11 @@ MAX_SESSIONS = 2_000
 FRESH_S = 30.0
 """Seconds for which the list of sessions counts as new: recorders write as often."""
 
+WAIT_S = 3.0
+"""Longest wait of a page for the list of sessions."""
+
 STALE_S = 600.0
 """Seconds after which it is too old to be given: who asks waits for a new one."""
-
 
 LIMIT_S = 10.0
 """Seconds after which a query is given up: pages show what the topics have, and wait for no more."""
@@ -74,18 +76,19 @@ class Recorded:
         """Latest sessions, those of the last days that are recorded, as of `FRESH_S` ago at the most.
 
         A list that is older is given once more while it is made anew: pages ask for it again with every change, and
-        the questions would wait for each other.
+        the questions would wait for each other. No page waits longer than `WAIT_S`: the first list of a young history,
+        which is in hundreds of small files, takes longer, and until then there are the sessions of the topics.
         """
         age = time.monotonic() - self._listed_at
         if self._listing is None and age >= FRESH_S:
             self._listing = asyncio.create_task(self._list())
         if self._listing is not None and age >= STALE_S:
-            await asyncio.shield(self._listing)
+            await asyncio.wait([self._listing], timeout=WAIT_S)
         return self._listed
 
     async def _list(self) -> None:
         try:
-            self._listed = await self._latest()
+            self._listed = await self._latest() or self._listed  # nothing found: the query was given up
             self._listed_at = time.monotonic()
         finally:
             self._listing = None
@@ -159,8 +162,7 @@ class Recorded:
             if own.connection is None:
                 if not source_of(self._root).startswith("kafka "):
                     return []
-                own.connection = connect(self._root, threads=1)
-                own.connection.execute("SET parquet_metadata_cache = true")  # files are never written again
+                own.connection = connect(self._root, threads=1, keep_metadata=True)
             self._running.add(own.connection)
             try:
                 with limited(own.connection, self._limit_s):

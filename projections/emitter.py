@@ -7,12 +7,13 @@ any consumer can drop a repeated one (docs/design/contracts.md#output-events).
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
 from ..schemas.codec import encode, rfc3339
 from ..schemas.envelope import output_id
+from ..schemas.public_state import DecisionBase
 from .output_redaction import holds_secret, key_without_secrets, without_secrets
 
 SCHEMA_VERSION = "1.0"
@@ -45,6 +46,14 @@ class Output(NamedTuple):
     time_ms: int
     traceparent: str | None = None
     own_partition: bool = False
+
+
+class Envelope(TypedDict):
+    """Fields of every decision that say nothing of its content."""
+
+    schema_version: str
+    id: str
+    time: str
 
 
 @cache
@@ -106,13 +115,19 @@ class Emitter:
         self._ordinals[output_type] = ordinal + 1
         return output_id(self.cause, output_type, ordinal)
 
-    def decision(self, topic: str, record_key: str, decision_type: type[msgspec.Struct], /, **fields: Any) -> str:
+    def decision(self, topic: str, record_key: str, decision_type: type[DecisionBase], /, **fields: Any) -> str:
         """Emit a decision; the envelope's id, time and version are filled in. Returns its id."""
-        output_type = _type_of(decision_type)
-        made = self.next_id(output_type)
-        value = decision_type(id=made, time=rfc3339(self.at), schema_version=SCHEMA_VERSION, **fields)
-        self.record(topic, record_key, value, made)
-        return made
+        return self.write(topic, record_key, decision_type(**self.envelope(decision_type), **fields))
+
+    def envelope(self, decision_type: type[DecisionBase]) -> Envelope:
+        """Id, time and version of the next decision of a type."""
+        made = self.next_id(_type_of(decision_type))
+        return {"schema_version": SCHEMA_VERSION, "id": made, "time": rfc3339(self.at)}
+
+    def write(self, topic: str, record_key: str, decision: DecisionBase) -> str:
+        """Emit a decision that was made with its `envelope`. Returns its id."""
+        self.record(topic, record_key, decision, decision.id)
+        return decision.id
 
     def record(
         self, topic: str, key: str, value: msgspec.Struct, record_id: str, *, own_partition: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..rules.rules import Rules
-from .emit import Output
+from .emitter import Output
 from .processor import StageProcessor
 from .rule_source import TOPIC as SETTINGS
 from .rule_source import RuleSource, source_of

@@ -1,10 +1,22 @@
-"""Tools that follow a script: what each call gives back or raises, and how often they were called."""
+"""Tools for tests of the guard: in good health, down, or following a script; and approvals of their calls."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trustfold.guard import ToolGuard
+from trustfold.guard.testing import set_state
+from trustfold.schemas.codec import rfc3339
+
+
+async def works(**_: Any) -> str:
+    """A tool in good health."""
+    return "ok"
+
+
+async def fails(**_: Any) -> None:
+    """A tool that is down."""
+    raise ConnectionResetError
 
 
 class HttpError(Exception):
@@ -45,7 +57,13 @@ def as_function(stub: Stub) -> Any:
     return call
 
 
-async def fails(guard: ToolGuard, times: int, tool: str = "send") -> None:
+async def fail_calls(guard: ToolGuard, times: int, tool: str = "send") -> None:
     """A tool that fails so often."""
     for _ in range(times):
         await guard.call(tool, as_function(Stub(HttpError(500))), {}, session_id="s1", dedupe_mode="disabled")
+
+
+def approve(guard: ToolGuard, key: str = "a", order: str = "order-1", **more: Any) -> None:
+    """A key that must be asked about and that an operator has approved for one call."""
+    until = rfc3339(guard.clock.now_ms() + 3_600_000)
+    set_state(guard, "trust", key, approval_id=order, approval_expires_at=until, **{"state": "escalated", **more})

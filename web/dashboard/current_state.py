@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...projections.topology import DECISION_TOPICS
-from ...streams.embedded.views import session_of
+from ...streams.embedded.store_views import session_of
 from .ranking import Ranking, subject_of
 
 Record = dict[str, Any]

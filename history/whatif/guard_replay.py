@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ...projections.emit import Output
-from ...projections.local import LocalTopology
+from ...projections.emitter import Output
+from ...projections.local_topology import LocalTopology
 from ...schemas.events import ToolCallStarted
 
 

@@ -8,19 +8,20 @@ from contextlib import asynccontextmanager
 
 import orjson
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..streams.embedded.access import Access
+from ..streams.embedded.roles import Access
 from ..streams.embedded.sign_in import Roles, SignIns
 from ..streams.kafka.records import ended
-from .dashboard.archive import Archive
+from .dashboard.history_answers import Archive
 from .dashboard.kafka_source import KafkaSource
 from .dashboard.live import Hub
 from .dashboard.render import Site
-from .dashboard.routes import dashboard_routes
+from .dashboard.routes import dashboard_routes, error_page
 
 
 def make_app(source: KafkaSource, roles: Roles) -> Starlette:
@@ -41,8 +42,17 @@ def make_app(source: KafkaSource, roles: Roles) -> Starlette:
         body = {"status": fresh.fault or "ok", "behind": fresh.behind, "newest_ms": fresh.newest_ms}
         return Response(orjson.dumps(body), media_type="application/json")
 
+    site = Site(source, sign_ins, hub, archive=archive)
+    page = error_page(site)
+
+    def fault(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+        told = Response(orjson.dumps({"error": error.detail}), error.status_code, media_type="application/json")
+        return page(request, error) or told
+
     app = Starlette(
-        routes=[Route("/healthz", health), *dashboard_routes(Site(source, sign_ins, hub, archive=archive))],
+        routes=[Route("/healthz", health), *dashboard_routes(site)],
+        exception_handlers={HTTPException: fault},
         middleware=[Middleware(Access, roles=roles, sign_ins=sign_ins)],
         lifespan=lifespan,
     )

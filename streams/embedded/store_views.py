@@ -12,13 +12,13 @@ from typing import NamedTuple, Self
 import msgspec
 import orjson
 
-from ...projections.emit import Output
+from ...projections.emitter import Output
 from ...projections.session.state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.settings import SettingsOverrides
-from .lookups import MAX_PAGE, Lookups
 from .store import FIRST_OFFSET, OUTPUTS, connect
+from .store_lookups import MAX_PAGE, Lookups
 
 __all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views", "session_of"]
 

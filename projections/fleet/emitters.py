@@ -1,0 +1,151 @@
+"""Decisions of the fleet stage as wire events: a user's trust in a tool, and the profile of a model.
+
+The texts for users are in the tone of those of a workspace's.
+"""
+
+from __future__ import annotations
+
+from ...rules.rules import FleetRules
+from ...schemas import decisions as out
+from ...schemas.codec import rfc3339
+from ...schemas.outcomes import US
+from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
+from ..calls.keys import tool_key
+from ..emitter import MAX_CAUSES, Emitter
+from .profile import most_common_pattern, nudge_effectiveness, stall_rate
+from .promotion import Change, Move
+from .state import ModelProfile, UserTrust
+
+
+def user_trust_changed(
+    record: UserTrust, change: Change, rules: FleetRules, emit: Emitter, *, session_id: str = "", cause: str = ""
+) -> None:
+    """Emit a transition of a user's trust, and its public state; a tombstone once the tool is trusted again.
+
+    `session_id` and `cause` are those of the standing that moved it, if one did.
+    """
+    why = reason(change, rules)
+    key = tool_key(record.tool_name)
+    record_key = f"user:{record.user_id}{US}{key}"
+    emit.write(
+        "escalations",
+        record_key,
+        out.TrustChanged(
+            **emit.envelope(out.TrustChanged),
+            session_id=session_id or None,
+            user_id=record.user_id,
+            caused_by=tuple(one for one in dict.fromkeys((*change.causes, cause)) if one)[-MAX_CAUSES:],
+            key=key,
+            scope="user",
+            from_=change.before,
+            to=change.after,
+            trigger=TrustTrigger(change.move),
+            reason=why,
+            count=round(change.rate, 4),
+            threshold=rules.failure_rate if change.after is TrustState.ESCALATED else rules.release_rate,
+            window_s=rules.window_seconds,
+            expires_at=_when(record.expires_at),
+            recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
+            notification=notification(key, change, why, record.expires_at),
+            permission_warning=permission_warning(change, why, record.expires_at),
+            silent=False,
+        ),
+    )
+    if change.after is TrustState.TRUSTED:
+        emit.tombstone("state", f"trust:{record_key}")
+        return
+    emit.write(
+        "state",
+        f"trust:{record_key}",
+        out.TrustUpdated(
+            **emit.envelope(out.TrustUpdated),
+            user_id=record.user_id,
+            kind="trust",
+            key=key,
+            scope="user",
+            state=record.state,
+            reason=why,
+            failure_rate=round(change.rate, 4),
+            measured=change.calls,
+            escalated_at=_when(record.escalated_at),
+            expires_at=_when(record.expires_at),
+        ),
+    )
+
+
+def model_state(profile: ModelProfile, emit: Emitter) -> None:
+    """Publish a model's whole profile."""
+    rate, effectiveness = stall_rate(profile), nudge_effectiveness(profile)
+    common = most_common_pattern(profile)
+    emit.write(
+        "state",
+        f"model:{profile.model}",
+        out.ModelUpdated(
+            **emit.envelope(out.ModelUpdated),
+            kind="model",
+            key=profile.model,
+            scope="model",
+            turns=profile.turns,
+            stalled_turns=profile.stalled_turns,
+            stall_rate=None if rate is None else round(rate, 4),
+            pattern_counts=dict(sorted(profile.pattern_counts.items())),
+            most_common_pattern=Pattern(common) if common else None,
+            nudges_sent=profile.nudges_sent,
+            nudges_judged=max(0, profile.nudges_judged),
+            nudges_effective=profile.nudges_effective,
+            nudge_effectiveness=None if effectiveness is None else round(effectiveness, 4),
+            false_alarms=dict(sorted(profile.false_alarms.items())),
+        ),
+    )
+
+
+def withdraw_model(profile: ModelProfile, emit: Emitter) -> None:
+    """Take a model's profile back."""
+    emit.tombstone("state", f"model:{profile.model}")
+
+
+def _when(ms: int) -> str | None:
+    return rfc3339(ms) if ms else None
+
+
+# --- ready-to-show texts ---
+
+
+def reason(change: Change, rules: FleetRules) -> str:
+    """Why a tool moved, with its counts: `fails across 3 workspaces: 83% of calls (limit 50%)`."""
+    many = "1 workspace" if change.workspaces == 1 else f"{change.workspaces} workspaces"
+    match change.move:
+        case Move.PROMOTION:
+            return f"fails across {many}: {change.rate:.0%} of calls (limit {rules.failure_rate:.0%})"
+        case Move.DEMOTION if change.workspaces < rules.workspaces:
+            return f"not trusted in {change.workspaces} of {rules.workspaces} workspaces any more"
+        case Move.DEMOTION:
+            return f"down to {change.rate:.0%} of calls failing across {many} (limit {rules.release_rate:.0%})"
+    return "the escalation has lasted long enough"
+
+
+def recovery_hint(expires_at: int) -> str:
+    """What leads back to trust."""
+    return f"ends at {_minute(expires_at)} UTC, or when it works again in enough workspaces"
+
+
+def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
+    """What the user is shown when a tool moves."""
+    if change.move is not Move.PROMOTION:
+        return f"✓ Tool '{tool}' no longer requires approval in all your workspaces"
+    return (
+        f"⚠️ Tool '{tool}' escalated to require approval in all your workspaces\n   Reason: {why}\n"
+        f"   Duration: until {_minute(expires_at)} UTC"
+    )
+
+
+def permission_warning(change: Change, why: str, expires_at: int) -> str | None:
+    """Warning for a permission prompt while the tool is escalated."""
+    if change.move is not Move.PROMOTION:
+        return None
+    return f"This tool has been escalated in all your workspaces due to: {why}\n{recovery_hint(expires_at)}"
+
+
+def _minute(ms: int) -> str:
+    """Day and time: an escalation for a user may last into the next day."""
+    return rfc3339(ms)[:16].replace("T", " ")

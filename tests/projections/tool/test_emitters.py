@@ -1,0 +1,53 @@
+"""Emitters read states and change none, and rules keep their own answers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from story import Story
+from trustfold.projections.emitter import Emitter
+from trustfold.projections.tool import emitters
+from trustfold.projections.tool.state import Fold, ToolState
+from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.schemas.outcomes import US
+
+
+def states() -> dict[str, ToolState]:
+    """States of a tool in trouble and of one that an operator watches, by scope."""
+    story = Story(user="ada")
+    story.fails("bash", {"command": "git push"}, with_="timeout", times=5)
+    story.command("breaker.force_open", "tool:bash")
+    story.command("trust.reset", "bash")
+    story.fails("api", with_="server_error", times=6)
+    story.command("breaker.observe", "tool:api")
+    assert story.outputs
+    assert story._topology is not None
+    tools = story._topology.processors["tool"]
+    return {scope: tools.state(f"w1{US}{scope}") for scope in ("tool:bash", "tool:api")}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("scope", ["tool:bash", "tool:api"])
+def test_publishing_a_state_changes_nothing_of_it(scope: str) -> None:
+    """What is published is noted by whoever called the emitter, so publishing twice gives the same bytes."""
+    state = states()[scope]
+    before = msgspec.msgpack.encode(state)
+    written = []
+    for _ in range(2):
+        emit = Emitter()
+        emit.begin("cause", state.clock)
+        fold = Fold(state, state.clock, Rules(), emit)
+        emitters.breaker_state(fold)
+        for record in (state.trust, *state.fine.values()):
+            assert record is not None
+            emitters.trust_state(fold, record, EscalationRule())
+        written.append(emit.outputs)
+    assert msgspec.msgpack.encode(state) == before
+    assert written[0] == written[1] != []
+
+
+def test_changed_rules_give_answers_of_their_own() -> None:
+    """Rules remember how they resolve; a change of them starts afresh."""
+    rules = TrustRules(tool_rules={"bash": EscalationPatch(count_threshold=7)})
+    assert rules.rules_for("bash").key.count_threshold == 7
+    assert msgspec.structs.replace(rules, tool_rules={}).rules_for("bash").key.count_threshold == 3
+    assert rules.rules_for("bash").key.count_threshold == 7
