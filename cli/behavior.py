@@ -85,7 +85,7 @@ def stalls(*, store: str | None, url: str | None, bootstrap: str | None, as_json
 
 
 def pattern_counts(profiles: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """Counts of each pattern, in total and per model, and of nudges reported as false alarms; most frequent first."""
+    """Counts of each pattern in all and per model, and its nudges reported as false alarms, the most frequent first."""
     counts: dict[str, dict[str, Any]] = {}
     for profile in profiles:
         alarms = profile.get("false_alarms") or {}

@@ -117,11 +117,7 @@ def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json
     if done.fault is not None:
         raise ConfigError(f"{done.fault}; the previous rules stay in force")
     if not as_json:
-        echo(
-            f"✓ reloaded: {', '.join(done.files)}"
-            if done.files
-            else "it runs without files; there is nothing to reload"
-        )
+        echo(f"✓ reloaded: {', '.join(done.files)}" if done.files else "it has no files; there is nothing to reload")
 
 
 def _show_policies(found: list[dict[str, Any]]) -> None:

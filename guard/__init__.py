@@ -3,9 +3,9 @@
     guard = await ToolGuard.connect("kafka://localhost:9092", workspace_id="w1")
     result = await guard.call("http_request", fetch, {"url": url}, session_id=session)
 
-Wraps a tool call: asks trust and circuits from a local view, joins duplicates, retries, publishes what happened, and
-brings back what trustfold has to say to the model. Each name below is imported when it is first used; none loads a
-stream engine or a database.
+Wraps tool calls: checks trust and circuits in a local view, coalesces duplicate calls, retries, publishes events and
+delivers trustfold's nudges to the model. Each public name is imported at first use; none loads a stream engine or a
+database.
 """
 
 from importlib import import_module

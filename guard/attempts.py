@@ -1,9 +1,9 @@
 """Retries a tool call with full jitter until success, deadline or open circuit (docs/guard.md, One call).
 
-An attempt may be followed by another when the failure might pass, the call may be made twice, attempts and time are
-left, and no circuit of the call is open. The probe of a half-open circuit has one attempt. Delays are drawn with full
-jitter, and are never shorter than the answer's `Retry-After`. A plain function that took too long goes on in its
-thread, as nobody can stop it; no other attempt is made beside it.
+A failed attempt is retried if the failure is retriable, the call may be repeated, attempts and time are left, and no
+circuit of the call is open. The probe of a half-open circuit has one attempt. Delays use full jitter and are at least
+the answer's `Retry-After`. A plain function that exceeds its time limit cannot be stopped: it continues in its thread,
+and the call is not retried beside it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Runner = Callable[[Function, dict[str, Any]], Awaitable[Outcome]]
 
 @dataclass(slots=True)
 class Attempts:
-    """What became of a call.
+    """Result of the attempts of one call.
 
     Attributes:
         count: attempts made.
-        output: what the last one returned.
-        failure: of the last one; None on success.
-        done: no other attempt follows.
+        output: return value of the last attempt.
+        failure: failure of the last attempt; None on success.
+        done: no further attempt follows.
         retried: attempts that were followed by another.
-        gave_up: it might have been tried once more, but attempts or time were used up, or a circuit opened.
-        barred: it might have passed, but the call may not be made twice.
+        gave_up: a retry was possible, but attempts or time were used up, or a circuit opened.
+        barred: the failure was retriable, but the call may not be repeated.
     """
 
     count: int = 0
@@ -57,15 +57,15 @@ class Attempts:
 
 
 def delay_ms(policy: RetryPolicy, retry: int, draw: Callable[[float, float], float] = random.uniform) -> float:
-    """Milliseconds before a retry, the first one being 0: anything from 0 up to its bound, all equally likely."""
+    """Return the delay before a retry in milliseconds, drawn evenly from 0 to its bound; the first retry is 0."""
     return draw(0.0, min(policy.max_delay_ms, policy.base_ms * 2.0**retry))
 
 
 class Executor:
-    """Makes calls for one guard."""
+    """Runs the attempts of calls of one guard."""
 
     def __init__(self, services: Services, draw: Callable[[float, float], float]) -> None:
-        """Draw delays with `draw`, which is `random.uniform` outside of tests."""
+        """Use `draw` to draw delays; `random.uniform` outside of tests."""
         self._passthrough = services.settings.passthrough
         self._clock = services.clock
         self._gate = services.gate
@@ -77,10 +77,10 @@ class Executor:
     async def run(
         self, call: Call, function: Function, policy: RetryPolicy, runner: Runner | None, made: Attempts
     ) -> None:
-        """Make a call until it succeeds or is not worth another attempt; what became of it is noted in `made`.
+        """Attempt a call until success or until no retry is allowed; the result is written into `made`.
 
         Raises:
-            BaseException: what steers the program instead of being a failure; see `control_flow`.
+            BaseException: an exception that is control flow, not a failure; see `control_flow`.
         """
         while True:
             made.count += 1
@@ -127,14 +127,14 @@ class Executor:
         return True
 
     def _fits(self, call: Call, policy: RetryPolicy, wait: float) -> bool:
-        """Whether an attempt after a wait would begin in time."""
+        """Whether an attempt after this wait would start before the deadline and within the policy's elapsed time."""
         then = self._clock.monotonic_ms() + wait
         if then - call.began_ms > policy.max_elapsed_ms:
             return False
         return call.deadline_ms is None or then < call.deadline_ms
 
     async def _attempt(self, call: Call, function: Function, runner: Runner | None) -> tuple[Any, CallFailure | None]:
-        """What one attempt returned, and how it failed."""
+        """Run one attempt; return its output and its failure."""
         limit = attempt_limit_ms(call, self._clock)
         call.running = None
         if limit is None:
@@ -148,7 +148,7 @@ class Executor:
             scope = asyncio.timeout(limit / 1000)
             try:
                 async with scope:
-                    # In the caller's own thread nobody could cut it off.
+                    # A function in the caller's own thread cannot be cut off.
                     outcome = await _invoke(call, function, None)
             except Exception as error:  # noqa: BLE001 - as above
                 if isinstance(error, TimeoutError) and scope.expired():
@@ -176,7 +176,7 @@ class Executor:
 
 
 def attempt_limit_ms(call: Call, clock: Clock) -> float | None:
-    """Milliseconds that an attempt may take: its own limit, and what the deadline leaves; None: as long as it wants."""
+    """Time limit of the next attempt in milliseconds: its own limit and what the deadline leaves; None: unlimited."""
     hinted = call.hints.timeout_ms if call.hints is not None else None
     own = hinted if hinted is not None else call.tool.timeout_ms
     if call.deadline_ms is None:
@@ -186,26 +186,26 @@ def attempt_limit_ms(call: Call, clock: Clock) -> float | None:
 
 
 def failure_of_thread(call: Call, outcome: Outcome, now_ms: int) -> CallFailure | None:
-    """Failure of a function that ended after its call had been given up; None where it did not fail."""
+    """Failure of a function that ended after its call was given up; None if it succeeded."""
     if outcome.error is None:
         return _reported(call, outcome.output, now_ms)
     return of_exception(outcome.error, call.program, now_ms=now_ms)
 
 
 def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
-    """The failure that a returned value reports."""
+    """Failure that a returned value reports; None if it reports none."""
     if is_stream(output):
         return None
-    failure = of_result(output, now_ms=now_ms)  # most report none, whatever was run
+    failure = of_result(output, now_ms=now_ms)  # most results report none, whatever the program
     return failure if failure is None else of_result(output, call.program, now_ms=now_ms)
 
 
 async def _invoke(call: Call, function: Function, runner: Runner | None) -> Outcome:
-    """Call a function of any kind; a plain one runs in a thread, as it may block."""
+    """Call a function of any kind; a plain function may block, so it runs in a thread."""
     if inspect.iscoroutinefunction(function):
         return Outcome(await function(**call.args))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return Outcome(function(**call.args))  # none of its own code runs yet
+        return Outcome(function(**call.args))  # creating a coroutine runs none of its code yet
     if runner is not None:
         return await runner(function, call.args)
     call.running = thread = run_in_thread(function, call.args)
@@ -214,13 +214,13 @@ async def _invoke(call: Call, function: Function, runner: Runner | None) -> Outc
 
 
 def is_awaitable(output: object) -> bool:
-    """Whether a result can be awaited; looks at its type alone, as an instance may pretend anything."""
+    """Whether a result can be awaited; checks the type only, as instances may have misleading attributes."""
     kind = type(output)
     return kind is CoroutineType or hasattr(kind, "__await__")
 
 
 async def call_as_is(function: Function, args: Mapping[str, Any], runner: Runner | None) -> Outcome:
-    """Call a function without a guard; what it raises is given back, whatever that is, but for what steers."""
+    """Call a function unguarded; return its exception instead of raising it, except for control flow."""
     try:
         if inspect.iscoroutinefunction(function):
             return Outcome(await function(**args))

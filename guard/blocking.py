@@ -1,8 +1,8 @@
-"""Guarded calls for threads that wait.
+"""Guarded calls from threads that block.
 
-An event loop does the guard's waiting: the one that the guard lives on, where another thread runs that, else one in a
-thread of its own. The tool runs in the thread that calls, with whatever that holds (a connection, a lock, a context).
-Only a call with a time limit runs in another thread, since nobody can cut off the caller's own.
+Waiting happens on an event loop: the guard's own loop if another thread runs it, else a loop in a new thread. The tool
+runs in the calling thread, with its connections, locks and context variables. A call with a time limit runs in another
+thread, as the caller's own thread cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 _LOOK_S = 1.0
-"""Time between two looks whether the loop that serves a waiting thread has been closed."""
+"""Seconds between two checks whether the loop that serves a blocked thread was closed."""
 
 _CLOSED = "this guard was closed while a call was running; close it when all calls have ended"
 
@@ -39,10 +39,10 @@ _Work = tuple["Function", dict[str, Any], asyncio.AbstractEventLoop, "asyncio.Fu
 
 
 class LoopThread:
-    """An event loop that runs beside the program, in a daemon thread."""
+    """Event loop in a daemon thread."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the thread and its loop."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="trustfold-guard", daemon=True)
         self._thread.start()
@@ -57,11 +57,11 @@ class LoopThread:
         self.loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and wait for its end."""
+        """Run a coroutine on the loop and block until it ends."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def stop(self) -> None:
-        """End the loop and its thread; a second time does nothing."""
+        """Stop the loop and its thread; repeated calls do nothing."""
         if not self.loop.is_closed():
             _ending.add(self.loop)
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -69,10 +69,10 @@ class LoopThread:
 
 
 class BlockingCalls:
-    """Makes calls of one guard for threads that wait for them."""
+    """Makes blocking calls of one guard."""
 
     def __init__(self, guard: GuardInterface) -> None:
-        """Find or start a loop when the first call is made."""
+        """Find or start a loop at the first call."""
         self._guard = guard
         self._own: LoopThread | None = None
         self._blocked = 0
@@ -90,7 +90,8 @@ class BlockingCalls:
         if home is None or not home.is_running():
             return serve(self._own_loop(), make)
         if _running_loop() is home:
-            # It stands still as long as this call takes; other threads that the tool waits for must not wait for it.
+            # The caller's loop is blocked during this call; other threads that the tool waits for must not wait for
+            # it.
             self._blocked += 1
             try:
                 return serve(self._own_loop(), make)
@@ -99,7 +100,7 @@ class BlockingCalls:
         return serve(self._own_loop() if self._blocked else home, make)
 
     def close(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """End the loop, if it is of its own; `leave` lets go of what is held open there."""
+        """Stop the loop if it was started here; `leave` releases its connections first."""
         own, self._own = self._own, None
         if own is not None:
             own.wait_for(leave())
@@ -113,7 +114,7 @@ class BlockingCalls:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread."""
+    """Event loop that runs in this thread; None if there is none."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -121,10 +122,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[Any, Any, T]]) -> T:
-    """Run a call on a loop in another thread, with this thread's context variables, and its tool here.
+    """Run a call on another thread's loop with this thread's context variables, and its tool in this thread.
 
     Raises:
-        GuardError: the loop was ended meanwhile, by `close`.
+        GuardError: `close` stopped the loop during the call.
     """
     work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
     ended: list[Outcome] = []
@@ -174,7 +175,7 @@ async def call_on(
     args: Mapping[str, Any],
     **options: Any,
 ) -> ToolResult:
-    """Call on the loop that the guard lives on; a coroutine function runs on the one that awaits it here."""
+    """Make a call on the guard's loop; a coroutine function runs on the loop that awaits it."""
     here = asyncio.get_running_loop()
     target = function
     if inspect.iscoroutinefunction(function):
@@ -195,10 +196,10 @@ async def call_on(
 
 
 def _next_of(work: queue.SimpleQueue[_Work | None], loop: asyncio.AbstractEventLoop) -> _Work | None:
-    """The next thing to run in this thread; None at the end of the call.
+    """Return the next function to run in this thread; None at the end of the call.
 
     Raises:
-        GuardError: the loop was closed before it began with the call.
+        GuardError: the loop was closed before the call began.
     """
     while True:
         try:
@@ -215,7 +216,7 @@ def _run_here(
     done: asyncio.Future[Outcome],
     held: frozenset[str],
 ) -> None:
-    """Run a tool in this thread and report to the loop what became of it; what is no failure ends the wait at once."""
+    """Run a tool in this thread and send its outcome to the loop; control-flow exceptions end the wait at once."""
     before = HELD.set(held)
     try:
         outcome = Outcome(function(**args))
@@ -223,7 +224,7 @@ def _run_here(
         outcome = Outcome(None, error)
     finally:
         HELD.reset(before)
-    with contextlib.suppress(RuntimeError):  # the loop is closed: the wait for it ends with an error
+    with contextlib.suppress(RuntimeError):  # the loop is closed: its waiter fails with an error
         loop.call_soon_threadsafe(_resolve, done, outcome)
 
 

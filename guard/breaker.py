@@ -1,10 +1,9 @@
-"""Whether a call may pass its circuits, decided from the local view (docs/design/guard.md#breaker-and-trust).
+"""Circuit checks of a call in the local view (docs/design/guard.md#breaker-and-trust).
 
-A closed circuit costs a lookup. An open one refuses at once. A half-open one lets one call of the whole fleet through:
-the guard asks for the lease and waits for the answer; everybody else is refused at once, and so is every other call of
-this guard while one of its own is asking. Where nobody can be asked because the backend is gone, the guard probes by
-itself, one call at a time and with a pause after each failure, so that an outage of the messenger never keeps a
-recovered tool closed.
+A closed circuit costs one lookup. An open one refuses the call. A half-open one admits one probe in the whole fleet:
+the guard requests the lease and waits for the answer; other callers are refused meanwhile, including other calls of the
+same guard. While the backend is disconnected, the guard probes without a lease: one call at a time, with a pause after
+each failure, so that a lost connection does not keep a recovered tool closed.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 _FORCED = BreakerState.FORCED_OPEN
 
 LOCAL_PAUSE_MS = 30_000.0
-"""Pause after a failed probe that nobody could be asked about."""
+"""Milliseconds between probes without a lease after one failed."""
 
 
 class Refused(NamedTuple):
-    """A circuit that does not let a call through."""
+    """A circuit that refuses a call."""
 
     scope: str
     state: BreakerState
@@ -41,7 +40,10 @@ class Refused(NamedTuple):
 
 
 def circuits_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Iterator[tuple[str, Circuit]]:
-    """Circuits of a call that are not closed; of a call to a service its tool's only if an operator opened it."""
+    """Circuits of a call that are not closed.
+
+    A tool's own circuit applies to service calls only if an operator opened it.
+    """
     scopes = tuple(scopes)
     bound = any(scope.startswith("service:") for scope in scopes)
     for scope in scopes:
@@ -52,7 +54,7 @@ def circuits_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | Non
 
 
 def standing_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Refused | None:
-    """The first open circuit of a call; a half-open one lets a probe through and is none."""
+    """Return the first open circuit of a call; half-open ones admit a probe and are skipped."""
     for scope, circuit in circuits_in(scopes, circuit_of):
         if circuit.state is not BreakerState.HALF_OPEN:
             return _refusal(scope, circuit)
@@ -60,7 +62,7 @@ def standing_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | Non
 
 
 class BreakerGate:
-    """Decides for one guard."""
+    """Circuit gate of one guard."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class BreakerGate:
         metrics: Metrics,
         guard_id: str,
     ) -> None:
-        """Ask in the name of `guard_id`."""
+        """Request leases under the name `guard_id`."""
         self._backend = backend
         self._publisher = publisher
         self._settings = settings
@@ -83,24 +85,24 @@ class BreakerGate:
         self._seen: dict[str, BreakerState] = {}
 
     def standing(self, call: Call) -> Refused | None:
-        """What stands in a call's way right now, without asking for a probe; None where nothing does."""
+        """Return the circuit that refuses this call now, without requesting a lease; None if none does."""
         if self._backend.view.untroubled:
             return None
         return self.standing_at(call.workspace_id, call.scopes)
 
     def standing_at(self, workspace: str, scopes: Iterable[str]) -> Refused | None:
-        """The same, for the circuits of a call that there is no need to make up."""
+        """Same as `standing`, given workspace and scopes instead of a call."""
         return standing_in(scopes, lambda scope: self._look(workspace, scope))
 
     def _circuits(self, workspace: str, scopes: Iterable[str]) -> Iterator[tuple[str, Circuit]]:
         return circuits_in(scopes, lambda scope: self._look(workspace, scope))
 
     def is_open(self, call: Call) -> bool:
-        """Whether a further attempt would meet an open circuit; the probe itself meets its own half-open one."""
+        """Whether a circuit would refuse a further attempt; the circuit that the call probes does not count."""
         return self.standing(call) is not None
 
     async def enter(self, call: Call) -> Refused | None:
-        """Let a call through, or say what refuses it; the scopes it probes are noted on the call."""
+        """Admit a call, or return the circuit that refuses it; scopes that the call probes are stored on the call."""
         if self._backend.view.untroubled:
             return None
         half_open = []
@@ -116,7 +118,7 @@ class BreakerGate:
         return None
 
     def settle(self, call: Call, *, failed: bool) -> None:
-        """A probe that nobody was asked about is over; a leased one settles itself by its events."""
+        """End a probe without a lease; a leased probe is settled by its events."""
         for scope in call.settled_scopes:
             place = f"{call.workspace_id}\x1f{scope}"
             if place in self._alone:
@@ -138,7 +140,7 @@ class BreakerGate:
             self._asking.discard(place)
 
     async def _ask(self, call: Call, scope: str, circuit: Circuit) -> Refused | None:
-        """Ask for the lease and wait for the answer in the view: ours, somebody else's, or another state."""
+        """Request the lease and wait for the view to show it: granted, granted to another guard, or a new state."""
         self._publisher.event(
             BreakerProbeRequested,
             call.session_id,
@@ -166,7 +168,7 @@ class BreakerGate:
     def _probe_alone(self, place: str, scope: str, circuit: Circuit) -> Refused | None:
         if self._alone.get(place, 0.0) > self._clock.monotonic_ms():
             return _refusal(scope, circuit, "the last probe failed, and nobody can be asked")
-        self._alone[place] = float("inf")  # until it is settled
+        self._alone[place] = float("inf")  # until `settle` is called
         return None
 
     def _look(self, workspace: str, scope: str) -> Circuit | None:
@@ -181,7 +183,7 @@ class BreakerGate:
         return circuit
 
     def _note(self, scope: str, place: str, before: BreakerState, after: BreakerState) -> None:
-        """Count and log a move of a circuit, as it was seen here."""
+        """Count and log a state transition of a circuit as this guard saw it."""
         if after is BreakerState.CLOSED:
             self._seen.pop(place, None)
         else:
@@ -193,12 +195,12 @@ class BreakerGate:
         say(logging.WARNING, "tool_call_circuit_state", toolName=scope, fromState=str(before), breakerState=str(after))
 
     def after_fork(self, guard_id: str) -> None:
-        """Ask in another name than the parent process, and forget what that is asking."""
+        """Use another guard id than the parent process, and forget its pending requests."""
         self._guard_id = guard_id
         self._asking = set()
 
     def observe(self, key: str) -> None:
-        """Note the state of a circuit whose record has changed, so that moves are counted without a call, too."""
+        """Note the state of a circuit whose record changed, so that transitions are counted without a call."""
         place = key.removeprefix("breaker:")
         workspace, _, scope = place.partition("\x1f")
         self._look(workspace, scope)

@@ -1,4 +1,4 @@
-"""Making a call out of what its caller says: ids, whose it is, and the options about it alone."""
+"""Builds a call from its caller's arguments: ids, owner and per-call options."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class CallBuilder:
-    """Makes the calls of one guard."""
+    """Builds the calls of one guard."""
 
     def __init__(self, settings: GuardSettings, clock: Clock) -> None:
-        """Take from the settings what neither a call's options nor its session say."""
+        """Take the defaults that neither call options nor the session give from these settings."""
         self._settings = settings
         self._clock = clock
 
@@ -40,10 +40,10 @@ class CallBuilder:
         session: GuardSession | None,
         options: Mapping[str, Any],
     ) -> Call:
-        """A call that begins now. What its options leave out its session says, else the settings.
+        """Build a call that begins now; missing options come from the session, else from the settings.
 
         Raises:
-            EnvelopeRejected: an option that does not exist, or that makes no sense.
+            EnvelopeRejected: an unknown option, or an invalid value.
         """
         settings, clock = self._settings, self._clock
         given = {
@@ -73,7 +73,7 @@ class CallBuilder:
 
 
 def options_of(given: ToolCallEnvelope, now_ms: int) -> dict[str, Any]:
-    """What an envelope says about its call besides tool, arguments and session (docs/design/guard.md#envelopes)."""
+    """Options of an envelope other than tool, arguments and session (docs/design/guard.md#envelopes)."""
     target, payload, budget = given.target, given.payload, given.transport.retry_budget
     options: dict[str, Any] = {
         "request_id": given.request_id,
@@ -97,7 +97,7 @@ def options_of(given: ToolCallEnvelope, now_ms: int) -> dict[str, Any]:
 
 
 def _id_or(given: Any, otherwise: str) -> str:
-    """An id that events may carry; models and their servers make up ids that are none."""
+    """Return an id that events may carry, else the default; models and servers make up ids that are not valid."""
     good = isinstance(given, str) and 0 < len(given) <= 256 and "\x1f" not in given and "\x00" not in given
     return clean_text(given) if good else otherwise
 
@@ -113,7 +113,7 @@ _HINTS = ("safety_critical", "expected_retry_safe", "timeout_ms")
 
 
 def _name(value: Any) -> str | None:
-    """Id or name as text; None where it is empty."""
+    """Return an id or a name as text; None if it is empty."""
     return text_of(value) or None
 
 
@@ -125,10 +125,10 @@ def _milliseconds(name: str, value: Any) -> float:
 
 
 def _apply(call: Call, given: dict[str, Any]) -> None:
-    """Take up the options of one call.
+    """Set the options of one call.
 
     Raises:
-        EnvelopeRejected: an option that does not exist, or that makes no sense.
+        EnvelopeRejected: an unknown option, or an invalid value.
     """
     for name, value in given.items():
         try:
@@ -138,10 +138,10 @@ def _apply(call: Call, given: dict[str, Any]) -> None:
 
 
 def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR0912 - one branch an option
-    """Take up one option.
+    """Set one option.
 
     Raises:
-        EnvelopeRejected, TypeError, ValueError, ConfigError: it does not exist, or makes no sense.
+        EnvelopeRejected, TypeError, ValueError, ConfigError: the option is unknown, or its value is invalid.
     """
     if name in _PLAIN_OPTIONS:
         setattr(call, name, value)
@@ -156,7 +156,7 @@ def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR091
         if missing := [hint for hint in _HINTS if not hasattr(call.hints, hint)]:
             raise EnvelopeRejected(f"hints have no {missing[0]}; use CallHints, or an object with its fields")
         if call.hints is not None and call.hints.timeout_ms is not None:
-            replace(call.tool, timeout_ms=call.hints.timeout_ms)  # checks it
+            replace(call.tool, timeout_ms=call.hints.timeout_ms)  # validates the value
     elif name == "scope":
         if value not in SCOPES:
             raise EnvelopeRejected(f"scope {text_of(value)[:40]!r}: use {' or '.join(SCOPES)}")

@@ -1,4 +1,4 @@
-"""Where the guard gets its time: one place, so that tests can move it."""
+"""Clock of the guard; tests replace it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """Time as the guard needs it."""
+    """Clock interface of the guard."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; goes into events."""
+        """Milliseconds since the epoch; used in events."""
 
     def monotonic_ms(self) -> float:
-        """Milliseconds that never run backwards; for durations."""
+        """Monotonic milliseconds; used for durations."""
 
     async def sleep(self, ms: float) -> None:
-        """Wait so many milliseconds."""
+        """Sleep for `ms` milliseconds."""
 
     async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future, at most so many milliseconds; whether it is done. It is not cancelled."""
+        """Wait for a future without cancelling it, at most `ms` milliseconds; return whether it is done."""
 
 
 class SystemClock:
-    """The machine's own time."""
+    """System clock."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
-        """Milliseconds that never run backwards."""
+        """Monotonic milliseconds."""
         return time.perf_counter_ns() / 1e6
 
     async def sleep(self, ms: float) -> None:
-        """Wait so many milliseconds."""
+        """Sleep for `ms` milliseconds."""
         await asyncio.sleep(ms / 1000)
 
     async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future, at most so many milliseconds."""
+        """Wait for a future, at most `ms` milliseconds; return whether it is done."""
         await asyncio.wait({future}, timeout=ms / 1000)
         return future.done()
 
@@ -48,11 +48,11 @@ class SystemClock:
 _DRAWN = 256
 
 _drawn: list[int] = []
-"""Random numbers of 80 bits, drawn together: asking the system costs more than all else about an id."""
+"""Random numbers of 80 bits, drawn in batches: the system call is the dearest part of making an id."""
 
 
 def _draw() -> int:
-    """Draw anew; gives one of them."""
+    """Draw a new batch; returns one of its numbers."""
     raw = os.urandom(10 * _DRAWN)
     fresh = [int.from_bytes(raw[at : at + 10], "big") for at in range(0, len(raw), 10)]
     last = fresh.pop()
@@ -64,7 +64,7 @@ os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id(now_ms: int) -> str:
-    """A UUIDv7: ordered by time, unique by 74 random bits."""
+    """Return a UUIDv7: ordered by time, with 74 random bits."""
     try:
         chance = _drawn.pop()
     except IndexError:

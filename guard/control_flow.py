@@ -1,7 +1,6 @@
-"""Exceptions that steer a program instead of reporting a failure; the guard passes them on as they are.
+"""Exceptions that are control flow instead of failures; the guard re-raises them unchanged.
 
-The frameworks' ones are recognised by the name of their class and of the package that it comes from, so that none of
-them has to be installed.
+Exceptions of frameworks are recognised by class name and top-level package, so the frameworks need not be installed.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 Passthrough = tuple[type[BaseException] | str, ...]
-"""Further exceptions that steer: classes, or `package.Class` as text."""
+"""Further control-flow exceptions: classes, or `package.Class` as text."""
 
 STEERING: dict[str, frozenset[str]] = {
     "langgraph": frozenset({"GraphBubbleUp", "GraphInterrupt", "NodeInterrupt", "ParentCommand"}),
@@ -29,13 +28,13 @@ STEERING: dict[str, frozenset[str]] = {
     "prefect": frozenset({"PrefectSignal", "Pause"}),
     "trio": frozenset({"Cancelled"}),
 }
-"""Names of classes by the package at the root of their module."""
+"""Class names by top-level package."""
 
 
 def steers(error: BaseException, passthrough: Iterable[type[BaseException] | str] = ()) -> bool:
-    """Whether an exception is no failure: it cancels, ends the program, interrupts a graph, or was named as such.
+    """Whether an exception is control flow: a cancellation, an exit, a graph interrupt, or one listed in `passthrough`.
 
-    A group is one if any of its exceptions is.
+    An exception group is control flow if any of its exceptions is.
     """
     if not isinstance(error, Exception):
         return True

@@ -1,4 +1,4 @@
-"""Decorators: a guarded function of the same kind (coroutine, generator, plain), and how its arguments get names."""
+"""Decorators: guarded functions of the same kind (coroutine, generator, plain), and names for positional arguments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SyncCall = Callable[[str, Function, dict[str, Any]], "ToolResult"]
 def guarded(  # noqa: C901 - one wrapper for each kind of function
     function: Function, name: str, settings: GuardSettings, call: AsyncCall, call_blocking: SyncCall
 ) -> Any:
-    """A function that is called as `function` is, and guarded under a tool's name.
+    """Wrap `function` so that each call is guarded under a tool's name.
 
     Args:
-        function: of any kind; the guarded one is of the same.
-        name: of the registered tool.
-        settings: say whether the kill switch is on.
-        call: makes a guarded call for coroutine functions and asynchronous generators.
-        call_blocking: makes one for plain functions and generators.
+        function: function of any kind; the guarded one is of the same kind.
+        name: name of the registered tool.
+        settings: settings of the guard; `enabled` is the kill switch.
+        call: guarded call for coroutine functions and asynchronous generators.
+        call_blocking: guarded call for plain functions and generators.
     """
     signature = _signature_of(function)
 
@@ -43,7 +43,7 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
                 stream = (await call(*bound(positional, named))).unwrap()
             else:
                 stream = function(*positional, **named)
-            # What `yield from` would do, as in `streams.relay_async`.
+            # Delegates as `yield from` would, as in `streams.relay_async`.
             try:
                 item = await stream.__anext__()
                 while True:
@@ -91,7 +91,7 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
 
 
 def _signature_of(function: Function) -> inspect.Signature:
-    """Signature of a function; some built-in ones have none, and take whatever they are given."""
+    """Signature of a function; built-in functions without one accept any arguments."""
     try:
         return inspect.signature(function)
     except ValueError:
@@ -100,7 +100,7 @@ def _signature_of(function: Function) -> inspect.Signature:
 
 
 def by_name(bound: inspect.BoundArguments) -> tuple[dict[str, Any], inspect.BoundArguments | None]:
-    """Arguments by name; and the binding itself where some of them cannot be given by name."""
+    """Return arguments by name, and the binding if some of them cannot be passed by name."""
     args: dict[str, Any] = {}
     odd = False
     for name, parameter in bound.signature.parameters.items():
@@ -117,7 +117,7 @@ def by_name(bound: inspect.BoundArguments) -> tuple[dict[str, Any], inspect.Boun
 
 
 def as_bound(function: Function, bound: inspect.BoundArguments) -> Function:
-    """A function that is called as it was bound, whatever the names say."""
+    """Return a function that calls `function` with the given binding, ignoring named arguments."""
     if inspect.iscoroutinefunction(function):
 
         async def asynchronous(**_: Any) -> Any:

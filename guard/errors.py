@@ -1,4 +1,4 @@
-"""What the guard raises: only where a caller asks for a plain value instead of a result."""
+"""Exceptions of the guard, raised only where a caller asks for a plain value instead of a result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..errors import TrustfoldError
 
 
 class GuardError(TrustfoldError):
-    """Base of everything the guard raises on purpose."""
+    """Base class of the guard's exceptions."""
 
 
 UNKNOWN_TOOL = "unknown_tool"
@@ -14,10 +14,10 @@ INVALID_INPUT = "invalid_input"
 
 
 class EnvelopeRejected(GuardError):
-    """A request that describes no call; nothing was called. The message names the field and the fault.
+    """A request does not describe a valid call; nothing was called. The message names the field and the fault.
 
     Attributes:
-        code: `unknown_tool` where nobody knows what to call, else `invalid_input`.
+        code: `unknown_tool` if the tool is unknown and has no function, else `invalid_input`.
     """
 
     def __init__(self, message: str, code: str = INVALID_INPUT) -> None:
@@ -26,11 +26,11 @@ class EnvelopeRejected(GuardError):
 
 
 class CallNotPermitted(GuardError):
-    """The tool was not called: its circuit is open, trust is withdrawn, a limit is spent, or somebody said no.
+    """The tool was not called: open circuit, withdrawn trust, spent limit, or denied permission.
 
     Attributes:
         code: stable reason, e.g. `circuit_open`, `blocked`, `denied`, `guarantee_exceeded`, `key_conflict`.
-        tool_name: the tool.
+        tool_name: name of the tool.
     """
 
     def __init__(self, code: str, tool_name: str, message: str) -> None:
@@ -40,11 +40,11 @@ class CallNotPermitted(GuardError):
 
 
 class ToolFailed(GuardError):
-    """The tool answered with a failure instead of raising one.
+    """The tool returned a failure instead of raising one.
 
     Attributes:
         code: HTTP status, error type or exit code.
-        output: what it returned.
+        output: return value of the tool.
     """
 
     def __init__(self, code: str, message: str, output: object = None) -> None:

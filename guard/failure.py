@@ -1,9 +1,9 @@
-"""Failures of tools: whether an exception or a result is one, how bad it is, and whether to try again.
+"""Classifies failures of tools: whether an exception or a result is a failure, its severity, and whether to retry.
 
 See docs/design/guard.md#retries.
 
-Severities are those of the folds, by the same code. Whether a failure is worth a retry: what the failure says of itself
-first, then its HTTP status, then its severity; an error that nobody knows is not tried again.
+Severities are computed by the code of the folds. A failure is retriable by its own statement first, then its HTTP
+status, then its severity; unknown errors are not retried.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from ..schemas.vocabulary import Severity
 from .json_view import kind_of, text_of
 
 RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""HTTP answers that another attempt may change; every other one from 400 on is final."""
+"""Retriable HTTP statuses; every other one from 400 is final."""
 
 _RETRIABLE_SEVERITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT})
 _HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
 
 MAX_BLOCKS = 16
-"""Content blocks of a result that are read."""
+"""Number of content blocks of a result that are inspected."""
 
 
 class Program(NamedTuple):
-    """The program that a call ran, as far as it decides how its failure is read.
+    """Program that a call ran; decides how its failure is read.
 
     Attributes:
-        runs: `shell`, `code`, or empty: command lines, programs, or none.
+        runs: `shell` for command lines, `code` for programs, or empty.
         command: command word of a shell call.
-        dangerous: it tries what no agent should.
-        suspect: it does if its failure says so.
+        dangerous: the shipped rules classify it as dangerous.
+        suspect: it counts as dangerous if its failure says so.
         of_server: an MCP server runs it.
     """
 
@@ -65,15 +65,15 @@ class CallFailure(NamedTuple):
 
     Attributes:
         type: exception class or error category.
-        message: free text, as given; stays in the process.
-        code: what it is counted under: HTTP status, error type, exit code or `timeout`.
-        http_status: HTTP status, if there was one.
-        severity: as the folds would classify it.
-        retriable: another attempt might end differently.
-        timed_out: it was cut off, or says that it was.
-        retry_after_ms: the answer asks for so many milliseconds of patience.
-        exception: what was raised, if anything was.
-        neutral: `denied` or `cancelled` where the tool itself says that it never ran.
+        message: error text as given; stays in the process.
+        code: failure code that is counted: HTTP status, error type, exit code or `timeout`.
+        http_status: HTTP status; None without one.
+        severity: severity as the folds classify it.
+        retriable: a retry may succeed.
+        timed_out: the attempt was cut off, or reports a timeout itself.
+        retry_after_ms: milliseconds to wait before a retry, as the answer asks.
+        exception: the raised exception; None without one.
+        neutral: `denied` or `cancelled` if the tool reports that it never ran.
     """
 
     type: str
@@ -89,7 +89,7 @@ class CallFailure(NamedTuple):
 
 
 def of_exception(error: BaseException, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure:
-    """Read the failure of a raised error; of an error that raises when it is read only its type is taken."""
+    """Classify a raised exception; if reading the exception fails, only its type is used."""
     try:
         return _of_exception(error, program, now_ms)
     except Exception:  # noqa: BLE001 - its own properties, or a subclass of a number or text
@@ -103,7 +103,7 @@ def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFa
     kind = kind_of(error)
     raw_code = _get(error, "code") or _get(error, "errno")
     code = _errno_name(error) or (text_of(raw_code)[:120] if isinstance(raw_code, str | int) else "")
-    # A class that says so by its name is read by that, as the folds read it.
+    # A class that names its status is read by that name, as the folds do.
     timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) and "timeout" not in kind.lower()
     failure = Failure(type=kind, message=text_of(error), http_status=status, code=code if code != str(status) else "")
     hint = next((said for name in _HINTS if isinstance(said := _get(error, name), bool)), None)
@@ -118,10 +118,10 @@ def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFa
 
 
 def of_result(result: Any, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure | None:
-    """Read the failure that a returned value reports; None where it reports none, or raises when it is read.
+    """Classify the failure that a returned value reports; None if it reports none or cannot be read.
 
-    Read are objects in the shapes the folds know, MCP results (`isError`), HTTP responses (`status_code`) and chat
-    messages of tools (`status`).
+    Understands objects in the shapes that the folds know, MCP results (`isError`), HTTP responses (`status_code`) and
+    chat messages of tools (`status`).
     """
     try:
         return _of_result(result, program, now_ms)
@@ -153,7 +153,7 @@ def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None
 
 
 def cut_off(limit_ms: float) -> CallFailure:
-    """An attempt that took longer than it may."""
+    """Return the failure of an attempt that exceeded its time limit."""
     return CallFailure(
         "TimeoutError", f"no answer within {limit_ms:.0f} ms", "timeout", None, Severity.TIMEOUT,
         retriable=True, timed_out=True,
@@ -171,7 +171,7 @@ def _failure(
 ) -> CallFailure:
     runs = program.runs
     if runs == "code" and program.of_server and is_exception(failure.type) and not is_of_tool(failure.type):
-        runs = ""  # the client names it: the server broke, not the program that it ran
+        runs = ""  # the client reports it: the server failed, not the program it ran
     severity = classify(
         failure,
         status="timeout" if timed_out else "error",
@@ -203,7 +203,7 @@ def _failure(
 
 
 def _shape_of(result: Any) -> dict[str, Any] | None:
-    """An object with the fields that say how it went, for results that are no dictionaries."""
+    """Return the fields of a non-dictionary result that report its outcome."""
     if isinstance(result, str | bytes | int | float | list | tuple) or result is None:
         return None
     message_failed = _get(result, "status") == "error" and isinstance(_get(result, "tool_call_id"), str)
@@ -216,7 +216,7 @@ def _shape_of(result: Any) -> dict[str, Any] | None:
 
 
 def _content_of(result: Any) -> str | list[dict[str, str]]:
-    """Content of an MCP result, or of a chat message, with its blocks as JSON would have them."""
+    """Return the content of an MCP result or a chat message, with blocks as plain dictionaries."""
     content = _get(result, "content")
     if isinstance(content, str):
         return content
@@ -242,16 +242,19 @@ def _status_of(thing: Any) -> int | None:
 
 
 def _errno_name(error: BaseException) -> str:
-    """`ECONNRESET` and the like, of an error of the operating system."""
+    """Return the symbolic errno of an operating system error, such as `ECONNRESET`."""
     if not isinstance(error, OSError) or error.errno is None:
         return ""
-    import errno  # only where a system call failed
+    import errno  # imported only after a failed system call
 
     return errno.errorcode.get(error.errno, "")
 
 
 def _retry_after(*places: Any) -> float:
-    """Milliseconds that an answer asks to wait: an attribute, a field or a `Retry-After` header; 0 without one."""
+    """Return the wait that an answer asks for in milliseconds: an attribute, a field or `Retry-After`.
+
+    0 without one.
+    """
     *sources, now_ms = places
     for source in sources:
         found = _field(source, "retry_after")
@@ -269,7 +272,7 @@ def _field(source: Any, name: str) -> Any:
 
 
 def _get(thing: Any, name: str) -> Any:
-    """An attribute; None where there is none, or where reading it fails."""
+    """Return an attribute; None if it is missing or reading it fails."""
     try:
         return getattr(thing, name, None)
     except Exception:  # noqa: BLE001 - a property or `__getattr__` of the tool's own
@@ -277,7 +280,7 @@ def _get(thing: Any, name: str) -> Any:
 
 
 def _wait_of(value: Any, now_ms: int) -> float:
-    """A number of seconds, or a date, as milliseconds from now."""
+    """Convert a number of seconds or a date to milliseconds from now."""
     try:
         seconds = float(value)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""One call from request to result (docs/guard.md, What happens in one call).
+"""Flow of one guarded call from request to result (docs/guard.md, What happens in one call).
 
 limits → trust and permission → idempotency → circuits → attempts → classification → publication. In shadow mode every
-step is computed, and what it would have done is noted on the result and counted, but the call is made once, as it came.
+step is computed and its effect is noted on the result and counted, but the call is made once, unchanged.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _ONCE = RetryPolicy(max_attempts=1)
 
 
 class CallFlow:
-    """Takes the calls of one guard through."""
+    """Runs the flow of calls of one guard."""
 
     def __init__(self, services: Services, joiner: Joiner, executor: Executor) -> None:
-        """Join calls by `joiner` and make them by `executor`; `permission` is asked where it is set."""
+        """Use `joiner` to coalesce calls and `executor` to run attempts; `permission` is consulted if it is set."""
         self.permission: PermissionWrapper | None = None
         self._backend = services.backend
         self._settings = services.settings
@@ -64,16 +64,16 @@ class CallFlow:
         trust: Callable[[Call], Trust | None],
         runner: Runner | None = None,
     ) -> ToolResult:
-        """Take one call through.
+        """Run one call from request to result.
 
         Raises:
-            BaseException: what steers the program instead of being a failure: the caller's own cancellation, an
-                interrupt; see `control_flow`.
+            BaseException: control flow instead of a failure: the caller's cancellation, an interrupt; see
+                `control_flow`.
         """
         with self._tracing.call(call) as span:
             try:
                 result = await self._run(call, function, spending, trust, runner)
-            finally:  # what steers goes through here, too
+            finally:  # control-flow exceptions pass here, too
                 await self._give_back(call)
                 if spending is not None:
                     spending.reserved_usd -= call.notes.get("reserved", 0.0)
@@ -113,7 +113,7 @@ class CallFlow:
         if key is None or self._settings.shadow:
             return await go_through()
         result = await self._joiner.join(call, key, go_through)
-        await self._give_back(call)  # a twin has answered
+        await self._give_back(call)  # another run has answered
         if result.from_cache or (result.attempts == 0 and not call.notes.get("told")):
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
@@ -142,7 +142,7 @@ class CallFlow:
                 overridden=one.overridden,
             )
         if checked.allowed or self._shadowed(call, "guarantee_exceeded"):
-            spending.reserved_usd += cost  # given back when the call has ended: others may be checked meanwhile
+            spending.reserved_usd += cost  # released when the call ends: other calls may be checked meanwhile
             spending.recursive_calls += bool(call.recursion_depth)
             call.notes["reserved"] = cost
             if checked.overridden:
@@ -162,7 +162,7 @@ class CallFlow:
         return msgspec.structs.replace(refusal("guarantee_exceeded", checked.message), terminal=True)
 
     async def _permitted(self, call: Call, trust: Trust | None) -> ResultError | None:
-        """Ask trust, and the permission plugin where there is one."""
+        """Check trust, and the permission plugin if there is one."""
         if trust is not None and is_refused(trust):
             code = str(trust.state)
             if self._shadowed(call, code):
@@ -177,7 +177,7 @@ class CallFlow:
         if self.permission is None or not self.permission.decides(trust):
             return self._unattended(call, trust)
         if self._settings.shadow:
-            # The platform's own plugin decides as it would without us.
+            # The platform's own plugin decides as it would without trustfold.
             if must_ask(trust):
                 self._shadowed(call, "approval_required")
             trust = None
@@ -191,11 +191,11 @@ class CallFlow:
         return self._answered(call, trust, answer)
 
     def _answered(self, call: Call, trust: Trust | None, answer: Answer) -> ResultError | None:
-        """Publish what a person or a plugin has said to a call, and refuse it where that is no."""
+        """Publish a person's or plugin's answer to a permission request; return a refusal if it denies the call."""
         if must_ask(trust):
             call.notes["approval"] = {"needed": True, "granted": answer.allowed}
         if not answer.allowed:
-            self._publisher.started(call, None)  # what is declined is known by its start: the denial counts at its key
+            self._publisher.started(call, None)  # its start event gives the denial its key
         method = str(answer.info.get("method") or "plugin")[:256]
         self._publish_permission(PermissionResolved, call, granted=answer.allowed, method=method)
         if answer.allowed:
@@ -204,10 +204,10 @@ class CallFlow:
         return msgspec.structs.replace(refusal("denied", f"'{call.name}' was not permitted: {why}"), terminal=True)
 
     async def _approved(self, call: Call, trust: Trust) -> bool:
-        """Whether an operator has let this one call pass (`trust.approve`); that approval is then used up.
+        """Whether an operator approved this call (`trust.approve`); consumes that approval.
 
-        A call that is not made after all uses none. Guards with a shared store use each approval once among them; while
-        that store cannot say whether it is unused, it lets nothing pass.
+        A call that is not made consumes none. Guards with a shared store consume each approval once among them; if that
+        store cannot answer, the call is not approved.
         """
         if self._settings.shadow or not must_ask(trust) or trust.record.scope == SESSION_SCOPE:
             return False
@@ -227,14 +227,14 @@ class CallFlow:
         return True
 
     async def _give_back(self, call: Call) -> None:
-        """Leave the approvals of a call that is not made to others."""
+        """Release the approvals that a call claimed but did not use."""
         if claimed := call.notes.pop("claimed", None):
             call.notes.pop("approvals", None)
             call.notes.pop("approval", None)
             await self._joiner.give_back(call, claimed)
 
     def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
-        """Decide about a call that must be approved where nobody can be asked."""
+        """Decide about a call that needs approval where nobody can be asked."""
         if trust is None or not must_ask(trust):
             return None
         call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
@@ -247,12 +247,12 @@ class CallFlow:
     def _publish_permission(
         self, kind: type[PermissionRequested | PermissionResolved], call: Call, **fields: Any
     ) -> None:
-        """Publish that a person is asked about a call, or what the answer is."""
+        """Publish a permission request, or the answer to one."""
         who = {"workspace_id": call.workspace_id, "user_id": call.user_id}
         self._publisher.event(kind, call.session_id, **who, call_id=call.call_id, tool_name=call.name, **fields)
 
     def _shadowed(self, call: Call, code: str) -> bool:
-        """Whether a refusal is only noted."""
+        """Whether a refusal is only noted (shadow mode)."""
         if not self._settings.shadow:
             return False
         call.notes.setdefault("shadow", []).append(code)
@@ -299,7 +299,7 @@ class CallFlow:
                     error = refusal("circuit_open", standing.message)
                     return await self._refuse(call, msgspec.structs.replace(error, breaker_state=standing.state))
         policy = self._policy(call)
-        call.notes.pop("claimed", None)  # its approvals are used up
+        call.notes.pop("claimed", None)  # its approvals are consumed
         self._publisher.started(call, self._time_allowed(call, policy))
         say(
             logging.DEBUG,
@@ -318,7 +318,7 @@ class CallFlow:
             digest = await self._digest(made)
         except BaseException:
             if made.done and not is_stream(made.output):
-                # Cut off after the tool had run for the last time: that has happened all the same.
+                # The call was cut off after the tool had run for the last time: its result still counts.
                 call.ended = self._conclude(call, made, spending, None)
             else:
                 self._cut_off(call, made.count)
@@ -326,7 +326,7 @@ class CallFlow:
         return self._conclude(call, made, spending, digest)
 
     async def _digest(self, made: Attempts) -> Digest | None:
-        """Digest and size of what was returned; of a big result in a thread."""
+        """Digest and size of the output; computed in a thread if it is big."""
         if made.failure is not None or made.output is None:
             return None
         if not is_big(made.output):
@@ -334,13 +334,13 @@ class CallFlow:
         return await asyncio.to_thread(self._publisher.digest_of, made.output)
 
     def _cut_off(self, call: Call, attempts: int) -> None:
-        """Publish that a call was cut off, or passed on an exception that is no failure: neither good nor bad."""
+        """Publish that a call was cut off, or raised a control-flow exception: neither success nor failure."""
         self._gate.settle(call, failed=False)
         took = self._clock.monotonic_ms() - call.began_ms
         self._publisher.finished(call, Ending(Status.CANCELLED, attempts=attempts, duration_ms=took))
 
     def _hand_over(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
-        """Give a generator to the caller; the call ends when that has ended."""
+        """Return a generator to the caller; the call ends when the generator ends."""
         loop = asyncio.get_running_loop()
         call.stream = over = loop.create_future()
 
@@ -364,7 +364,7 @@ class CallFlow:
             if not left:
                 end(error)
                 return
-            # It may be the garbage collector that reports this, in the middle of anything.
+            # The garbage collector may call this, at any point of other code.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(leave)
 
@@ -400,14 +400,14 @@ class CallFlow:
         )
 
     def _time_allowed(self, call: Call, policy: RetryPolicy) -> float | None:
-        """Milliseconds after which the call can only be lost; None where it may take as long as it wants."""
+        """Milliseconds until no further attempt can succeed; None without a limit."""
         if call.deadline_ms is not None:
             return call.deadline_ms - self._clock.monotonic_ms() + 1000
         own = call.hints.timeout_ms if call.hints is not None and call.hints.timeout_ms else call.tool.timeout_ms
         return None if own is None else policy.max_elapsed_ms + own + 1000
 
     def _conclude(self, call: Call, made: Attempts, spending: Spending | None, digest: Digest | None) -> ToolResult:
-        """Classify what became of a call, and publish it."""
+        """Classify the end of a call and publish it."""
         failure = made.failure
         status = _status_of(made)
         cost = _cost_of(call, made)
@@ -482,7 +482,7 @@ def _status_of(made: Attempts) -> ResultStatus:
 
 
 def _expected_cost(call: Call) -> float:
-    """US dollars that a call is expected to cost: as its caller says, else as its tool is registered."""
+    """Expected cost of a call in US dollars: the caller's estimate, else the tool's registered cost."""
     if call.cost_usd is not None:
         return call.cost_usd
     own = call.tool.cost_usd
@@ -490,7 +490,7 @@ def _expected_cost(call: Call) -> float:
 
 
 def _cost_of(call: Call, made: Attempts) -> float | None:
-    """US dollars that a call has cost: what its tool works out, what its result says, or what was expected of it."""
+    """Cost of a call in US dollars: the tool's cost function, the result's own figure, or the expected cost."""
     cost: Any = call.tool.cost_usd
     if callable(cost):
         try:
@@ -506,7 +506,7 @@ def _cost_of(call: Call, made: Attempts) -> float | None:
         return call.cost_usd
     try:
         number = float(cost)
-    except (ArithmeticError, ValueError):  # 10**400
+    except (ArithmeticError, ValueError):  # e.g. 10**400
         return call.cost_usd
     return number if 0 <= number < 1e12 else call.cost_usd
 

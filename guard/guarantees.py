@@ -1,8 +1,8 @@
-"""Hard limits of an execution: money, time and recursive calls, checked before each operation.
+"""Hard limits of an execution: cost, time and recursive calls, checked before each operation.
 
-The processor folds the same limits from events and reports what has gone beyond. The guard checks each operation with
-what it is expected to cost, refuses it where it would exceed a limit, records every limit concerned, and gives each
-call no more time than is left. Page: docs/guard.md.
+The processor folds the same limits from events and reports violations. The guard checks each operation with its
+expected cost, refuses it if it would exceed a limit, records every violated limit, and limits each call to the
+remaining time. Page: docs/guard.md.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..schemas.events import GuaranteeLimits
 from ..schemas.fields import LARGEST_COUNT, MAX_SPAN_MS
 
 GracefulDegradationPlan = DegradationPlan
-"""How to end well when a limit is reached."""
+"""Plan of how to end when a limit is reached."""
 
 _TOLERANCE = 1e-9
-"""In which sums of money count as equal."""
+"""Difference in US dollars within which two sums count as equal."""
 
 LIMITS = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 
 _LARGEST = {"max_cost_usd": 1e12, "max_duration_seconds": MAX_SPAN_MS / 1000, "max_recursive_calls": LARGEST_COUNT}
-"""Largest limits that an event may state; a limit beyond, such as infinity, is published as this."""
+"""Largest limits in events; larger ones, such as infinity, are published as these."""
 
 MAX_VIOLATIONS = 1000
-"""Violations remembered per session; the oldest go first."""
+"""Number of violations kept per session; the oldest are dropped first."""
 
 _ADVICE = {
     "max_cost_usd": "narrow the request, or use a cheaper model for the recursive calls",
@@ -41,7 +41,7 @@ _WORDS = {"max_cost_usd": "money", "max_duration_seconds": "time", "max_recursiv
 
 
 class ViolationKind(StrEnum):
-    """Kind of excess: which limit an operation goes beyond, and whether it would only do so."""
+    """Kind of violation: which limit, and whether it is or would be exceeded."""
 
     COST_EXCEEDED = "cost_exceeded"
     COST_WOULD_EXCEED = "cost_would_exceed"
@@ -56,7 +56,7 @@ class ExecutionGuarantees:
     Attributes:
         max_cost_usd: US dollars.
         max_duration_seconds: seconds.
-        max_recursive_calls: recursive calls; the last of them is still allowed.
+        max_recursive_calls: number of recursive calls; the last one is still allowed.
     """
 
     max_cost_usd: float = 1.0
@@ -64,10 +64,10 @@ class ExecutionGuarantees:
     max_recursive_calls: int = 20
 
     def __post_init__(self) -> None:
-        """Refuse limits that are none.
+        """Validate the limits.
 
         Raises:
-            ConfigError: naming the limit.
+            ConfigError: a limit is invalid; the message names it.
         """
         for name in LIMITS:
             if not getattr(self, name) >= 0:
@@ -75,15 +75,15 @@ class ExecutionGuarantees:
 
 
 class Violation(NamedTuple):
-    """One limit that an operation goes beyond.
+    """One limit that an operation exceeds.
 
     Attributes:
         kind: `cost_exceeded`, `cost_would_exceed`, `duration_exceeded` or `calls_exceeded`.
         limit: name of the limit, as in `ExecutionGuarantees`.
         used: spent and reserved before the operation, in the limit's unit.
-        coming: expected of the operation itself.
+        coming: expected use of the operation itself.
         allowed: the limit.
-        overridden: the operation is made all the same, as a person has confirmed it.
+        overridden: the operation is made because a person confirmed an override.
     """
 
     kind: ViolationKind
@@ -95,7 +95,7 @@ class Violation(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The violation as half a sentence, with its figures."""
+        """Half a sentence that describes the violation with its figures."""
         what = f"the limit of {_WORDS[self.limit]}"
         if self.kind is ViolationKind.COST_WOULD_EXCEED:
             return f"{what} would be exceeded ({self.used:g} spent and {self.coming:g} expected, of {self.allowed:g})"
@@ -103,12 +103,12 @@ class Violation(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Answer to a check before an operation.
+    """Result of a check before an operation.
 
     Attributes:
         allowed: the operation may be made.
-        violations: every limit that it goes beyond, in the order of `LIMITS`.
-        plan: how to end well; None where nothing is exceeded.
+        violations: every limit that it exceeds, in the order of `LIMITS`.
+        plan: how to end; None if nothing is exceeded.
     """
 
     allowed: bool = True
@@ -122,7 +122,7 @@ class Check(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Violations and advice in words; empty where nothing is exceeded."""
+        """Violations and advice as text; empty if nothing is exceeded."""
         return "; ".join(f"{one.reason}; {_ADVICE[one.limit]}" for one in self.violations)
 
 
@@ -130,17 +130,17 @@ WITHIN = Check()
 
 
 class Override(NamedTuple):
-    """A person's confirmation that the next operation may go beyond named limits; used once."""
+    """A person's confirmation that the next operation may exceed named limits; used once."""
 
     confirmed_by: str
     limits: frozenset[str]
 
 
 def amount(cost_usd: Any) -> float:
-    """A cost in US dollars, checked.
+    """Validate and return a cost in US dollars.
 
     Raises:
-        ConfigError: it is no amount of money: NaN, negative, infinite, or no number.
+        ConfigError: the cost is NaN, negative, infinite, or not a number.
     """
     good = isinstance(cost_usd, int | float) and not isinstance(cost_usd, bool) and 0 <= cost_usd < math.inf
     if not good:
@@ -149,7 +149,7 @@ def amount(cost_usd: Any) -> float:
 
 
 def published_limits(limits: Mapping[str, float]) -> GuaranteeLimits:
-    """Named limits in the form of events."""
+    """Convert named limits to their form in events."""
     named: dict[str, Any] = {name: min(limits[name], _LARGEST[name]) for name in LIMITS if name in limits}
     if "max_recursive_calls" in named:
         named["max_recursive_calls"] = int(named["max_recursive_calls"])
@@ -157,21 +157,21 @@ def published_limits(limits: Mapping[str, float]) -> GuaranteeLimits:
 
 
 class Spending:
-    """Counter of what one execution spends.
+    """Counter of the spending of one execution.
 
     Attributes:
-        limits: what it may spend.
+        limits: its limits.
         cost_usd: US dollars spent.
-        reserved_usd: US dollars that running operations are expected to cost.
+        reserved_usd: expected cost of running operations in US dollars.
         recursive_calls: recursive calls made.
         completed: calls that succeeded.
-        overrides: who allowed more, and what, oldest first.
-        violations: every violation that a check has found, oldest first.
-        pending: an override that no operation has needed yet.
+        overrides: confirmations with the limits they changed, oldest first.
+        violations: all violations that checks found, oldest first.
+        pending: an override that no operation has used yet.
     """
 
     def __init__(self, limits: ExecutionGuarantees, began_ms: float) -> None:
-        """Begin to count at a time on the guard's clock."""
+        """Start counting at `began_ms` on the guard's clock."""
         self.limits = limits
         self.cost_usd = 0.0
         self.reserved_usd = 0.0
@@ -187,24 +187,24 @@ class Spending:
         return max(0.0, now_ms - self._began_ms) / 1000
 
     def deadline_ms(self) -> float | None:
-        """When its time is up, on the guard's clock; None where that is farther away than an event can say."""
+        """Time at which the time limit ends, on the guard's clock; None if it is too far away for an event."""
         span_ms = self.limits.max_duration_seconds * 1000
         return self._began_ms + span_ms if span_ms < MAX_SPAN_MS else None
 
     def check(self, now_ms: float, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
-        """Check an operation that is about to be made, and record every limit that it goes beyond.
+        """Check an operation before it is made, and record every limit that it exceeds.
 
-        What reaches a limit is within it: with the last cent spent, an operation that costs nothing goes on. Time and a
-        recursive call are needed by the operation itself, so there something must be left. An operation that goes
-        beyond uses up the pending override, where that names all of the limits concerned.
+        Reaching a cost limit exactly is allowed: with all money spent, a free operation is still allowed. Time and
+        recursive calls are used by the operation itself, so some must be left. An operation that exceeds limits uses up
+        the pending override if that names all of them.
 
         Args:
-            now_ms: time on the guard's clock.
-            cost_usd: US dollars that the operation is expected to cost.
+            now_ms: time on the guard's clock, milliseconds.
+            cost_usd: expected cost of the operation in US dollars.
             recursive: whether it is a recursive call.
 
         Raises:
-            ConfigError: the cost is no amount of money.
+            ConfigError: the cost is invalid.
         """
         found = tuple(self._beyond(now_ms, amount(cost_usd), recursive=recursive))
         if not found:
@@ -223,7 +223,7 @@ class Spending:
         """Change named limits for the rest of the execution.
 
         Raises:
-            ConfigError: nobody confirmed it, or no limit of this name exists.
+            ConfigError: `confirmed_by` is empty, or a limit is unknown.
         """
         _check_override(limits, confirmed_by)
         kept = {name: getattr(self.limits, name) for name in LIMITS}
@@ -232,22 +232,22 @@ class Spending:
         self.overrides.append((confirmed_by, dict(limits)))
 
     def allow_once(self, limits: Iterable[str], confirmed_by: str) -> None:
-        """Let the next operation that needs it go beyond named limits.
+        """Let the next operation that needs it exceed the named limits, once.
 
         Raises:
-            ConfigError: nobody confirmed it, or no limit of this name exists.
+            ConfigError: `confirmed_by` is empty, or a limit is unknown.
         """
         named = frozenset(limits)
         _check_override(named, confirmed_by)
         self.pending = Override(confirmed_by, named)
 
     def last_override(self) -> dict[str, Any]:
-        """Fields of the event that records the override used last."""
+        """Fields of the event that records the last used override."""
         confirmed_by, limits = self.overrides[-1]
         return {"limits": published_limits(limits), "confirmed_by": confirmed_by}
 
     def plan(self, violations: Iterable[Violation], now_ms: float) -> DegradationPlan:
-        """How to end well from here."""
+        """Build the plan of how to end at this point."""
         found = list(violations)
         done = self.completed
         basis = f"rests on the {done} calls that succeeded" if done > 1 else "rests on one call" if done else "is empty"
@@ -278,10 +278,10 @@ class Spending:
 
 
 def _check_override(limits: Iterable[str], confirmed_by: str) -> None:
-    """Refuse an override that names no person or no limit.
+    """Validate an override.
 
     Raises:
-        ConfigError: saying what is missing.
+        ConfigError: it names no person or no limit.
     """
     if not str(confirmed_by or "").strip():
         raise ConfigError("an override needs the name of who confirmed it: confirmed_by")

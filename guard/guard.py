@@ -58,15 +58,15 @@ _GUARDS: WeakSet[ToolGuard] = WeakSet()
 
 
 class ToolGuard(Checking, Reporting):
-    """Wraps tool calls: asks, joins, retries, publishes. One per process is enough; it may serve many sessions.
+    """Wraps tool calls: checks, coalesces, retries and publishes. One per process serves many sessions.
 
     Attributes:
-        settings: what holds for all calls.
-        tools: what is known about tools.
+        settings: settings of all calls.
+        tools: registry of tools.
         hooks: hooks of the platform.
         metrics: counters.
-        sessions: sessions that have begun and not ended, by id.
-        guard_id: names this guard to the fleet.
+        sessions: active sessions by id.
+        guard_id: id of this guard in the fleet.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class ToolGuard(Checking, Reporting):
         metrics: Metrics | None = None,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """Put a guard together; `in_memory`, `embedded` and `connect` are the usual ways.
+        """Build a guard from its parts; usually made by `in_memory`, `embedded` or `connect`.
 
         Args:
-            backend: where events go and the view comes from.
-            settings: what holds for all calls.
-            store: keeps idempotency keys; by default this process does.
-            permission: the platform's permission plugin, wrapped or plain.
-            clock: for tests.
-            metrics: counters that the backend counts into, too.
-            draw: draws the delays before retries; for tests.
+            backend: transport of events, states and decisions.
+            settings: settings of all calls.
+            store: store of idempotency keys; by default in this process.
+            permission: the platform's permission plugin, plain or wrapped.
+            clock: clock; replaced in tests.
+            metrics: counters that the backend increments, too.
+            draw: draws the delays before retries; replaced in tests.
         """
         self.settings = settings
         self.backend = backend
@@ -127,7 +127,7 @@ class ToolGuard(Checking, Reporting):
         _GUARDS.add(self)
 
     def after_fork(self) -> None:
-        """Begin anew in a child process: threads, tasks and connections are the parent's."""
+        """Reset in a child process: threads, tasks and connections belong to the parent."""
         self.guard_id = f"guard-{new_id(self.clock.now_ms())}"
         self.metrics.after_fork()
         self.backend.after_fork()
@@ -150,14 +150,14 @@ class ToolGuard(Checking, Reporting):
         draw: Callable[[float, float], float] = random.uniform,
         **settings: Any,
     ) -> Self:
-        """A guard whose folds run in this process; for tests and for agents of their own.
+        """Create a guard whose folds run in this process; for tests and agents without a server.
 
-        `settings` are those of `GuardSettings`; the environment's hold where they are silent.
+        `settings` are fields of `GuardSettings`; missing ones come from the environment.
 
         Raises:
-            ConfigError: a setting cannot work.
+            ConfigError: a setting is invalid.
         """
-        from .backends.memory import MemoryBackend  # only this way needs the folds
+        from .backends.memory import MemoryBackend  # only this backend needs the folds
 
         if rules is not None:
             settings = {"families": rules.tools.families, **settings}
@@ -177,12 +177,12 @@ class ToolGuard(Checking, Reporting):
         token: str | None = None,
         **settings: Any,
     ) -> Self:
-        """A guard over the durable engine of this machine, kept in the file at `path`.
+        """Create a guard over this machine's durable engine, whose store is the file at `path`.
 
-        Joins the `trustfold up` that runs over the file, or starts one that ends with the guard (extra `web`).
+        Connects to the `trustfold up` that runs over the file, or starts one that ends with the guard (extra `web`).
 
         Raises:
-            ConfigError: a setting cannot work, or no engine could be started; the message says why.
+            ConfigError: a setting is invalid, or no engine could be started; the message says why.
         """
         from .backends.engine import engine_over  # as in `connect`
         from .backends.http import HttpBackend
@@ -211,26 +211,26 @@ class ToolGuard(Checking, Reporting):
         client_arguments: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Self:
-        """A guard that follows Kafka (`kafka://host:port,…`) or a running `trustfold up` (`http://host:port`).
+        """Create a guard connected to Kafka (`kafka://host:port,…`) or a running `trustfold up` (`http://host:port`).
 
         Args:
-            address: where to.
-            store: keeps idempotency keys; a fleet needs a shared one.
+            address: address of the brokers or the engine.
+            store: store of idempotency keys; a fleet needs a shared one.
             permission: the platform's permission plugin.
-            wait_s: how long to wait for the view. After that the guard goes on without it and keeps trying.
-            strict: raise instead of going on without a view.
-            topic_prefix: of the topics; by default `trustfold.`, or `TRUSTFOLD_TOPIC_PREFIX`.
-            token: secret that an `up` asks for; by default `TRUSTFOLD_TOKEN`.
-            client_arguments: further arguments of aiokafka's clients: TLS and SASL.
-            settings: those of `GuardSettings`; the environment's hold where they are silent.
+            wait_s: seconds to wait for the view; after that the guard works without it and keeps connecting.
+            strict: raise if there is no view after `wait_s`.
+            topic_prefix: prefix of the topics; by default `trustfold.`, or `TRUSTFOLD_TOPIC_PREFIX`.
+            token: token of the `up`; by default `TRUSTFOLD_TOKEN`.
+            client_arguments: further arguments of aiokafka's clients, for TLS and SASL.
+            settings: fields of `GuardSettings`; missing ones come from the environment.
 
         Raises:
-            ConfigError: the address or a setting makes no sense; with `strict` also: nobody answers.
+            ConfigError: the address or a setting is invalid; with `strict` also if nothing answers.
         """
         chosen = GuardSettings.from_env(**settings)
         metrics = Metrics()
         if not chosen.enabled:
-            # The kill switch must work where Kafka does not.
+            # The kill switch must work without Kafka.
             return cls(nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
         backend = backend_at(
             address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
@@ -243,7 +243,7 @@ class ToolGuard(Checking, Reporting):
         return guard
 
     async def _start(self, wait_s: float) -> None:
-        """Connect the backend and a shared dedupe store, and live on this loop."""
+        """Connect the backend and a shared dedupe store, and bind the guard to this loop."""
         self.home = asyncio.get_running_loop()
         if isinstance(self.store, FallbackDedupeStore):
             await self.store.connect()
@@ -253,12 +253,12 @@ class ToolGuard(Checking, Reporting):
 
     @property
     def view(self) -> StateView:
-        """Latest state of everything away from its default."""
+        """View of the latest states that differ from their defaults."""
         return self.backend.view
 
     @property
     def connected(self) -> bool:
-        """Whether events are delivered and the view follows."""
+        """Whether events are delivered and the view is current."""
         return self.backend.connected
 
     @property
@@ -266,7 +266,7 @@ class ToolGuard(Checking, Reporting):
         """The in-memory backend, for tests.
 
         Raises:
-            TypeError: this guard has another one.
+            TypeError: the guard has another backend.
         """
         from .backends.memory import MemoryBackend  # as in `in_memory`
 
@@ -276,7 +276,7 @@ class ToolGuard(Checking, Reporting):
 
     @property
     def permission(self) -> PermissionWrapper | None:
-        """The platform's permission plugin, wrapped; assign a plain one, or None for none."""
+        """The platform's permission plugin, wrapped; assign a plain plugin, or None to remove it."""
         return self._flow.permission
 
     @permission.setter
@@ -287,7 +287,7 @@ class ToolGuard(Checking, Reporting):
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def register(self, name: str, function: Function | None = None, **nature: Any) -> Tool:
-        """Say what a tool is like; `nature` are the fields of `Tool`. With a function it can be called by name."""
+        """Register a tool; `nature` are the fields of `Tool`. With a function it can be called by name."""
         for field in ("tags", "volatile_params"):
             if field in nature:
                 nature[field] = frozenset(nature[field])
@@ -302,12 +302,11 @@ class ToolGuard(Checking, Reporting):
         }
 
     def tool(self, function: Function | None = None, *, name: str | None = None, **nature: Any) -> Any:
-        """Guard a function for good: `@guard.tool(read_only=True)`.
+        """Decorate a function so that each call is guarded: `@guard.tool(read_only=True)`.
 
-        The guarded function is called as before, with the session of the surrounding `async with guard.session(…)`: a
-        coroutine function stays one, a plain function stays plain, a generator function stays one of its kind. It
-        returns what the function returns and raises what it raises; a call that the guard does not make raises
-        `CallNotPermitted`. Positional arguments get their names from the signature.
+        The function is called as before, in the session of the surrounding `async with guard.session(…)`, and stays of
+        its kind: coroutine, plain or generator function. It returns and raises what the original does; a refused call
+        raises `CallNotPermitted`. Positional arguments get their names from the signature.
         """
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
@@ -316,7 +315,7 @@ class ToolGuard(Checking, Reporting):
 
     @property
     def blocking(self) -> BlockingCalls:
-        """Calls for threads that wait; made when it is first used."""
+        """Calls for threads that block; created at first use."""
         if self._blocking is None:
             self._blocking = BlockingCalls(self)
         return self._blocking
@@ -335,22 +334,22 @@ class ToolGuard(Checking, Reporting):
 
         Args:
             tool_name: the tool as the model names it.
-            function: makes the call, with `args` as keyword arguments; by default the registered one. A plain
-                function runs in a thread, a coroutine function on this loop.
+            function: called with `args` as keyword arguments; by default the registered one. A plain function runs in a
+                thread, a coroutine function on this loop.
             args: the arguments.
-            session_id: the conversation; by default that of the surrounding session.
+            session_id: id of the conversation; by default that of the surrounding session.
             runner: runs a plain function instead of a thread.
-            options: about this call alone: `call_id`, `request_id`, `idempotency_key`, `dedupe_mode`, `workspace_id`,
+            options: options of this call: `call_id`, `request_id`, `idempotency_key`, `dedupe_mode`, `workspace_id`,
                 `namespace`, `actor_id`, `user_id`, `tenant_id`, `agent_id`, `correlation_id`, `model`, `model_tier`,
                 `recursion_depth`, `scenario`, `timeout_ms`, `deadline_ms` (milliseconds from now), `max_attempts`,
                 `max_elapsed_ms`, `cost_usd` (expected, for the session's limits), `hints`, `trace`, `scope`, `approved`
-                (what a person has said to a call that must be asked about; by default the permission plugin asks).
+                (a person's answer to the approval request; by default the permission plugin asks).
 
-        A call that makes no sense is answered with a failed result (`unknown_tool`, `invalid_input`).
+        An invalid call returns a failed result (`unknown_tool`, `invalid_input`).
 
         Raises:
-            BaseException: what steers the program instead of being a failure of the tool: a cancellation, an interrupt
-                of a graph, a request for approval; see `control_flow`.
+            BaseException: control flow instead of a failure of the tool: a cancellation, an interrupt of a graph, a
+                request for approval; see `control_flow`.
         """
         if function is None:
             function = self.tools.get(tool_name).function if is_name(tool_name) else None
@@ -382,10 +381,10 @@ class ToolGuard(Checking, Reporting):
         session: GuardSession | None,
         options: Mapping[str, Any],
     ) -> tuple[Call, Function]:
-        """A call as its caller describes it, and the function that makes it.
+        """Build a call and its function from the caller's arguments.
 
         Raises:
-            EnvelopeRejected: it makes no sense; the code is `unknown_tool` or `invalid_input`.
+            EnvelopeRejected: the call is invalid; the code is `unknown_tool` or `invalid_input`.
         """
         check_call(tool_name, args, session_id)
         if function is None:
@@ -404,7 +403,7 @@ class ToolGuard(Checking, Reporting):
     def _reject(
         self, rejected: EnvelopeRejected, tool_name: object, session_id: object, session: GuardSession | None
     ) -> ToolResult:
-        """Answer a call that makes no sense, and publish that there was one."""
+        """Answer an invalid call with a failed result, and publish an event."""
         name = text_of(tool_name)[:256] or "unknown"
         who = session if session is not None else self.settings
         if self.settings.enabled:
@@ -422,9 +421,9 @@ class ToolGuard(Checking, Reporting):
     async def execute(
         self, envelope: ToolCallEnvelope | Mapping[str, Any] | bytes | str, function: Function | None = None
     ) -> ToolResult:
-        """Make the call that an envelope describes; a malformed one is answered with an error.
+        """Make the call that an envelope describes; an invalid one returns an error.
 
-        The error is terminal: nothing was called, tried again or noted.
+        The error is terminal: nothing was called, retried or recorded.
         """
         try:
             given = read_envelope(envelope)
@@ -444,35 +443,35 @@ class ToolGuard(Checking, Reporting):
         max_attempts: int = 5,
         **options: Any,
     ) -> ResilientResult:
-        """Do something with the best registered tool, and with the next best where that fails.
+        """Call the best registered tool for a scenario, and the next best one if it fails.
 
         See docs/design/semantics.md#tool-quality.
 
         Args:
-            scenario: what is to be done, in words.
+            scenario: task in words.
             args: arguments, the same for every tool.
-            tags: only tools that carry all of them.
-            max_attempts: most tools tried.
-            options: `similarity`, `rules`, and those of `call`.
+            tags: only tools with all of these tags.
+            max_attempts: largest number of tools tried.
+            options: `similarity`, `rules`, and the options of `call`.
         """
-        from .resilient import call_resilient  # ranking loads what few need
+        from .resilient import call_resilient  # few programs need the ranking
 
         return await call_resilient(self, scenario, args or {}, frozenset(tags), max_attempts, options)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
     def session(self, session_id: str | None = None, **options: Any) -> GuardSession:
-        """A session; `async with guard.session(…) as session:`. `options` are those of `GuardSession`."""
+        """Create a session: `async with guard.session(…) as session:`. `options` are those of `GuardSession`."""
         return GuardSession(self, session_id or new_id(self.clock.now_ms()), **options)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until everything published is delivered; False when that takes longer."""
+        """Wait until all events published so far are delivered; return False on timeout."""
         return await self.backend.flush(timeout_s)
 
     async def close(self) -> None:
-        """Deliver what can be delivered, and let go of everything; a second time does nothing."""
+        """Deliver buffered events, then release all resources; repeated calls do nothing."""
         if self._closed:
             return
         self._closed = True

@@ -1,7 +1,7 @@
 """Hooks of a platform around its tool calls (docs/design/guard.md#hooks-and-reports).
 
-The pair runs once per attempt, and once for a call that the guard refuses or answers from an earlier one. A hook that
-raises is logged and otherwise ignored: reliability must not break the call it watches.
+Both hooks run once per attempt, and once for a call that the guard refuses or answers from an earlier one. An exception
+of a hook is logged and otherwise ignored, so that hooks cannot break calls.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .request import Call
 
 
 class Moment(NamedTuple):
-    """What a hook is told.
+    """Argument of a hook.
 
     Attributes:
         call: the call; `call.envelope()` is its envelope.
-        attempt: from 1; 0 for a call that is not made.
-        outcome: after the attempt: `success`, the error's code, or the word of the refusal; empty before it.
+        attempt: number of the attempt, from 1; 0 for a call that is not made.
+        outcome: after the attempt: `success`, the error's code, or the refusal's code; empty before it.
     """
 
     call: Call
@@ -34,31 +34,31 @@ KeyHook = Callable[[Call], str | None]
 
 
 class Hooks:
-    """Hooks in the order in which they were added."""
+    """Hooks in the order of registration."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Create an empty list."""
         self._before: list[Hook] = []
         self._after: list[Hook] = []
         self._keys: list[KeyHook] = []
 
     def before_tool_call(self, hook: Hook) -> Hook:
-        """Run a hook before each attempt. Usable as a decorator."""
+        """Register a hook that runs before each attempt. Usable as a decorator."""
         self._before.append(hook)
         return hook
 
     def after_tool_call(self, hook: Hook) -> Hook:
-        """Run a hook after each attempt. Usable as a decorator."""
+        """Register a hook that runs after each attempt. Usable as a decorator."""
         self._after.append(hook)
         return hook
 
     def idempotency_key(self, hook: KeyHook) -> KeyHook:
-        """Ask a hook for the key of a call whose caller gives none. Usable as a decorator."""
+        """Register a hook that returns the key of a call without one. Usable as a decorator."""
         self._keys.append(hook)
         return hook
 
     def key_of(self, call: Call) -> str | None:
-        """The first key that a hook gives; None where none does."""
+        """Return the first key that a hook returns; None if no hook returns one."""
         for hook in self._keys:
             try:
                 if key := hook(call):
@@ -68,17 +68,17 @@ class Hooks:
         return None
 
     async def before(self, call: Call, attempt: int) -> None:
-        """An attempt is about to be made."""
+        """Run the hooks before an attempt."""
         if self._before:
             await _run(self._before, Moment(call, attempt))
 
     async def after(self, call: Call, attempt: int, outcome: str) -> None:
-        """An attempt has been made."""
+        """Run the hooks after an attempt."""
         if self._after:
             await _run(self._after, Moment(call, attempt, outcome))
 
     async def around(self, call: Call, outcome: str) -> None:
-        """The call is answered without an attempt."""
+        """Run both kinds of hooks for a call that is answered without an attempt."""
         await self.before(call, 0)
         await self.after(call, 0, outcome)
 

@@ -1,1 +1,1 @@
-"""Where a guard's events go and its view comes from: this process, a `trustfold up`, or Kafka."""
+"""Backends of a guard: in this process, a running `trustfold up` over HTTP, or Kafka."""

@@ -1,4 +1,4 @@
-"""What every backend does, and the buffer that those with a network share."""
+"""Interface of backends, and the event buffer that the backends with a network share."""
 
 from __future__ import annotations
 
@@ -16,61 +16,67 @@ from ..metrics import EVENTS, Metrics
 from ..state_cache import StateView
 
 Listener = Callable[[Any], None]
-"""Gets one decision about a session: a nudge, or something about its limits or its model."""
+"""Callback that receives one decision about a session: a nudge, a limit or a model suggestion."""
 
 MAX_SEEN = 10_000
-"""Ids of decisions remembered, so that each is told once."""
+"""Number of decision ids remembered to deliver each decision once."""
 
 
 class Backend(Protocol):
-    """The way out for events and in for decisions."""
+    """Transport of a guard: publishes events and receives states and decisions."""
 
     @property
     def view(self) -> StateView:
-        """Latest public state of everything away from its default."""
+        """View of the latest public states that differ from their defaults."""
 
     @property
     def connected(self) -> bool:
-        """Whether events are delivered and the view follows; False: the last view holds, events are buffered."""
+        """Whether events are delivered and the view is current.
+
+        If False, the last view is used and events are buffered.
+        """
 
     @property
     def decisions(self) -> Decisions:
-        """Where sessions listen."""
+        """Dispatcher of decisions to sessions."""
 
     def publish(self, record: msgspec.Struct) -> None:
-        """Take an event (or an operator's command) for delivery; never waits, never raises."""
+        """Queue an event or an operator's command for delivery; never blocks, never raises."""
 
     async def start(self, wait_s: float) -> None:
-        """Connect, and wait at most so long until the view is up to date."""
+        """Connect, and wait up to `wait_s` seconds until the view is up to date."""
 
     async def changed(self, timeout_ms: float) -> None:
-        """Wait until the view has moved, or so long."""
+        """Wait until the view changes, at most `timeout_ms` milliseconds."""
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until everything published so far is delivered; False when that takes longer."""
+        """Wait until all events published so far are delivered; return False on timeout."""
 
     async def close(self) -> None:
-        """Deliver what can be delivered soon, and disconnect."""
+        """Deliver buffered events for a short time, then disconnect."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child process, at the latest with the next event; what waits is the parent's to deliver."""
+        """Reconnect in a child process, at the latest with the next event.
+
+        The parent delivers its own buffered events.
+        """
 
 
 class Decisions:
-    """Routes decisions to the sessions that listen; each id once, however often it is read."""
+    """Dispatcher of decisions to listening sessions; delivers each id once, however often it is read."""
 
     def __init__(self) -> None:
-        """Start with nobody listening."""
+        """Create a dispatcher without listeners."""
         self._listeners: dict[str, list[Listener]] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._lock = Lock()
 
     def after_fork(self) -> None:
-        """Take another lock; a thread of the parent process may hold the old one."""
+        """Replace the lock; a thread of the parent process may hold the old one."""
         self._lock = Lock()
 
     def listen(self, session_id: str, listener: Listener) -> Callable[[], None]:
-        """Have a session's decisions told; gives back what ends that."""
+        """Register a session's listener; returns a function that removes it."""
         with self._lock:
             self._listeners.setdefault(session_id, []).append(listener)
 
@@ -85,7 +91,7 @@ class Decisions:
         return stop
 
     def tell(self, decision: Any) -> None:
-        """Pass a decision on to whoever listens to its session."""
+        """Pass a decision to the listeners of its session."""
         session = getattr(decision, "session_id", None)
         with self._lock:
             listeners = list(self._listeners.get(session or "", ()))
@@ -99,14 +105,14 @@ class Decisions:
 
 
 class EventBuffer:
-    """What waits for delivery, oldest first; bounded, the oldest is dropped and counted when it is full.
+    """Bounded queue of events to deliver, oldest first; when full it drops and counts the oldest.
 
     Attributes:
-        dropped: records lost for want of room.
+        dropped: number of records dropped because the buffer was full.
     """
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
-        """Keep at most `limit` records."""
+        """Create a buffer of at most `limit` records."""
         self.dropped = 0
         self._limit = limit
         self._metrics = metrics
@@ -117,12 +123,12 @@ class EventBuffer:
         return len(self._records)
 
     def after_fork(self) -> None:
-        """Leave what waits to the parent process."""
+        """Empty the buffer in a child process; the parent delivers these records."""
         self._lock = Lock()
         self._records = deque()
 
     def add(self, record: msgspec.Struct) -> None:
-        """Take one more."""
+        """Append one record."""
         with self._lock:
             if len(self._records) >= self._limit:
                 self._records.popleft()
@@ -131,12 +137,12 @@ class EventBuffer:
             self._records.append(record)
 
     def take(self, most: int) -> list[msgspec.Struct]:
-        """The oldest ones, to be delivered now."""
+        """Remove and return up to `most` of the oldest records."""
         with self._lock:
             return [self._records.popleft() for _ in range(min(most, len(self._records)))]
 
     def put_back(self, records: list[msgspec.Struct]) -> None:
-        """What could not be delivered, to its old place; what no longer fits is dropped, oldest first."""
+        """Return undelivered records to the front; drops the oldest ones if the buffer is full."""
         with self._lock:
             room = self._limit - len(self._records)
             lost = max(0, len(records) - room)
@@ -147,14 +153,14 @@ class EventBuffer:
 
 
 FOLLOWED = ("state", "nudges", "suggestions")
-"""Topics a guard reads; a platform needs no more rights than these and Write on `events`.
+"""Topics that a guard reads; besides these a platform needs only Write on `events`.
 
 See docs/design/contracts.md#topics.
 """
 
 
 def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: Decisions) -> None:
-    """Take up one record of a followed topic; what this version cannot read is left to newer ones."""
+    """Apply one record of a followed topic; records that this version cannot decode are skipped."""
     if topic == "state":
         view.apply(key, value)
         return
@@ -168,15 +174,15 @@ def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: 
 
 
 class Moved:
-    """A bell that anyone may ring and any coroutine may wait for."""
+    """Change signal: any thread may notify, any coroutine may wait."""
 
     def __init__(self) -> None:
-        """Start silent."""
+        """Create a signal without waiters."""
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._lock = Lock()
 
     def ring(self) -> None:
-        """Wake everyone who waits now."""
+        """Wake all current waiters."""
         if not self._waiting:
             return
         with self._lock:
@@ -186,7 +192,7 @@ class Moved:
                 loop.call_soon_threadsafe(event.set)
 
     async def wait(self, timeout_ms: float) -> bool:
-        """Wait for the next ring, or so long; whether it rang."""
+        """Wait for the next notification, at most `timeout_ms` milliseconds; return whether it came."""
         place = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiting.add(place)

@@ -1,4 +1,4 @@
-"""Which backend an address means; each is imported when it is chosen, for each needs libraries of its own."""
+"""Selects a backend by its address; imports a backend only when it is selected, as each has its own dependencies."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def backend_at(
     token: str | None = None,
     client_arguments: Mapping[str, Any] | None = None,
 ) -> Backend:
-    """A backend that follows what stands at an address; not started.
+    """Create the backend for an address, not started.
 
     Raises:
-        ConfigError: the address makes no sense.
+        ConfigError: the address is malformed.
     """
     scheme, _, rest = address.partition("://")
     if scheme == "kafka" and rest:
@@ -47,7 +47,7 @@ def backend_at(
 
 
 def nowhere(metrics: Metrics) -> Backend:
-    """A backend for a guard that is switched off."""
+    """Backend of a disabled guard: publishes nothing."""
     from .memory import MemoryBackend
 
     return MemoryBackend(SystemClock(), metrics)

@@ -1,6 +1,6 @@
-"""Finds the `trustfold up` that runs over a store, or starts one for a guard.
+"""Finds the `trustfold up` process that runs over a store, or starts one for a guard.
 
-A running engine leaves its process id and address in `STORE.lock`, which it holds locked as long as it lives.
+A running engine writes its process id and address to `STORE.lock` and holds that file locked while it runs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Engine:
     """A running engine.
 
     Attributes:
-        url: where it answers.
-        process: the process, if it was started here.
+        url: address of its HTTP server.
+        process: the process, if this guard started it.
     """
 
     url: str
     process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """End it, if it was started here; what it acknowledged is in its store."""
+        """Stop the process if this guard started it; acknowledged events are in its store."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()
@@ -47,10 +47,10 @@ class Engine:
 
 
 def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0) -> Engine:
-    """The engine over a store: the one that runs, or a new one.
+    """Return the engine over a store: the running one, or a new one.
 
     Raises:
-        ConfigError: none runs and none could be started; the message says why.
+        ConfigError: no engine is running and none could be started; the message says why.
     """
     store = Path(path)
     running = running_at(store)
@@ -70,7 +70,7 @@ def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wai
         found = running_at(store)
         if found is not None and answers(found[1]):
             ours = found[0] == process.pid
-            if not ours:  # another one was quicker
+            if not ours:  # another process was quicker
                 process.terminate()
                 process.wait()
             return Engine(found[1], process if ours else None)
@@ -86,7 +86,7 @@ def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wai
 
 
 def running_at(store: Path) -> tuple[int, str] | None:
-    """Process and address that a store's lock file names."""
+    """Process id and address in a store's lock file."""
     try:
         process, _, address = store.with_name(f"{store.name}.lock").read_text().partition("\n")
     except (OSError, UnicodeDecodeError):
@@ -97,7 +97,7 @@ def running_at(store: Path) -> tuple[int, str] | None:
 
 
 def _lives(process: int) -> bool:
-    """Whether a process runs; the file of one that was killed stays behind."""
+    """Whether a process is running; a killed engine leaves its lock file behind."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -108,7 +108,7 @@ def _lives(process: int) -> bool:
 
 
 def answers(url: str) -> bool:
-    """Whether an engine is in good health at an address."""
+    """Whether a healthy engine answers at an address."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
     try:

@@ -1,7 +1,7 @@
-"""The backend of one machine: a running `trustfold up`, over HTTP.
+"""Backend for one machine: a running `trustfold up`, over HTTP.
 
-Two threads with the standard library's client: one posts what is in the buffer, one reads the stream of decisions. A
-post that heard no answer is repeated byte for byte, which the engine recognises.
+Two threads use the standard library's client: one posts buffered events, one reads the stream of decisions. A post
+without an answer is repeated byte for byte; the engine detects the repetition.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 BATCH = 1000
 TIMEOUT_S = 10.0
 SILENCE_S = 40.0
-"""The engine gives a sign of life every 15 s; after this long it is gone."""
+"""Seconds without a line after which the stream counts as lost; the engine sends a heartbeat every 15 s."""
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
 
 
 def record_key(record: dict[str, Any]) -> str:
-    """Key under which a state stands on the `state` topic."""
+    """Key of a state on the `state` topic."""
     if record["kind"] == "model" and not record.get("workspace_id"):
         return f"{record['kind']}:{record['key']}"
     of_user = record.get("scope") == "user"
@@ -53,25 +53,25 @@ def record_key(record: dict[str, Any]) -> str:
 
 
 class Refused(Exception):
-    """The engine does not take what it is sent, and would not take it again."""
+    """The engine rejected a request for good; repeating it would fail again."""
 
 
 class HttpBackend:
-    """Follows and publishes for one guard.
+    """HTTP backend of one guard.
 
     Attributes:
-        view: latest public state.
-        decisions: where sessions listen.
-        buffer: events that wait for delivery.
+        view: latest public states.
+        decisions: dispatcher of decisions to sessions.
+        buffer: events to deliver.
     """
 
     def __init__(
         self, url: str, metrics: Metrics, limit: int, *, token: str | None = None, engine: Engine | None = None
     ) -> None:
-        """Prepare for the engine at `http://host:port`; one that was started for the guard ends with it.
+        """Create a backend for the engine at `http://host:port`; an engine started for the guard ends with it.
 
         Raises:
-            ConfigError: the address is none.
+            ConfigError: the address is malformed.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -95,7 +95,7 @@ class HttpBackend:
         self._started = False
 
     def after_fork(self) -> None:
-        """Connect anew with the next event; the engine and what waits for delivery are the parent's."""
+        """Reconnect with the next event; the engine and the buffered events belong to the parent."""
         self.buffer.after_fork()
         self.decisions.after_fork()
         self._moved = Moved()
@@ -109,16 +109,16 @@ class HttpBackend:
 
     @property
     def connected(self) -> bool:
-        """Whether the view follows and the last post was answered."""
+        """Whether the view is current and the last post was answered."""
         return self._following and self._delivering
 
     @property
     def undelivered(self) -> int:
-        """Events that wait, and those under way that nobody has acknowledged yet."""
+        """Number of events that are buffered or not yet acknowledged."""
         return len(self.buffer) + self._under_way
 
     def publish(self, record: msgspec.Struct) -> None:
-        """Put an event or a command into the buffer."""
+        """Append an event or a command to the buffer."""
         self.buffer.add(record)
         with self._work:
             if not self._threads and self._started and not self._closing:
@@ -126,7 +126,7 @@ class HttpBackend:
             self._work.notify()
 
     async def start(self, wait_s: float) -> None:
-        """Begin to follow and to deliver; wait at most so long for the view."""
+        """Start reading and delivering; wait up to `wait_s` seconds for the view."""
         self._started = True
         self._begin()
         await asyncio.to_thread(self._caught_up.wait, wait_s)
@@ -141,11 +141,11 @@ class HttpBackend:
             self._threads.append(thread)
 
     async def changed(self, timeout_ms: float) -> None:
-        """Wait until the view has moved, or so long."""
+        """Wait until the view changes, at most `timeout_ms` milliseconds."""
         await self._moved.wait(timeout_ms)
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until everything published so far is delivered."""
+        """Wait until all events published so far are delivered; return False on timeout."""
         until = time.monotonic() + timeout_s
         while self.undelivered:
             if time.monotonic() >= until:
@@ -154,7 +154,7 @@ class HttpBackend:
         return True
 
     async def close(self) -> None:
-        """Deliver what can be delivered within seconds, and disconnect."""
+        """Deliver buffered events for a few seconds, then disconnect."""
         if self.connected:
             await self.flush(5.0)
         self._closing = True
@@ -202,7 +202,7 @@ class HttpBackend:
                 pause = min(LAST_PAUSE_S, 2 * pause)
 
     def _read_states(self) -> int:
-        """Take up every state as it is now; returns the offset from which they change."""
+        """Apply all current states; return the offset from which changes follow."""
         answer = orjson.loads(self._request("GET", "/v1/state"))
         fresh = {}
         for record in answer["states"]:
@@ -214,7 +214,7 @@ class HttpBackend:
         return int(answer["offset"])
 
     def _lines(self, offset: int) -> Iterator[bytes]:
-        """The stream of decisions, without its signs of life, until it ends."""
+        """Lines of the decision stream without heartbeats, until the stream ends."""
         stream = self._connection(SILENCE_S)
         self._stream = stream
         try:
@@ -252,7 +252,7 @@ class HttpBackend:
             self._moved.ring()
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
-        """Post records until they are taken, refused for good, or the guard closes."""
+        """Post records until they are accepted, rejected for good, or the guard closes."""
         body = b"\n".join(self._encoded(records))
         if not body:
             return
@@ -278,7 +278,7 @@ class HttpBackend:
         self.buffer.put_back(records)
 
     def _encoded(self, records: list[msgspec.Struct]) -> Iterator[bytes]:
-        """Records as JSON; one that is none must not hold up the others."""
+        """Encode records as JSON; a record that cannot be encoded is dropped so that it does not block the others."""
         for record in records:
             try:
                 yield encode(record)
@@ -306,8 +306,8 @@ class HttpBackend:
         """One request and its answer.
 
         Raises:
-            OSError, http.client.HTTPException: nobody answered, or not now; worth another try.
-            Refused: the answer is no and will stay no.
+            OSError, http.client.HTTPException: no answer, or a temporary error; retry.
+            Refused: a permanent error; do not retry.
         """
         connection = self._connection(TIMEOUT_S)
         try:

@@ -38,19 +38,19 @@ DELIVERY_S = 10.0
 """A batch that is not acknowledged by then is sent again."""
 
 WATCH_S = 2.0
-"""Seconds between two looks for the broker, and patience with each."""
+"""Seconds between two checks of the broker connection, and the timeout of each check."""
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0
 
 
 class KafkaBackend:
-    """Follows and publishes for one guard.
+    """Kafka backend of one guard.
 
     Attributes:
-        view: latest public state.
-        decisions: where sessions listen.
-        buffer: events that wait for delivery.
+        view: latest public states.
+        decisions: dispatcher of decisions to sessions.
+        buffer: events to deliver.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class KafkaBackend:
         topic_prefix: str | None = None,
         client_arguments: dict[str, Any] | None = None,
     ) -> None:
-        """Prepare for the brokers at `host:port,…`; `client_arguments` go to every aiokafka client.
+        """Create a backend for the brokers at `host:port,…`; `client_arguments` go to every aiokafka client.
 
         Raises:
-            ConfigError: the prefix makes no topic names.
+            ConfigError: the prefix is not valid in topic names.
         """
         prefix = topic_prefix or os.environ.get("TRUSTFOLD_TOPIC_PREFIX") or DEFAULT_PREFIX
         self.view = StateView()
@@ -88,10 +88,10 @@ class KafkaBackend:
         self._parents: list[Any] = []
 
     def after_fork(self) -> None:
-        """Connect anew with the next event on a loop of the child process; what waits is the parent's to deliver."""
+        """Reconnect with the next event on a loop of the child process; buffered events belong to the parent."""
         self.buffer.after_fork()
         self.decisions.after_fork()
-        # Kept, as they would close the parent's connections when they go.
+        # Kept alive: their finalizers would close the parent's connections.
         self._parents += [*self._tasks, self._producer]
         self._forked = bool(self._tasks)
         self._tasks = []
@@ -108,19 +108,19 @@ class KafkaBackend:
 
     @property
     def undelivered(self) -> int:
-        """Events that wait, and those under way that nobody has acknowledged yet."""
+        """Number of events that are buffered or not yet acknowledged."""
         return len(self.buffer) + self._under_way
 
     def publish(self, record: msgspec.Struct) -> None:
-        """Put an event or a command into the buffer."""
+        """Append an event or a command to the buffer."""
         if self._forked:
-            with contextlib.suppress(RuntimeError):  # no loop runs here; the next event may have one
+            with contextlib.suppress(RuntimeError):  # no loop is running here; a later event may have one
                 self._begin()
         self.buffer.add(record)
         self._published.ring()
 
     async def start(self, wait_s: float) -> None:
-        """Begin to follow and to deliver; wait at most so long for the view."""
+        """Start reading and delivering; wait up to `wait_s` seconds for the view."""
         self._begin()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), wait_s)
@@ -128,10 +128,10 @@ class KafkaBackend:
             say(logging.WARNING, "guard_not_connected", brokers=str(self._arguments["bootstrap_servers"]))
 
     def _begin(self) -> None:
-        """Begin to follow and to deliver on the loop that runs here.
+        """Start reading and delivering on the running event loop.
 
         Raises:
-            RuntimeError: none does.
+            RuntimeError: no event loop is running.
         """
         asyncio.get_running_loop()
         self._forked = False
@@ -141,11 +141,11 @@ class KafkaBackend:
         ]
 
     async def changed(self, timeout_ms: float) -> None:
-        """Wait until the view has moved, or so long."""
+        """Wait until the view changes, at most `timeout_ms` milliseconds."""
         await self._moved.wait(timeout_ms)
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until everything published so far is delivered."""
+        """Wait until all events published so far are delivered; return False on timeout."""
         until = time.monotonic() + timeout_s
         while self.undelivered:
             self._published.ring()
@@ -155,7 +155,7 @@ class KafkaBackend:
         return True
 
     async def close(self) -> None:
-        """Deliver what can be delivered within seconds, and disconnect."""
+        """Deliver buffered events for a few seconds, then disconnect."""
         if self._reachable:
             await self.flush(5.0)
         self._closing = True
@@ -229,7 +229,7 @@ class KafkaBackend:
                     self._positions[place] = records[-1].offset + 1
                 if fetched:
                     self._moved.ring()
-                for place in behind:  # the last records of a compacted partition may be gone
+                for place in behind:  # compaction may have removed the last records of a partition
                     self._positions[place] = max(self._positions[place], await consumer.position(place))
             watch.result()
         finally:
@@ -237,7 +237,7 @@ class KafkaBackend:
             await asyncio.gather(watch, return_exceptions=True)
 
     async def _watch(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
-        """Raise as soon as the broker does not answer."""
+        """Poll the broker; raise as soon as it does not answer."""
         while True:
             await asyncio.sleep(WATCH_S)
             await asyncio.wait_for(consumer.end_offsets([place]), WATCH_S)
@@ -305,7 +305,7 @@ class KafkaBackend:
                 (topic, key), value = self._address(record), encode(record)
                 futures.append(await producer.send(topic, value, key=key))
             except (MessageSizeTooLargeError, TypeError, ValueError, RecursionError) as error:
-                # It will never get through, and must not hold up the others.
+                # This record can never be sent and must not block the others.
                 say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")
         await asyncio.gather(*futures)
@@ -324,10 +324,10 @@ class KafkaBackend:
 
 
 async def _stopped(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
-    """Stop a client, or leave it behind: one without a broker may hang, or end in a cancellation of its own."""
+    """Stop a client within a time limit; without a broker it may hang or cancel itself, and is then abandoned."""
     stopping = asyncio.create_task(client.stop())
     done, _ = await asyncio.wait({stopping}, timeout=WATCH_S)
     if not done:
         stopping.cancel()
     elif not stopping.cancelled():
-        stopping.exception()  # looked at, so that nobody complains
+        stopping.exception()  # retrieve the exception so that asyncio does not log it

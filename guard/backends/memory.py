@@ -1,4 +1,4 @@
-"""The backend of tests and of a single process: the folds run right here, as soon as an event is published."""
+"""In-memory backend for tests and single processes: runs the folds when an event is published."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ..state_cache import StateView
 from .base import Decisions
 
 KEPT_STATES = 5_000
-"""Sessions and tools remembered; those unused longest are forgotten, with all that was held against them."""
+"""Number of sessions and tools kept; the least recently used are forgotten with their state."""
 
 TIDY_EVERY = 2_000
-"""Events between two looks for what may be forgotten."""
+"""Number of events between two evictions of unused states."""
 
 
 class MemoryBackend:
-    """Folds what is published, on the spot; nothing leaves the process and nothing survives it.
+    """Folds published events in this process; nothing is sent or stored.
 
     Attributes:
-        outputs: what the folds wrote, newest last, for tests; bounded.
-        published: what the guard wrote, as it would go over the wire; bounded, too.
+        outputs: outputs of the folds, newest last, for tests; bounded.
+        published: events of the guard as they would be encoded; bounded.
     """
 
     connected = True
 
     def __init__(self, clock: Clock, metrics: Metrics, rules: Rules | None = None) -> None:
-        """Start with clean states."""
+        """Create a backend with default states."""
         self.view = StateView()
         self.decisions = Decisions()
         self.outputs: list[Output] = []
@@ -49,7 +49,7 @@ class MemoryBackend:
         self._lock = RLock()
 
     def publish(self, record: msgspec.Struct) -> None:
-        """Fold an event or a command and all it causes."""
+        """Fold an event or a command and everything it causes."""
         value = encode(record)
         with self._lock:
             self.published.append(value)
@@ -64,29 +64,29 @@ class MemoryBackend:
                 self._tidy()
 
     def tick(self) -> None:
-        """Fold what has fallen due by now."""
+        """Fold timers that are due."""
         due = self._topology.next_due()
         if due is not None and due <= (now := self._clock.now_ms()):
             self._take(self._topology.tick(now))
 
     async def start(self, wait_s: float) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no connection."""
 
     async def changed(self, timeout_ms: float) -> None:
-        """The view has moved by the time `publish` returns."""
+        """Return at once: the view has changed when `publish` returns."""
         del timeout_ms
         await asyncio.sleep(0)
 
     async def flush(self, timeout_s: float) -> bool:
-        """Everything has been folded."""
+        """Return True: all events have been folded."""
         del timeout_s
         return True
 
     async def close(self) -> None:
-        """Nothing to disconnect from."""
+        """Do nothing: there is no connection."""
 
     def after_fork(self) -> None:
-        """Go on with the states as they were."""
+        """Continue with a copy of the parent's states."""
         self._lock = RLock()
         self.decisions.after_fork()
 
@@ -104,7 +104,7 @@ class MemoryBackend:
         return None if stored is None else stored.get(key)
 
     def _tidy(self) -> None:
-        """Keep the states used last."""
+        """Evict all but the most recently used states."""
         for name, processor in self._topology.processors.items():
             stored = self._stored.setdefault(name, OrderedDict())
             for key, snapshot in processor.snapshot():

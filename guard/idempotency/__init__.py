@@ -1,1 +1,1 @@
-"""Idempotency: calls with the same key are one call (docs/design/guard.md#idempotency)."""
+"""Idempotency: coalesces calls with the same key (docs/design/guard.md#idempotency)."""

@@ -1,4 +1,4 @@
-"""Joins calls with the same key: one runs, the others wait for it or are answered from it (docs/guard.md)."""
+"""Coalesces calls with the same key: one runs, the others wait for it or get its stored result (docs/guard.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..tool_threads import Outcome
 
 TRANSIENT_MS = 5_000
-"""How long the end of a run that is kept for nobody waits for those who waited for it."""
+"""Milliseconds that the result of a run is kept for calls that were waiting, if it is not kept for later ones."""
 
 _WAITS_FOR_THIS = (
     "the same call is running already and cannot end before this one: it is made within it, or without await on its "
@@ -48,7 +48,7 @@ Run = Callable[[], Awaitable[ToolResult]]
 
 
 class Joiner:
-    """Joins the calls of one guard with all who share its store."""
+    """Coalesces the calls of one guard with all guards that share its store."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Joiner:
         metrics: Metrics,
         passthrough: Passthrough = (),
     ) -> None:
-        """Keep keys in `store`; what steers the program, `passthrough` included, leaves them free."""
+        """Keep keys in `store`; control-flow exceptions, `passthrough` included, release them."""
         self._passthrough = passthrough
         self._own_store = store
         self._elsewhere: WeakKeyDictionary[asyncio.AbstractEventLoop, DedupeStore] = WeakKeyDictionary()
@@ -75,7 +75,7 @@ class Joiner:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def after_fork(self) -> None:
-        """Forget threads and tasks, which stay behind in the parent process."""
+        """Forget threads and tasks, which stay in the parent process."""
         self._loop = None
         self._elsewhere.clear()
         self._held, self._loops, self._waits = {}, {}, {}
@@ -84,7 +84,7 @@ class Joiner:
 
     @property
     def _store(self) -> DedupeStore:
-        """The store over connections of this loop; its own become this loop's where the loop they had is gone."""
+        """The store over connections of this loop; takes over the store's own connections if their loop is gone."""
         if self._own_store.in_process:
             return self._own_store
         loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Joiner:
         return self._own_store
 
     async def leave_loop(self) -> None:
-        """Let go of the connections of this loop, which is about to end."""
+        """Close the connections of this loop, which is about to end."""
         loop = asyncio.get_running_loop()
         store = self._elsewhere.pop(loop, None)
         if self._loop is loop:
@@ -109,9 +109,9 @@ class Joiner:
             await store.close()
 
     def key_for(self, call: Call, function: Function) -> str | None:
-        """Key under which a call is joined with others; None where it runs by itself.
+        """Return the key under which a call is coalesced; None if it runs alone.
 
-        Only calls with a given key, and those of tools that are declared as `read_only` or `dedupe`.
+        Only calls with a given key, and those of tools declared `read_only` or `dedupe`, are coalesced.
         """
         if call.given_key is not None:
             call.receives_key = keys.receives_key(call, function)
@@ -122,7 +122,7 @@ class Joiner:
         if key is None:
             if not call.tool.joins or not self._policy.derive_keys:
                 return None
-            # Without a session nothing tells one conversation's call from another's.
+            # Without a session, calls of different conversations could not be distinguished.
             if call.session_id == NO_SESSION and scope == "session":
                 return None
             key = keys.computed_key(call, self._privacy, scope)
@@ -133,24 +133,24 @@ class Joiner:
         return made
 
     def mode_of(self, call: Call) -> DedupeMode:
-        """How a call is joined: its own word, its tool's, the guard's."""
+        """Dedupe mode of a call: its own, else its tool's, else the guard's."""
         return call.dedupe_mode or call.tool.dedupe_mode or self._policy.mode
 
     def remembers(self, call: Call) -> bool:
-        """Whether the end of a call answers later ones: one with a given key, or of a tool declared as `dedupe`."""
+        """Whether the result of a call answers later ones: it has a given key, or its tool is declared `dedupe`."""
         return call.given_key is not None or bool(call.tool.dedupe)
 
     async def join(self, call: Call, key: str, run: Run) -> ToolResult:
-        """Run a call, or answer it from its twin.
+        """Run a call, or answer it from a call with the same key.
 
-        Where the store cannot be reached, the call runs by itself: a lost store must not stop the tools.
+        If the store cannot be reached, the call runs alone: a lost store must not stop the tools.
         """
         record = DedupeRecord(
             key=key,
             tool=call.name,
             state=DedupeState.INFLIGHT,
             holder=new_id(self._clock.now_ms()),
-            # A computed key says what the parameters are.
+            # A computed key already includes the parameters.
             params_digest="" if call.given_key is None else keys.params_digest(call, self._privacy),
             request_id=call.request_id if self._store.in_process else redact_text(call.request_id),
         )
@@ -188,7 +188,7 @@ class Joiner:
                 return ended
 
     async def claim_once(self, key: str, call: Call, lease_ms: int) -> DedupeRecord | None:
-        """Take a key for as long as given; None where another call has it, or a shared store cannot say."""
+        """Claim a key for `lease_ms`; None if another call holds it, or a shared store cannot answer."""
         holder = new_id(self._clock.now_ms())
         record = DedupeRecord(
             key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=holder, params_digest="", request_id=""
@@ -203,16 +203,16 @@ class Joiner:
         return claim.record if claim.mine else None
 
     async def give_back(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
-        """Free keys of `claim_once` that were not needed."""
+        """Release keys of `claim_once` that were not used."""
         for record in claimed:
             last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
             if type(self._store) is InMemoryDedupeStore:
-                await last  # never waits, so nothing can cut it off
+                await last  # does not suspend, so it cannot be cancelled
             else:
                 self._in_background(last)
 
     def inflight(self) -> dict[tuple[str, ...], float]:
-        """Number of calls that hold a key now, by tool and age: `stale` once they run for longer than a lease."""
+        """Number of calls that hold a key now, by tool and age: `stale` if they have run for longer than a lease."""
         counts: dict[tuple[str, ...], float] = {}
         oldest = self._clock.monotonic_ms() - self._policy.lease_ms
         for held in list(self._held.values()):
@@ -222,9 +222,10 @@ class Joiner:
         return counts
 
     def _waits_for_this(self, holder: str) -> bool:
-        """Whether a twin cannot end before this call does.
+        """Whether the holder cannot end before this call does (deadlock).
 
-        This call is made within it, or within a call that it waits for; or it blocks the twin's event loop.
+        True if this call is made within the holder, or within a call that waits for it, or blocks the holder's event
+        loop.
         """
         held, blocked = HELD.get(), BLOCKED.get()
         if blocked is not None and self._loops.get(holder) is blocked:
@@ -240,7 +241,7 @@ class Joiner:
         return False
 
     async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
-        """Wait for the twin; its end, or None where the key has become free."""
+        """Wait for the call that holds the key; return its result, or None if the key became free."""
         began = self._clock.monotonic_ms()
         while True:
             left = self._policy.lease_ms if call.deadline_ms is None else call.deadline_ms - self._clock.monotonic_ms()
@@ -258,13 +259,13 @@ class Joiner:
                 return await self._answer(call, now, age, run, inflight=True)
 
     async def _wait_for_thread(self, call: Call, key: str) -> ToolResult | None:
-        """Wait while the key's function still runs in a thread that was given up, as long as an attempt may take."""
+        """Wait while the key's function still runs in an abandoned thread, at most as long as an attempt may take."""
         done = self._threads.get(key)
         if done is None:
             return None
         limit = attempt_limit_ms(call, self._clock)
         waiting = asyncio.wrap_future(done)
-        # In real time, as attempts are cut off.
+        # In real time, as attempts are cut off in real time.
         await asyncio.wait({waiting}, timeout=None if limit is None else max(0.0, limit) / 1000)
         if waiting.done():
             return None
@@ -276,28 +277,28 @@ class Joiner:
         return self._result(call, ResultStatus.TIMEOUT, error=error)
 
     async def _hold(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
-        """Run a call while giving signs of life, and leave its end for the others."""
+        """Run a call while extending its lease, and store its result for the others."""
         self._keep_alive(call, record)
         self._loops[record.holder] = loop = asyncio.get_running_loop()
         within = HELD.set(HELD.get() | {record.holder})
         try:
             result = await run()
-        except GeneratorExit:  # the loop is gone; the lease will end
+        except GeneratorExit:  # the loop is gone; the lease will expire
             raise
         except BaseException:
-            # Where the tool has run, it has run, however its caller was cut off. Else the next caller may run it.
+            # If the tool has run, its result is kept even if its caller was cut off; else the next caller may run it.
             await self._settle(call, record, call.ended)
             raise
         finally:
             self._let_go(loop, record)
             self._loops.pop(record.holder, None)
-            with contextlib.suppress(ValueError):  # what closes it is in no context of ours
+            with contextlib.suppress(ValueError):  # closed from a foreign context
                 HELD.reset(within)
         await self._settle(call, record, result)
         return result
 
     async def _settle(self, call: Call, record: DedupeRecord, result: ToolResult | None) -> None:
-        """Leave the end of a run for the others, whatever happens to its caller meanwhile."""
+        """Store the result of a run for the others, even if its caller is cancelled meanwhile."""
         thread = call.running
         if thread is not None and not thread.done():
             self._follow_thread(call, record, thread)
@@ -310,25 +311,25 @@ class Joiner:
             cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
             last = self._finish(call, cancelled, self._policy.failed_ms)
         if type(self._store) is InMemoryDedupeStore and (result is None or not is_big(result.output)):
-            await last  # never waits, so nothing can cut it off
+            await last  # does not suspend, so it cannot be cancelled
         else:
             await asyncio.shield(self._in_background(last))
 
     def _follow_thread(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
-        """Keep a key for a function that goes on in its thread, and take up its late end."""
+        """Keep the key of a function that continues in its thread, and use its late result."""
         over: Future[None] = Future()
-        over.set_running_or_notify_cancel()  # those who wait for it may be cancelled, it may not
+        over.set_running_or_notify_cancel()  # waiters may be cancelled, this future may not
         self._threads[record.key] = over
         self._in_background(self._await_thread(call, record, thread, over))
 
     async def _await_thread(
         self, call: Call, record: DedupeRecord, thread: Future[Outcome], over: Future[None]
     ) -> None:
-        """Hold the key until the thread ends; then what it returned is the end of the call."""
+        """Hold the key until the thread ends; then its return value is the result of the call."""
         again = msgspec.structs.replace(record, holder=new_id(self._clock.now_ms()))
         claimed: Claim | None = None
         try:
-            # The end of the attempt that was given up is told first; those who waited for it share it.
+            # The result of the abandoned attempt is stored first; calls that waited for it share it.
             await asyncio.sleep(0)
             while claimed is None or not claimed.mine:
                 claimed = await self._store.claim(again, self._policy.lease_ms)
@@ -356,7 +357,7 @@ class Joiner:
                 over.set_result(None)
 
     def _late_result(self, call: Call, outcome: Outcome) -> ToolResult:
-        """Take the end of a function whose call had been given up."""
+        """Return the result of a function whose call was given up."""
         failure = failure_of_thread(call, outcome, self._clock.now_ms())
         if failure is None:
             return self._result(call, ResultStatus.SUCCESS, output=outcome.output)
@@ -372,7 +373,7 @@ class Joiner:
         """Hold the key until a generator that was handed over has ended."""
         self._keep_alive(call, record)
         try:
-            # What has been read cannot be given again.
+            # Items that were read cannot be read again.
             await self._leave(call, record, await stream, keep_output=False)
         finally:
             self._let_go(asyncio.get_running_loop(), record)
@@ -384,7 +385,7 @@ class Joiner:
         return task
 
     def _keep_alive(self, call: Call, record: DedupeRecord) -> None:
-        """Give signs of life for a key until `_let_go`; one task does so for all keys of an event loop."""
+        """Extend the lease of a key until `_let_go`; one task serves all keys of an event loop."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
@@ -437,7 +438,7 @@ class Joiner:
         await self._finish(call, changed, ttl)
 
     async def _kept(self, result: ToolResult) -> Kept:
-        """The result as it is kept: a copy in this process; elsewhere only what is JSON and holds no secret."""
+        """Return the result as it is stored: a copy in this process; elsewhere only JSON without secrets."""
         output = result.output
         if self._store.in_process:
             return await asyncio.to_thread(kept_copy, output) if is_big(output) else kept_copy(output)
@@ -452,7 +453,7 @@ class Joiner:
 
     def _error(self, call: Call, status: ResultStatus, error: ResultError) -> dict[str, Any]:
         code, message = error.code, error.message
-        if not self._store.in_process:  # nothing that an event would not carry
+        if not self._store.in_process:  # only what an event may carry
             code, message = self._privacy.word(code, call.args), self._privacy.message(message, call.args)
         return {
             "status": str(status),
@@ -473,7 +474,7 @@ class Joiner:
         self._metrics.put(CACHE_TTL, tool, record.state, value=ttl_ms / 1000)
 
     async def _size(self) -> int:
-        """Records in the store, where that is known without asking around."""
+        """Number of records in the store, if it is known without a request."""
         return await self._store.size() if self._store.in_process else 0
 
     async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
@@ -499,7 +500,7 @@ class Joiner:
         return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
 
     async def _answer(self, call: Call, record: DedupeRecord, age_ms: float, run: Run, *, inflight: bool) -> ToolResult:
-        """The end of a twin, as the end of this call."""
+        """Return the result of the other run as the result of this call."""
         if not inflight:
             self._hit(call, record.state)
         hit = CacheHit(
@@ -514,7 +515,7 @@ class Joiner:
             made.exception = record.exception
             return made
         if not record.kept:
-            if not self.remembers(call):  # a read: asking again does no harm
+            if not self.remembers(call):  # a read may be repeated
                 return await run()
             message = (
                 "the same call is done, but its result was not kept: it cannot be copied, is big, or holds a secret"

@@ -1,11 +1,11 @@
-"""Dedupe store with a memory store in its place while it is slow or down.
+"""Dedupe store that falls back to memory while the shared store is slow or down.
 
-Theory of operation. Calls of this process are claimed in memory as well as in the shared store, so an outage never
-runs a call of this process twice. A call waits for the store for `BUDGET_MS` in all, before it runs and after that, and
-then goes on with memory, however the store behaves; what was asked goes on in the background. A store that fails,
-or answers nobody for `PATIENCE_MS`, opens a circuit of its own: from then on only memory is asked, and a task in the
-background asks the store until it answers. What ended in between is then written to it. The time is counted in turns of
-the event loop, so that a busy loop is not taken for a slow store. See docs/guard.md, What leaves the process.
+Theory of operation. Calls of this process are claimed in memory as well as in the shared store, so an outage never runs
+a call of this process twice. A call waits for the store for `BUDGET_MS` in all, before and after it runs, and then
+continues with memory; the pending request completes in the background. If the store fails, or answers no request for
+`PATIENCE_MS`, a circuit opens: only memory is used, and a background task probes the store until it answers. Results of
+the meantime are then written to it. Time is counted in turns of the event loop, so that a busy loop is not mistaken for
+a slow store. See docs/guard.md, What leaves the process.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
 
 BUDGET_MS = 45.0
-"""Longest that one call waits for the store in all: it may be held up by 50."""
+"""Milliseconds that one call waits for the store in all; the target is 50."""
 
 CLAIM_MS = 40.0
-"""Longest that it waits for the answer to its claim; what is left is for its end."""
+"""Milliseconds that it waits for the answer to its claim; the rest of the budget is for storing its result."""
 
 PATIENCE_MS = 40.0
-"""Time without any answer of the shared store after which it counts as down."""
+"""Milliseconds without any answer after which the shared store counts as down."""
 
 FIRST_PATIENCE_MS = 1_000.0
-"""The same before its first answer: connecting takes longer. It is waited for once, see `connect`."""
+"""Same before the store's first answer, as connecting takes longer; waited once, see `connect`."""
 
 PULSE_MS = 5.0
-"""Time between two looks whether the store is there while calls wait for other processes' calls."""
+"""Milliseconds between two pings of the store while calls wait for calls of other processes."""
 
 _TURN_MS = 5.0
 
 FIRST_PROBE_S = 0.25
 LAST_PROBE_S = 5.0
-"""Time between two looks whether the store is back; doubles from the first to the last."""
+"""Seconds between two probes of a store that is down; doubles from the first to this value."""
 
 MAX_PENDING = 10_000
-"""Ends of calls that wait to be written to the store; beyond that the oldest leases run out by themselves."""
+"""Number of results that wait to be written to the store; beyond it the oldest leases expire."""
 
 CLAIM_AGAIN_MS = 10_000
-"""Lease of a key that is claimed only to write its end."""
+"""Lease in milliseconds of a key that is claimed only to store its result."""
 
 T = TypeVar("T")
 
 
 class _Down(Exception):
-    """The shared store did not answer in time, or not at all."""
+    """The shared store did not answer in time, or failed."""
 
 
 class FallbackDedupeStore:
-    """A shared store, and memory in its place while it cannot be reached.
+    """Shared store with a memory store as fallback.
 
     Attributes:
-        down: only memory is asked.
+        down: only memory is used.
     """
 
     in_process = False
 
     def __init__(self, shared: DedupeStore, clock: Clock) -> None:
-        """Use `shared` as long as it answers in time."""
+        """Use `shared` while it answers in time."""
         self.down = False
         self._shared = shared
         self._clock = clock
@@ -85,9 +85,9 @@ class FallbackDedupeStore:
         self._connecting: asyncio.Task[Any] | None = None
 
     async def connect(self) -> None:
-        """Wait for the store's first answer, at most `FIRST_PATIENCE_MS`; the first call does so where nobody has.
+        """Wait for the store's first answer, at most `FIRST_PATIENCE_MS`; otherwise the first call waits for it.
 
-        A key must not be taken for free because this process is still connecting.
+        Without this, a key could be taken for free while the process is still connecting.
         """
         if self._answers or self.down:
             return
@@ -98,11 +98,11 @@ class FallbackDedupeStore:
             self._connecting.exception()
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Take a key if it is free here and, while the store answers, everywhere."""
+        """Claim a key if it is free here and, while the store answers, in the store."""
         key = record.key
         while True:
             known = await self._memory.get(key)
-            if known is not None and not known.is_free:  # what ran here holds here, whatever the store has heard of it
+            if known is not None and not known.is_free:  # what ran here counts
                 return await self._memory.claim(record, lease_ms)
             under_way = self._claiming.get(key)
             if under_way is None:
@@ -124,10 +124,10 @@ class FallbackDedupeStore:
             told.set_result(elsewhere)
 
     async def claim_shared(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Take a key in the shared store alone: what may pass once among all processes does not pass on memory's word.
+        """Claim a key in the shared store alone, for claims that must be unique among all processes.
 
         Raises:
-            ConnectionError: it did not answer in time, or not at all; a key that it gives late is given back.
+            ConnectionError: it failed, or did not answer in time; a key granted late is released.
         """
         await self.connect()
         asked = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
@@ -144,7 +144,7 @@ class FallbackDedupeStore:
         raise ConnectionError("the shared store does not answer")
 
     async def _claim_there(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
-        """The store's answer to a claim; None where it gives none in time."""
+        """Return the store's answer to a claim; None without an answer in time."""
         await self.connect()
         if self.down:
             return None
@@ -158,7 +158,7 @@ class FallbackDedupeStore:
                 self._late[record.holder] = asked
                 asked.add_done_callback(lambda _: self._late.pop(record.holder, None))
                 return None
-        except BaseException:  # the call is given up: nobody will hold the key that it may be about to get
+        except BaseException:  # the call is cancelled: release the key if it is granted later
             self._in_background(self._release(asked, record))
             raise
         with contextlib.suppress(_Down):
@@ -172,7 +172,7 @@ class FallbackDedupeStore:
                 await self._answer(lambda: self._shared.finish(gone, 1))
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
-        """Push the end of the holder's lease out, here and there; one that was claimed only here holds here."""
+        """Extend the holder's lease in memory and in the store; a key claimed only in memory is extended only there."""
         here = await self._memory.extend(record, lease_ms)
         try:
             return await self._ask(lambda: self._shared.extend(record, lease_ms), PATIENCE_MS) or here
@@ -180,7 +180,7 @@ class FallbackDedupeStore:
             return here
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Leave the call's end here and there; there later, if the store is slow or down."""
+        """Store the call's result in memory and in the store; in the store later if it is slow or down."""
         here = await self._memory.finish(record, ttl_ms)
         left_ms = self._left.pop(record.holder, BUDGET_MS - CLAIM_MS)
         if self.down:
@@ -192,7 +192,7 @@ class FallbackDedupeStore:
 
     async def _write_or_keep(self, record: DedupeRecord, ttl_ms: int) -> bool:
         if (late := self._late.get(record.holder)) is not None:
-            await asyncio.wait({late})  # in the order in which they were asked
+            await asyncio.wait({late})  # in the order of the requests
         try:
             return await self._answer(lambda: self._write(record, ttl_ms))
         except _Down:
@@ -200,13 +200,13 @@ class FallbackDedupeStore:
             return True
 
     def _keep(self, record: DedupeRecord, ttl_ms: int) -> None:
-        """Keep an end until it can be written."""
+        """Queue a result until it can be written."""
         self._pending[record.key] = record, ttl_ms
         if len(self._pending) > MAX_PENDING:
             self._pending.popitem(last=False)
 
     async def _write(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Write the end of a call to the store; the key is claimed for that where it was claimed only here."""
+        """Write a result to the store; first claims the key if it was claimed only in memory."""
         if await self._shared.finish(record, ttl_ms):
             return True
         if record.is_free:
@@ -216,7 +216,7 @@ class FallbackDedupeStore:
         return claim.mine and await self._shared.finish(record, ttl_ms)
 
     async def get(self, key: str) -> DedupeRecord | None:
-        """The record as it stands now."""
+        """Return the current record."""
         known = await self._memory.get(key)
         if known is not None and not known.is_free:
             return known
@@ -226,7 +226,7 @@ class FallbackDedupeStore:
             return known
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
-        """Wait for a record of this process in memory, for one of another in the store."""
+        """Wait in memory for a record of this process, in the store for a record of another."""
         known = await self._memory.get(key)
         if known is not None:
             return await self._memory.wait(key, known.version, timeout_ms)
@@ -251,14 +251,14 @@ class FallbackDedupeStore:
             lost.cancel()
 
     async def _feel_the_pulse(self) -> None:
-        """Ask the store again and again while somebody waits: a wait may be long and says nothing meanwhile."""
+        """Ping the store while calls wait: a wait may be long and gives no answers meanwhile."""
         with contextlib.suppress(_Down):
             while self._waiters:
                 await self._answer(lambda: self._shared.get("probe"))
                 await asyncio.sleep(PULSE_MS / 1000)
 
     async def clear(self, tool: str | None = None) -> int:
-        """Forget everything, or everything of one tool."""
+        """Delete all records, or all records of one tool."""
         here = await self._memory.clear(tool)
         return here if self.down else await self._shared.clear(tool)
 
@@ -267,25 +267,25 @@ class FallbackDedupeStore:
         return await (self._memory.size() if self.down else self._shared.size())
 
     async def close(self) -> None:
-        """Write what is being written, and let go of both."""
+        """Complete pending writes, and close both stores."""
         if self._probing is not None:
             self._probing.cancel()
         if self._tasks and not self.down:
             await asyncio.wait(self._tasks, timeout=1.0)
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(Exception):  # a store that is down cannot be told good-bye
+        with contextlib.suppress(Exception):  # closing a store that is down fails
             async with asyncio.timeout(1.0):
                 await self._shared.close()
 
     def on_another_loop(self) -> FallbackDedupeStore:
-        """The same keys, and the same memory of those of this process, over connections of their own."""
+        """Return a store with the same keys and the same memory, over connections of its own."""
         made = FallbackDedupeStore(self._shared.on_another_loop(), self._clock)
         made._memory = self._memory
         return made
 
     def after_fork(self) -> None:
-        """Begin anew in a child process, or on another event loop: what was asked belonged to the old one."""
+        """Reset in a child process or on another event loop: pending requests belong to the old one."""
         self._shared.after_fork()
         self._memory.after_fork()
         self._claiming, self._late, self._tasks, self._lost = {}, {}, set(), asyncio.Event()
@@ -295,10 +295,10 @@ class FallbackDedupeStore:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def _ask(self, operation: Callable[[], Awaitable[T]], within_ms: float) -> T:
-        """Return the shared store's answer; one that is late is taken in the background.
+        """Return the shared store's answer; a late answer is awaited in the background.
 
         Raises:
-            _Down: it did not answer in time, or not at all, now or a moment ago.
+            _Down: it failed or did not answer in time, now or a moment ago.
         """
         if self.down:
             raise _Down
@@ -309,7 +309,7 @@ class FallbackDedupeStore:
         return asked.result()
 
     async def _wait_for(self, asked: asyncio.Task[Any], most_ms: float) -> float:
-        """Wait until the store has answered or is down, so many milliseconds at most; how many it were."""
+        """Wait up to `most_ms` milliseconds until the store answers or is down; return the time waited."""
         waited_ms = 0.0
         while waited_ms < most_ms and not asked.done():
             await asyncio.wait({asked}, timeout=_TURN_MS / 1000)
@@ -317,10 +317,10 @@ class FallbackDedupeStore:
         return waited_ms
 
     async def _answer(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Wait for an answer until the store is down.
+        """Wait for an answer until the store counts as down.
 
         Raises:
-            _Down: it is, or was found to be.
+            _Down: the store is down.
         """
         if self.down:
             raise _Down
@@ -355,10 +355,10 @@ class FallbackDedupeStore:
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a late answer that is a failure has been told already
+            task.exception()  # a late failure has been reported already
 
     def _lose(self, error: Exception) -> None:
-        """Ask the store no more until it answers again; said once."""
+        """Mark the store as down until it answers again; logged once."""
         if self.down:
             return
         self.down = True

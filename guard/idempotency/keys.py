@@ -1,9 +1,9 @@
 """Idempotency keys: the caller's, a hook's, or one computed from the call itself (docs/guard.md, Duplicates).
 
-A computed key is a SHA-256 digest of a canonical JSON array, so that no delimiter inside a name can make two calls look
-like one. Every parameter counts unless the tool's registration names it volatile, and strings count as they are: two
-commands that differ in a blank are two commands. Parameters that have no canonical JSON form cannot be compared, as how
-an object prints does not say what it is.
+A computed key is a SHA-256 digest of a canonical JSON array, so that no delimiter inside a name can make two calls
+equal. Every parameter counts unless the tool's registration names it volatile. Strings are compared exactly, white
+space included. Parameters without a canonical JSON form cannot be compared, as the text of an object does not identify
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..privacy import Privacy
 from ..request import Call
 
 MAX_DEPTH = 100
-"""Parameters nested deeper are not compared."""
+"""Parameters nested deeper than this are not compared."""
 
 _EXACT = 2**53
 _KEY_HEADERS = frozenset({"idempotency-key", "idempotency_key", "x-idempotency-key"})
@@ -28,11 +28,11 @@ _HEADERS = ("headers", "http_headers", "extra_headers")
 
 
 class NotComparable(Exception):
-    """A value without a canonical JSON form: an object, bytes, NaN, half a surrogate pair, a cycle."""
+    """A value without a canonical JSON form: an object, bytes, NaN, a lone surrogate, a cycle."""
 
 
 def computed_key(call: Call, privacy: Privacy, scope: str = "session") -> str | None:
-    """Digest of namespace, tool, parameters, session, actor and tenant; None where parameters cannot be compared."""
+    """Digest of namespace, tool, parameters, session, actor and tenant; None if parameters cannot be compared."""
     session = call.session_id if scope == "session" else None
     try:
         params = _params(call)
@@ -43,22 +43,22 @@ def computed_key(call: Call, privacy: Privacy, scope: str = "session") -> str | 
 
 
 def store_key(call: Call, key: str, privacy: Privacy, scope: str = "session") -> str:
-    """Key under which a call is kept: of its workspace, tenant, actor, session and tool, so that no other's meets it.
+    """Return the key in the store: unique by workspace, tenant, actor, session and tool.
 
-    What the caller chose as a key may hold anything, so only its digest is kept.
+    The caller's key may hold anything, so only its digest is stored.
     """
     session = call.session_id if scope == "session" else None
     parts = [call.workspace_id, call.tenant_id, call.actor_id, session, call.namespace, call.name, key]
     try:
         return privacy.digest(orjson.dumps(parts))
-    except orjson.JSONEncodeError:  # a key may hold half a surrogate pair
+    except orjson.JSONEncodeError:  # a key may hold a lone surrogate
         return privacy.digest(json.dumps(parts).encode())
 
 
 def params_digest(call: Call, privacy: Privacy) -> str:
-    """Digest of the parameters: same key and another digest is a conflict.
+    """Digest of the parameters: the same key with another digest is a conflict.
 
-    Parameters that cannot be compared are never the same as any: their digest is the request's own.
+    Parameters that cannot be compared equal no others: their digest is made of the request's id.
     """
     try:
         return privacy.digest(_encode(_params(call)))
@@ -67,14 +67,14 @@ def params_digest(call: Call, privacy: Privacy) -> str:
 
 
 def is_comparable(digest: str) -> bool:
-    """Whether a digest of parameters says what they are."""
+    """Whether a digest was made of parameters that can be compared."""
     return not digest.startswith("unique:")
 
 
 def receives_key(call: Call, function: Callable[..., Any]) -> bool:
-    """Whether a tool is given the call's key: as parameter `idempotency_key`, or in a header of its parameters.
+    """Whether a tool receives the call's key: as parameter `idempotency_key`, or in a header of its parameters.
 
-    A function that asks for the parameter and was not given it gets the key.
+    If the function has the parameter and the caller did not pass it, the key is passed.
     """
     key, args = call.given_key, call.args
     if key is None:
@@ -108,14 +108,14 @@ def _params(call: Call) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> bytes:
-    """Canonical JSON: names sorted, no spaces.
+    """Encode as canonical JSON: sorted names, no spaces.
 
     Raises:
-        NotComparable: text that is no Unicode, or a number too long to be written.
+        NotComparable: text that is not valid Unicode, or a number too long to be written.
     """
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:  # a whole number beyond 64 bits, which JSON allows
+    except orjson.JSONEncodeError:  # whole numbers beyond 64 bits, which JSON allows
         try:
             return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
         except ValueError as error:
@@ -127,29 +127,29 @@ def _plain_members(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
     for name, inner in value.items():
         if type(name) is not str:
             raise NotComparable
-        # Names that begin with U+0000 are ours, see below.
+        # Names that begin with U+0000 are reserved, see below.
         name = f"\x00{name}" if name[:1] == "\x00" else name  # noqa: PLW2901 - the same name, written apart
         made[name] = inner if type(inner) is str else _plain(inner, depth + 1)
     return made
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """A JSON value with equal numbers written alike; only the very types that JSON is read as.
+    """Return a JSON value with equal numbers in one form; accepts only the types that JSON decodes to.
 
     Raises:
-        NotComparable: something else.
+        NotComparable: another type.
     """
     kind = type(value)
     if kind is str or kind is bool or kind is int or value is None:
         return value
     if kind is float and math.isfinite(value):
-        # -0.0 and 0.0 are one number, and so are 1.0 and 1.
+        # -0.0 equals 0.0, and 1.0 equals 1.
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
     if depth < MAX_DEPTH:
         if kind is dict:
             return _plain_members(value, depth)
         if kind is list:
             return [_plain(inner, depth + 1) for inner in value]
-        if kind is tuple:  # never the same as a list: the tool can tell them apart
+        if kind is tuple:  # differs from a list, as the tool can distinguish them
             return {"\x00tuple": [_plain(inner, depth + 1) for inner in value]}
     raise NotComparable

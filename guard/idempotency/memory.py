@@ -1,6 +1,6 @@
-"""The store of one process: bounded in number and bytes, least recently used first out, swept as it is used.
+"""Dedupe store in memory: bounded in records and bytes, least recently used first out, swept during use.
 
-Its calls may come from several event loops in several threads.
+Several event loops in several threads may use it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ..clock import Clock, SystemClock
 from .record import Claim, DedupeRecord, DedupeState
 
 MAX_KEYS = 25_000
-"""Records kept (docs/design/guard.md#idempotency)."""
+"""Number of records kept (docs/design/guard.md#idempotency)."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of all kept results."""
 
 SWEEP_EVERY = 256
-"""Fewest claims between two looks for what has expired."""
+"""Smallest number of claims between two sweeps of expired records."""
 
 
 class InMemoryDedupeStore:
-    """Keys of one process.
+    """Dedupe store of one process.
 
-    A running call is never thrown out to make room: its twin would run beside it.
+    A running call is never evicted: a duplicate would run beside it.
 
     Attributes:
-        evicted: records thrown out before their time.
-        kept_bytes: bytes of the results kept now.
+        evicted: number of records evicted before their expiry.
+        kept_bytes: bytes of the stored results.
     """
 
     in_process = True
@@ -52,13 +52,13 @@ class InMemoryDedupeStore:
         self._claims = 0
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Take a key if it is free or its lease has ended."""
+        """Claim a key if it is free or its lease has expired."""
         with self._lock:
             return self._claim(record, lease_ms)
 
     def _claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
         self._claims += 1
-        if self._claims >= max(SWEEP_EVERY, len(self._records)):  # a look costs as much as there are records
+        if self._claims >= max(SWEEP_EVERY, len(self._records)):  # a sweep costs as much as there are records
             self._claims = 0
             self.sweep()
         now = self._clock.now_ms()
@@ -78,11 +78,11 @@ class InMemoryDedupeStore:
         return Claim(mine=True, record=taken)
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
-        """Push the end of the holder's lease out."""
+        """Extend the holder's lease."""
         return self._change(record, lambda: {"expires_at_ms": self._clock.now_ms() + lease_ms})
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Put the call's end in place of its running record."""
+        """Replace the running record by the call's result."""
         payload = _copied(record.payload)
         made = self._change(
             record,
@@ -103,13 +103,13 @@ class InMemoryDedupeStore:
         return made
 
     async def get(self, key: str) -> DedupeRecord | None:
-        """The record as it stands now."""
+        """Return the current record."""
         with self._lock:
             known = self._live(key)
         return None if known is None else self._copy(known)
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
-        """Wait until the record moves on, its holder dies, or so long."""
+        """Wait until the record changes or its lease expires, at most `timeout_ms` milliseconds."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._lock:
             known = self._live(key)
@@ -129,7 +129,7 @@ class InMemoryDedupeStore:
         return await self.get(key)
 
     async def clear(self, tool: str | None = None) -> int:
-        """Forget everything, or everything of one tool."""
+        """Delete all records, or all records of one tool."""
         with self._lock:
             gone = [key for key, record in self._records.items() if tool in {None, record.tool}]
             for key in gone:
@@ -141,28 +141,28 @@ class InMemoryDedupeStore:
         return len(self._records)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
     def on_another_loop(self) -> InMemoryDedupeStore:
-        """This very store, which serves several loops."""
+        """Return this store, which serves several loops."""
         return self
 
     def after_fork(self) -> None:
-        """Forget the calls that run in the parent process; nobody here would ever finish them."""
+        """Delete the calls that run in the parent process; they never finish here."""
         self._lock = RLock()
         self._waiting = {}
         for key in [key for key, record in self._records.items() if record.state is DedupeState.INFLIGHT]:
             del self._records[key]
 
     def forget(self, key: str) -> None:
-        """Forget one key."""
+        """Delete one key."""
         with self._lock:
             if key in self._records:
                 self._drop(key)
                 self._wake(key)
 
     def sweep(self) -> int:
-        """Forget what has expired; gives back how many records."""
+        """Delete expired records; return their number."""
         now = self._clock.now_ms()
         with self._lock:
             gone = [key for key, record in self._records.items() if record.expires_at_ms <= now]
@@ -205,7 +205,7 @@ class InMemoryDedupeStore:
 
     def _wake(self, key: str) -> None:
         for future in self._waiting.pop(key, ()):
-            with contextlib.suppress(RuntimeError):  # its loop is closed, so nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so it has no waiters
                 future.get_loop().call_soon_threadsafe(_ring, future)
 
     def _make_room(self) -> None:
@@ -224,7 +224,7 @@ class InMemoryDedupeStore:
 
     @staticmethod
     def _copy(record: DedupeRecord) -> DedupeRecord:
-        """What a caller does to a result must not reach the next one's."""
+        """Copy a record, so that callers cannot modify each other's results."""
         if record.payload is None:
             return record
         return msgspec.structs.replace(record, payload=_copied(record.payload))

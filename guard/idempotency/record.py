@@ -1,4 +1,4 @@
-"""What a dedupe store keeps, and what every store must be able to do (docs/design/guard.md#idempotency)."""
+"""Record and interface of dedupe stores (docs/design/guard.md#idempotency)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class DedupeState(StrEnum):
-    """Where a call with a key stands."""
+    """State of a call with a key."""
 
     INFLIGHT = "inflight"
     DONE = "done"
@@ -18,25 +18,25 @@ class DedupeState(StrEnum):
 
 
 class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """One key.
+    """Record of one key.
 
     Attributes:
         key: digest of workspace, session, namespace, tool and idempotency key.
         tool: name of the tool.
-        state: where the call stands.
-        holder: who runs it; another run of the same key has another holder.
-        params_digest: of its parameters.
-        request_id: of the request that claimed it.
-        created_at_ms: when it was claimed, on the store's own clock.
-        expires_at_ms: when it is forgotten; of a running call: when its holder counts as dead.
-        attempts: how often the tool was called.
-        payload: what the tool returned, as JSON; None where it cannot or must not be kept.
-        exception: what the tool raised; only in stores of one process.
-        size: bytes that `payload` takes, for stores that bound them.
+        state: state of the call.
+        holder: id of the run; another run of the same key has another holder.
+        params_digest: digest of its parameters.
+        request_id: id of the request that claimed it.
+        created_at_ms: time of the claim in milliseconds, on the store's clock.
+        expires_at_ms: time of expiry in milliseconds; for a running call, when its lease ends.
+        attempts: number of times the tool was called.
+        payload: return value of the tool as JSON; None if it cannot or must not be stored.
+        exception: exception of the tool; only in stores of one process.
+        size: bytes of `payload`, for stores that bound them.
         kept: whether `payload` holds the result.
-        error: what a failed call is answered with.
-        transient: only those who waited for this very run may have its end; for everybody else the key is free.
-        version: counts the changes; a change names the version it was made from.
+        error: error of a failed call.
+        transient: the result is only for calls that waited for this run; for others the key is free.
+        version: number of changes; a change names the version that it replaces.
     """
 
     key: str
@@ -58,17 +58,17 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
     @property
     def is_free(self) -> bool:
-        """Whether a newcomer may take the key: the run was cancelled, or its end is only for those who waited."""
+        """Whether a new call may take the key: the run was cancelled, or its result is only for calls that waited."""
         return self.state is DedupeState.CANCELLED or (self.transient and self.state is not DedupeState.INFLIGHT)
 
 
 class Claim(NamedTuple):
-    """Answer to a claim.
+    """Result of a claim.
 
     Attributes:
-        mine: the key was free, or its holder is dead: the caller runs the call.
-        record: the record as it stands now.
-        age_ms: since the record was claimed first, by the store's clock.
+        mine: the key was free, or its lease expired: the caller runs the call.
+        record: the current record.
+        age_ms: milliseconds since the first claim of the record, by the store's clock.
     """
 
     mine: bool
@@ -77,43 +77,43 @@ class Claim(NamedTuple):
 
 
 class DedupeStore(Protocol):
-    """Keeps keys; atomic across all who share it.
+    """Store of idempotency keys; atomic across all users.
 
-    Every method may raise when the store cannot be reached; the guard then makes the call without it.
+    Every method may raise if the store cannot be reached; the guard then makes the call without it.
     """
 
     in_process: bool
-    """What is kept never leaves the process."""
+    """Whether stored results never leave the process."""
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Take a key if it is free or its lease has ended, else say who has it. One of many callers wins."""
+        """Claim a key if it is free or its lease has expired, else return its holder's record. One caller wins."""
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
-        """A sign of life of the holder; False: the key is no longer its own."""
+        """Extend the holder's lease; return False if another holder has the key."""
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Replace the holder's running record by its end; False: the key is no longer its own."""
+        """Replace the holder's running record by its result; return False if another holder has the key."""
 
     async def get(self, key: str) -> DedupeRecord | None:
-        """The record as it stands now; None where the key is free."""
+        """Return the current record; None if the key is free."""
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
-        """Wait until a record has moved on from a version, or so long; gives back the record as it is then."""
+        """Wait until a record has another version, at most `timeout_ms` milliseconds; return the current record."""
 
     async def clear(self, tool: str | None = None) -> int:
-        """Forget everything, or everything of one tool; gives back how many records."""
+        """Delete all records, or all records of one tool; return their number."""
 
     async def size(self) -> int:
         """Return the number of records."""
 
     async def close(self) -> None:
-        """Let go of what the store holds open."""
+        """Close the store's connections."""
 
     def on_another_loop(self) -> DedupeStore:
-        """The same keys for an event loop that runs beside this store's; only of stores outside of the process."""
+        """Return a store with the same keys for another event loop; only for stores outside of the process."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child process: what is held open is the parent's, and so are the calls that run.
+        """Reset in a child process: connections and running calls belong to the parent.
 
-        A store outside of the process is also asked to when the event loop of its connections is gone.
+        A store outside of the process is also reset if the event loop of its connections is gone.
         """

@@ -157,7 +157,7 @@ def test_a_running_engine_takes_changed_policies(tmp_path: Path) -> None:
 def test_reload_needs_somebody_to_reload(tmp_path: Path) -> None:
     """Over a store that no engine runs on there is nothing to do, and it says so."""
     with up(cwd=tmp_path):
-        assert said("policies", "reload", cwd=tmp_path) == "it runs without files; there is nothing to reload\n"
+        assert said("policies", "reload", cwd=tmp_path) == "it has no files; there is nothing to reload\n"
     assert "no engine runs on .trustfold/trustfold.sqlite" in said("policies", "reload", cwd=tmp_path, code=1)
 
 

@@ -75,7 +75,8 @@ def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path:
 def test_an_order_that_moves_no_state_says_what_it_did(store: Path, tmp_path: Path) -> None:
     """Observing a closed circuit leaves it closed and still changes what that means; the answer says so."""
     assert said("breaker", "observe", "search", cwd=tmp_path) == (
-        "tool:search in workspace default: its state is unchanged; from now on it counts and reports, but refuses nothing\n"
+        "tool:search in workspace default: its state is unchanged; from now on it counts and reports, "
+        "but refuses nothing\n"
     )
     assert "1 circuit only observed" in said("status", cwd=tmp_path)
     assert "from now on nothing is counted" in said("breaker", "disable", "search", "--yes", cwd=tmp_path)

@@ -169,6 +169,8 @@ def test_names_suggest_a_class(tool: str, found: ToolClass) -> None:
         ("find . -name x -delete", ToolClass.UNKNOWN),
         ("sleep 5", ToolClass.POLL),
         ("", ToolClass.UNKNOWN),
+        ("gh pr list", ToolClass.READ),
+        ("gh pr create", ToolClass.ACTION),
     ],
 )
 def test_shell_calls_are_judged_by_their_commands(line: str, found: ToolClass) -> None:

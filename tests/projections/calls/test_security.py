@@ -449,6 +449,7 @@ DANGEROUS = [
     "mv $HOME /dev/null",
     "rsync -a --delete-after empty/ ~/",
     "rsync -a --delete empty/ /home/bob/",
+    "cd / && rm -rf home/",
     "echo x > ~/.ssh/authorized_keys",
     "echo x > ~/.aws/credentials",
     "echo x>>~/.ssh/authorized_keys",
