@@ -205,7 +205,7 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     behind = {"command": "trustfold", "args": ["mcp-proxy", "--", "x"]}
     (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": behind}}))
     again = trustfold("connect", "claude", cwd=place, env=home)
-    assert b"connected already" in again.stderr
+    assert b"already connected" in again.stderr
     assert b".mcp.json) and reports its calls by hooks as well: they count twice" in again.stderr
     assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in (tmp_path / "data" / "trustfold").iterdir())
 
@@ -220,7 +220,7 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
 
     assert trustfold("connect", "claude", cwd=place, env=home).returncode == 0
     removed = trustfold("connect", "claude", "--remove", cwd=place, env=home)
-    assert b"hooks are out" in removed.stderr
+    assert b"hooks removed" in removed.stderr
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert b"stopped" in trustfold("up", "--stop", cwd=place, env=home).stderr
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr

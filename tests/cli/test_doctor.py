@@ -109,7 +109,7 @@ def test_a_history_in_an_object_store_is_known(tmp_path: Path) -> None:
     found = examine(tmp_path, {"TRUSTFOLD_HISTORY": "s3://bucket/team"})["history"]
     assert found["status"] == "note"
     assert found["found"].startswith("s3://bucket/team is an object store")
-    assert "directory of this machine" in found["advice"]
+    assert "need a local directory" in found["advice"]
 
 
 def test_rules_that_an_engine_could_not_take(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_filters_and_several_histories(recorded_files: Path) -> None:
     twice = trustfold(*count, "--history", "copy", "--history", ".trustfold/history", cwd=recorded_files)
     assert twice.stdout == trustfold(*count, cwd=recorded_files).stdout
     refused = trustfold("report", "--since", "2026-01-06", "--until", "2026-01-05", cwd=recorded_files)
-    assert (refused.returncode, b"nothing is between them" in refused.stderr) == (2, True)
+    assert (refused.returncode, b"the range is empty" in refused.stderr) == (2, True)
 
 
 def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:

@@ -87,7 +87,7 @@ def test_sql_takes_what_people_type(folder: Path) -> None:
     assert b"failure_signatures" in trustfold("sql", ".tables", "--history", "h", cwd=folder).stdout
     assert "there is no query" in refused(folder, "sql", "--history", "h")
     assert "`trustfold sql .tables`" in refused(folder, "sql", "FROM nothere", "--history", "h", code=1)
-    assert "give one of" in refused(folder, "sql", "SELECT 1", "--print", "--history", "h")
+    assert "give only one of" in refused(folder, "sql", "SELECT 1", "--print", "--history", "h")
 
 
 def test_any_value_can_be_shown(folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_saved_catalogue_is_of_the_time_asked_for_and_destroys_nothing(folder:
         assert connection.execute("SELECT count(*) FROM events").fetchall() == [(0,)]
     with duckdb.connect(str(folder / "own.duckdb")) as connection:
         connection.execute("CREATE TABLE own AS SELECT 42")
-    assert "is no catalogue" in refused(folder, "sql", "--save", "own.duckdb", "--history", "h")
+    assert "is not a catalogue" in refused(folder, "sql", "--save", "own.duckdb", "--history", "h")
     assert (
         b"TIMESTAMP '2099" in trustfold("sql", "--print", "--since", "2099-01-01", "--history", "h", cwd=folder).stdout
     )
@@ -131,7 +131,7 @@ def test_whatif_refuses_what_it_would_not_heed(folder: Path) -> None:
     assert "only goes with --search" in refused(folder, "whatif", "--rules", "r.toml", "--grid", "x=1", *common)
     assert "folding" not in refused(folder, "whatif", "--rules", "none.toml", *common)
     late = refused(folder, "whatif", "--rules", "r.toml", "--since", "2099-01-01", *common)
-    assert "nothing that is recorded passes: since 2099-01-01" in late
+    assert "no recorded session passes: since 2099-01-01" in late
     assert "l:2: one object a line" in refused(folder, "whatif", "--search", "--labels", "l", *common)
     assert "none: cannot be read" in refused(folder, "whatif", "--search", "--labels", "none", *common)
 
@@ -157,7 +157,7 @@ def test_import_never_writes_over_what_it_reads(tmp_path: Path) -> None:
     """The log stays as it is."""
     chat = orjson.dumps({"messages": [{"role": "user", "content": "hi"}]})
     (tmp_path / "chat.json").write_bytes(chat)
-    assert "is a log to be read" in refused(
+    assert "is one of the logs to import" in refused(
         tmp_path, "import", "chat.json", "--from", "openai", "--output", "chat.json"
     )
     assert (tmp_path / "chat.json").read_bytes() == chat

@@ -139,7 +139,7 @@ def test_nothing_to_rank_is_said(tmp_path: Path) -> None:
     EmbeddedEngine.open(tmp_path / "s.sqlite").close()
     done = trustfold("quality", "rank", WISH, "--store", "s.sqlite", cwd=tmp_path)
     assert "name some with --tool" in done.stderr.decode()
-    assert b"every tool stands" in trustfold("quality", "--store", "s.sqlite", cwd=tmp_path).stdout
+    assert b"every tool has" in trustfold("quality", "--store", "s.sqlite", cwd=tmp_path).stdout
 
 
 # --- views ----------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_an_order_that_moves_no_state_says_what_it_did(store: Path, tmp_path: Pa
     assert "nothing is known of 'tool:fech'; did you mean 'tool:fetch'?" in said("status", "tool:fech", cwd=tmp_path)
     assert "switched off by an operator" in said("breaker", "disable", "fetch", "--yes", cwd=tmp_path)
     said("breaker", "open", "search", "--yes", "--for", "60", cwd=tmp_path)
-    assert "the time given now counts" in said("breaker", "open", "search", "--yes", "--for", "90", cwd=tmp_path)
+    assert "the new time applies" in said("breaker", "open", "search", "--yes", "--for", "90", cwd=tmp_path)
     assert "1 circuit not closed" in said("status", cwd=tmp_path)
     assert "deploy in workspace default: it was not removed" in said("restore", "deploy", cwd=tmp_path)
 

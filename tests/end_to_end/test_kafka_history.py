@@ -194,7 +194,7 @@ def test_a_recorder_that_hangs_keeps_its_partitions_and_wakes_to_give_them_up(
             asyncio.run(publish(settings, [value for _, value in events[third : 2 * third]]))
             with said.open("wb") as told:
                 second = recorder(settings, root, told=told)
-            wait_until(lambda: b"waiting until it lets go" in said.read_bytes(), timeout=60, what="the second waits")
+            wait_until(lambda: b"waiting until it releases" in said.read_bytes(), timeout=60, what="the second waits")
             first.send_signal(signal.SIGCONT)
             asyncio.run(publish(settings, [value for _, value in events[2 * third :]]))
             wait_until(lambda: len(recorded(root)) == len(events), timeout=60, what="all is recorded")
