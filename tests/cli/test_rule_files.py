@@ -122,7 +122,7 @@ def test_a_running_engine_takes_changed_rules(tmp_path: Path, looping: list[byte
     with up("--rules", "r.toml", cwd=tmp_path) as server:
         assert not nudged(server, looping)
         rules.write_text(LEVEL.format("full"))
-        assert "✓ read again: r.toml" in said("policies", "reload", cwd=tmp_path)
+        assert "✓ reloaded: r.toml" in said("policies", "reload", cwd=tmp_path)
         assert nudged(server, looping)
         rules.write_text(LEVEL.format("loud"))
         fault = wait_until(lambda: server.get("/v1/state")["rules_fault"], timeout=20, what="the fault")
