@@ -263,7 +263,7 @@ class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_default
         suggested_success_rate: success rate of the suggested model, 0 to 1.
         current_attempts: calls that the current model's rate is computed from.
         suggested_attempts: calls that the suggested model's rate is computed from.
-        strategy: `auto`: the platform should switch; `suggest`: the platform should ask the user.
+        strategy: `auto`: the platform should switch; `suggest`: the platform should notify the user.
         message: message for the user.
     """
 

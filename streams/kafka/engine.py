@@ -1,8 +1,8 @@
 """Engine of one worker: its partitions, and the steps between two rebalances.
 
-        revoked: close the gate, checkpoint within a bound, commit, drop the processors
-        assigned: claim the changelogs, read them back, create processors, seek the sources, open the gate
-        in between: agents pass batches to processors, outputs are sent at once, checkpoints make the rest durable
+    revoked: close the gate, checkpoint within a bound, commit, drop the processors
+    assigned: claim the changelogs, read them back, create processors, seek the sources, open the gate
+    in between: agents pass batches to processors, outputs are sent at once, checkpoints make the rest durable
 
 Everything runs on Faust's main loop; only the consumer's own I/O has a thread.
 """

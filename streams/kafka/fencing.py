@@ -9,9 +9,9 @@ the check and the write, so the log decides:
 - Every state record carries its writer's epoch in a header. A reader goes through the log in order and ignores each
   record whose epoch is below the newest one seen: its writer had lost the partition before the record arrived.
 - The owner compares the offset of each acknowledged batch with the one it expects. A gap means that another worker
-wrote: a claim before the batch means the partition is lost (`Fenced`, nothing is acknowledged); a stale state means
-that its key is written again, because compaction keeps the newest record of a key regardless of epochs. Changelogs have
-a compaction lag (`topics`), which leaves time for that.
+  wrote: a claim before the batch means the partition is lost (`Fenced`, nothing is acknowledged); a stale state means
+  that its key is written again, because compaction keeps the newest record of a key regardless of epochs. Changelogs
+  have a compaction lag (`topics`), which leaves time for that.
 
 A late claim by a member of an older generation fences the true owner. The group confirms the owner, who claims again
 and restarts from its last checkpoint: time is lost, state is not.
